@@ -1,0 +1,269 @@
+//! Host and port of the origin that the client wants.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// `http` or `https`; a WebSocket's `ws` and `wss` are these two on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Scheme {
+    /// Cleartext.
+    Http,
+    /// Over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The port used when the authority names none (RFC 9110 4.2).
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// `"http"` or `"https"`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// Reads `http`, `https`, `ws` or `wss` in any case.
+    pub fn parse(s: &str) -> Option<Self> {
+        if s.eq_ignore_ascii_case("http") || s.eq_ignore_ascii_case("ws") {
+            Some(Self::Http)
+        } else if s.eq_ignore_ascii_case("https") || s.eq_ignore_ascii_case("wss") {
+            Some(Self::Https)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A registered name in lower case, or an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Host {
+    /// A DNS name, lower case, without a trailing dot's meaning changed (it is kept when given).
+    Name(Arc<str>),
+    /// An address.
+    Ip(IpAddr),
+}
+
+impl Host {
+    /// Reads a host as it stands in an authority: a name, an IPv4 address, or an IPv6 address in brackets
+    /// (RFC 3986 3.2.2). Percent-encoded and non-ASCII names are refused: no two parsers agree on them.
+    pub fn parse(s: &str) -> Result<Self, AuthorityError> {
+        if let Some(inner) = s.strip_prefix('[') {
+            let inner = inner.strip_suffix(']').ok_or(AuthorityError::Brackets)?;
+            let v6: Ipv6Addr = inner.parse().map_err(|_| AuthorityError::Host)?;
+            return Ok(Self::Ip(IpAddr::V6(v6)));
+        }
+        if s.is_empty() {
+            return Err(AuthorityError::Empty);
+        }
+        if let Ok(v4) = s.parse::<Ipv4Addr>() {
+            return Ok(Self::Ip(IpAddr::V4(v4)));
+        }
+        if s.len() > 255 || !s.bytes().all(is_name_byte) {
+            return Err(AuthorityError::Host);
+        }
+        if s.bytes().any(|b| b.is_ascii_uppercase()) {
+            Ok(Self::Name(s.to_ascii_lowercase().into()))
+        } else {
+            Ok(Self::Name(s.into()))
+        }
+    }
+
+    /// The address, when the host is one.
+    pub const fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(ip) => Some(*ip),
+            Self::Name(_) => None,
+        }
+    }
+
+    /// The name, when the host is one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Ip(_) => None,
+        }
+    }
+}
+
+/// Letters, digits and what names on the wire really hold. `_` stands in many internal names.
+const fn is_name_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~')
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Ip(IpAddr::V4(ip)) => ip.fmt(f),
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+        }
+    }
+}
+
+/// Host and port, both known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Authority {
+    /// The host.
+    pub host: Host,
+    /// The port; never 0.
+    pub port: u16,
+}
+
+/// What is wrong with a text that should name a host and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityError {
+    /// There is no host.
+    #[error("the host is missing")]
+    Empty,
+    /// The host has a byte that no host name has, or is no address.
+    #[error("the host is neither a name nor an IP address")]
+    Host,
+    /// `[` without `]`, or text behind `]` that is not `:port`.
+    #[error("an IPv6 address must stand in brackets: [::1]:443")]
+    Brackets,
+    /// The port is no number from 1 to 65535.
+    #[error("the port must be a number from 1 to 65535")]
+    Port,
+    /// The port is missing where nothing stands for it.
+    #[error("the port is missing: write host:port")]
+    NoPort,
+    /// `user:password@` stands before the host (RFC 9110 4.2.4 says to refuse it).
+    #[error("credentials before the host are refused")]
+    UserInfo,
+}
+
+impl Authority {
+    /// From parts.
+    pub fn new(host: Host, port: u16) -> Self {
+        Self { host, port }
+    }
+
+    /// Reads `host`, `host:port` or `[v6]:port`; a missing or empty port becomes `default`
+    /// (RFC 3986 6.2.3). `default` = `None` demands a port, as CONNECT does (RFC 9110 9.3.6).
+    pub fn parse(s: &str, default: Option<u16>) -> Result<Self, AuthorityError> {
+        if s.contains('@') {
+            return Err(AuthorityError::UserInfo);
+        }
+        let (host, port) = if s.starts_with('[') {
+            let end = s.find(']').ok_or(AuthorityError::Brackets)?;
+            let (host, rest) = s.split_at(end + 1);
+            match rest {
+                "" => (host, None),
+                _ => (host, Some(rest.strip_prefix(':').ok_or(AuthorityError::Brackets)?)),
+            }
+        } else {
+            match s.split_once(':') {
+                Some((_, port)) if port.contains(':') => return Err(AuthorityError::Brackets),
+                Some((host, port)) => (host, Some(port)),
+                None => (s, None),
+            }
+        };
+        let host = Host::parse(host)?;
+        let port = match port {
+            None | Some("") => default.ok_or(AuthorityError::NoPort)?,
+            Some(p) => parse_port(p)?,
+        };
+        Ok(Self { host, port })
+    }
+
+    /// The text for a `Host` field: without the port where it is the scheme's own.
+    pub fn host_field(&self, scheme: Scheme) -> String {
+        if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
+    }
+}
+
+fn parse_port(p: &str) -> Result<u16, AuthorityError> {
+    if p.len() > 5 || !p.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(AuthorityError::Port);
+    }
+    match p.parse() {
+        Ok(0) | Err(_) => Err(AuthorityError::Port),
+        Ok(port) => Ok(port),
+    }
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl From<SocketAddr> for Authority {
+    fn from(a: SocketAddr) -> Self {
+        Self { host: Host::Ip(a.ip()), port: a.port() }
+    }
+}
+
+impl FromStr for Authority {
+    type Err = AuthorityError;
+
+    fn from_str(s: &str) -> Result<Self, AuthorityError> {
+        Self::parse(s, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_ports_are_read() {
+        for (text, default, shown) in [
+            ("Example.COM:8080", None, "example.com:8080"),
+            ("example.com", Some(80), "example.com:80"),
+            ("example.com:", Some(80), "example.com:80"),
+            ("127.0.0.1:1", None, "127.0.0.1:1"),
+            ("[::1]:443", None, "[::1]:443"),
+            ("[2001:DB8::1]", Some(443), "[2001:db8::1]:443"),
+            ("under_score.local", Some(80), "under_score.local:80"),
+        ] {
+            assert_eq!(Authority::parse(text, default).map(|a| a.to_string()), Ok(shown.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn odd_authorities_are_refused_by_cause() {
+        use AuthorityError::*;
+        for (text, default, error) in [
+            ("", Some(80), Empty),
+            (":80", None, Empty),
+            ("a", None, NoPort),
+            ("a:0", None, Port),
+            ("a:65536", None, Port),
+            ("a:+80", None, Port),
+            ("a:80x", None, Port),
+            ("::1", Some(80), Brackets),
+            ("[::1", None, Brackets),
+            ("[::1]x", None, Brackets),
+            ("[::g]:80", None, Host),
+            ("a b:80", None, Host),
+            ("a%20b:80", None, Host),
+            ("a/b", Some(80), Host),
+            ("user:pass@host:80", None, UserInfo),
+        ] {
+            assert_eq!(Authority::parse(text, default), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn host_field_leaves_out_the_default_port() {
+        let a: Authority = "[::1]:443".parse().unwrap();
+        assert_eq!(a.host_field(Scheme::Https), "[::1]");
+        assert_eq!(a.host_field(Scheme::Http), "[::1]:443");
+    }
+}

@@ -1,0 +1,253 @@
+//! Bodies: nothing, a whole, or a stream of chunks that ends with trailers perhaps.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::{Error, Headers};
+
+/// A piece of a body.
+#[derive(Debug)]
+pub enum Frame {
+    /// Bytes of content, never empty.
+    Data(Bytes),
+    /// The trailer section (RFC 9110 6.5); the last frame.
+    Trailers(Headers),
+}
+
+/// A body that comes in pieces. Dropping it before its end tells the sender that nobody wants the rest.
+pub trait BodyStream: Send {
+    /// The next frame; `None` at the end. Not called again after `None` or an error.
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>>;
+
+    /// How many bytes of data are still to come, when that is known for certain (a `Content-Length`).
+    fn remaining(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A message's body.
+#[derive(Default)]
+pub enum Body {
+    /// None at all.
+    #[default]
+    Empty,
+    /// All of it is here.
+    Full(Bytes),
+    /// It comes in pieces.
+    Stream(Box<dyn BodyStream>),
+}
+
+impl Body {
+    /// A body from a stream.
+    pub fn stream(stream: impl BodyStream + 'static) -> Self {
+        Self::Stream(Box::new(stream))
+    }
+
+    /// How many bytes of data are still to come, when that is known.
+    pub fn remaining(&self) -> Option<u64> {
+        match self {
+            Self::Empty => Some(0),
+            Self::Full(b) => Some(b.len() as u64),
+            Self::Stream(s) => s.remaining(),
+        }
+    }
+
+    /// Whether it is known that nothing comes.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Full(b) => b.is_empty(),
+            Self::Stream(_) => false,
+        }
+    }
+
+    /// The next frame. A body that is whole gives itself once.
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        match self {
+            Self::Empty => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *self = Self::Empty;
+                Poll::Ready((!bytes.is_empty()).then_some(Ok(Frame::Data(bytes))))
+            }
+            Self::Stream(s) => s.poll_frame(cx),
+        }
+    }
+
+    /// The next frame. Cancel-safe.
+    pub async fn frame(&mut self) -> Option<Result<Frame, Error>> {
+        poll_fn(|cx| self.poll_frame(cx)).await
+    }
+
+    /// Reads everything, at most `cap` bytes of data.
+    ///
+    /// # Errors
+    /// [`CollectError::TooLarge`] gives back what was read together with the rest, so that nothing is lost to a
+    /// stage that then prefers to let the body pass.
+    pub async fn collect(mut self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
+        if let Self::Full(bytes) = &mut self
+            && bytes.len() <= cap
+        {
+            return Ok((std::mem::take(bytes), None));
+        }
+        let mut first = Bytes::new();
+        let mut all = BytesMut::new();
+        let mut trailers = None;
+        while let Some(frame) = self.frame().await {
+            match frame.map_err(CollectError::Broken)? {
+                Frame::Data(data) if first.len() + all.len() + data.len() > cap => {
+                    let mut read: Vec<Bytes> = [first, all.freeze(), data].into();
+                    read.retain(|b| !b.is_empty());
+                    return Err(CollectError::TooLarge(Self::stream(Rejoined { read: read.into_iter(), rest: self })));
+                }
+                Frame::Data(data) if first.is_empty() && all.is_empty() => first = data,
+                Frame::Data(data) => {
+                    if all.is_empty() {
+                        all.extend_from_slice(&std::mem::take(&mut first));
+                    }
+                    all.extend_from_slice(&data);
+                }
+                Frame::Trailers(t) => trailers = Some(t),
+            }
+        }
+        Ok((if all.is_empty() { first } else { all.freeze() }, trailers))
+    }
+
+    /// The same body; `see` is shown every frame, and the end or the error, as it passes.
+    #[must_use]
+    pub fn watch(self, see: impl FnMut(Option<Result<&Frame, &Error>>) + Send + 'static) -> Self {
+        Self::stream(Watched { body: self, see, over: false })
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        if bytes.is_empty() { Self::Empty } else { Self::Full(bytes) }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("Empty"),
+            Self::Full(b) => write!(f, "Full({} bytes)", b.len()),
+            Self::Stream(s) => write!(f, "Stream({:?} bytes to come)", s.remaining()),
+        }
+    }
+}
+
+/// Why a body could not be had whole.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// It is over the cap; here it is again, from its beginning.
+    #[error("the body is larger than the cap")]
+    TooLarge(Body),
+    /// It broke off.
+    #[error(transparent)]
+    Broken(Error),
+}
+
+/// What was read of a body, and the rest of it.
+struct Rejoined {
+    read: std::vec::IntoIter<Bytes>,
+    rest: Body,
+}
+
+impl BodyStream for Rejoined {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        match self.read.next() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::Data(data)))),
+            None => self.rest.poll_frame(cx),
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        let read: usize = self.read.as_slice().iter().map(Bytes::len).sum();
+        self.rest.remaining().map(|rest| rest + read as u64)
+    }
+}
+
+struct Watched<F> {
+    body: Body,
+    see: F,
+    over: bool,
+}
+
+impl<F: FnMut(Option<Result<&Frame, &Error>>) + Send> BodyStream for Watched<F> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        let polled = self.body.poll_frame(cx);
+        if let Poll::Ready(frame) = &polled
+            && !self.over
+        {
+            self.over = !matches!(frame, Some(Ok(_)));
+            (self.see)(frame.as_ref().map(Result::as_ref));
+        }
+        polled
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    /// Runs a future that never has to wait.
+    fn now<T>(f: impl Future<Output = T>) -> T {
+        match pin!(f).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(t) => t,
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    struct Pieces(Vec<&'static str>, bool);
+
+    impl BodyStream for Pieces {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+            Poll::Ready(match self.0.is_empty() {
+                false => Some(Ok(Frame::Data(Bytes::from_static(self.0.remove(0).as_bytes())))),
+                true if std::mem::take(&mut self.1) => Some(Ok(Frame::Trailers([("T", "1")].into_iter().collect()))),
+                true => None,
+            })
+        }
+    }
+
+    #[test]
+    fn a_body_within_the_cap_is_collected_with_its_trailers() {
+        let (all, trailers) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(6)).unwrap();
+        assert_eq!(&all[..], b"abcdef");
+        assert_eq!(trailers.unwrap().get("t"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn a_body_over_the_cap_comes_back_from_its_beginning() {
+        let Err(CollectError::TooLarge(body)) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(5))
+        else {
+            panic!("collected");
+        };
+        let (all, trailers) = now(body.collect(100)).unwrap();
+        assert_eq!(&all[..], b"abcdef");
+        assert!(trailers.is_some());
+    }
+
+    #[test]
+    fn a_watcher_sees_each_frame_and_the_end_once() {
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let log = seen.clone();
+        let body = Body::stream(Pieces(vec!["ab", "c"], false)).watch(move |f| {
+            log.lock().unwrap().push(match f {
+                Some(Ok(Frame::Data(d))) => d.len(),
+                _ => 0,
+            });
+        });
+        now(body.collect(10)).unwrap();
+        assert_eq!(*seen.lock().unwrap(), [2, 1, 0]);
+    }
+}

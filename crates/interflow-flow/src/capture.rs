@@ -1,0 +1,111 @@
+//! What the corridor tells a recorder, from the side.
+
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::{Error, Flow, Headers, RequestHead, ResponseHead, Timestamp};
+
+/// Which way something goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From the client to the upstream.
+    Request,
+    /// From the upstream to the client.
+    Response,
+}
+
+impl Direction {
+    /// `"request"` or `"response"`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Response => "response",
+        }
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageKind {
+    /// A WebSocket text message.
+    Text,
+    /// A WebSocket binary message.
+    Binary,
+    /// A WebSocket ping.
+    Ping,
+    /// A WebSocket pong.
+    Pong,
+    /// A WebSocket close, its payload as on the wire.
+    Close,
+    /// A server-sent event, its block as on the wire.
+    Event,
+    /// A gRPC message without its five-byte prefix, still compressed if it was.
+    Grpc,
+}
+
+/// One message of a WebSocket, event stream or gRPC stream.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Which way.
+    pub direction: Direction,
+    /// What it is.
+    pub kind: MessageKind,
+    /// Its payload: unmasked, defragmented, decompressed where an extension compressed it.
+    pub payload: Bytes,
+    /// When its last byte had come.
+    pub at: Timestamp,
+}
+
+/// Bytes that crossed a tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunnelBytes {
+    /// From the client to the upstream.
+    pub sent: u64,
+    /// From the upstream to the client.
+    pub received: u64,
+}
+
+/// How a flow ended.
+#[derive(Debug)]
+pub enum Outcome<'a> {
+    /// As it should.
+    Complete,
+    /// As a tunnel should, having carried this much.
+    Tunnelled(TunnelBytes),
+    /// With an error; a tunnel says what it had carried until then.
+    Failed(&'a Error, TunnelBytes),
+}
+
+/// Whoever keeps what passes.
+pub trait Recorder: Send + Sync {
+    /// A flow begins; `head` is `None` for a tunnel. `None` back: it is not kept, and costs nothing further.
+    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn Capture>>;
+}
+
+/// What is being kept of one flow. No method blocks: chunks are kept by reference count, and whether the keeper
+/// has fallen behind is asked with [`poll_ready`](Self::poll_ready).
+///
+/// A capture that is dropped without [`done`](Self::done) is kept as a flow that was cut off.
+pub trait Capture: Send {
+    /// Pending while the keeper is too far behind and its owner chose to wait.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// Bytes of a body as sent on (not of a WebSocket: those come as messages).
+    fn data(&mut self, direction: Direction, chunk: &Bytes);
+
+    /// The trailers of a body.
+    fn trailers(&mut self, direction: Direction, trailers: &Headers);
+
+    /// An interim response (1xx) that was relayed.
+    fn interim(&mut self, head: &ResponseHead);
+
+    /// The response's head.
+    fn response(&mut self, flow: &Flow, head: &ResponseHead);
+
+    /// A message; for event streams and gRPC it stands beside the same bytes given as data.
+    fn message(&mut self, message: &Message);
+
+    /// The end.
+    fn done(self: Box<Self>, flow: &Flow, outcome: Outcome<'_>);
+}

@@ -1,0 +1,215 @@
+//! The flow itself: one unit of traffic as the owner sees it.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::{Authority, ByteStr, Clock, FlowId, Scheme, Timestamp, Timings, Version};
+
+/// How the client asked for the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// A request in absolute-form to the proxy.
+    Absolute,
+    /// A CONNECT tunnel.
+    Connect,
+    /// A SOCKS5 tunnel.
+    Socks5,
+    /// A request in origin-form to a gateway or reverse route.
+    Gateway,
+    /// A request that Interflow itself makes: a replay, a stage's own call.
+    Internal,
+}
+
+impl Transport {
+    /// The name in records and queries.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Absolute => "absolute",
+            Self::Connect => "connect",
+            Self::Socks5 => "socks5",
+            Self::Gateway => "gateway",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// What is known of a client's connection.
+#[derive(Clone, Debug)]
+pub struct ClientInfo {
+    /// A number of the connection, unique within the process.
+    pub connection: u64,
+    /// The client's address: the PROXY protocol's, when that was trusted.
+    pub peer: SocketAddr,
+    /// The address that accepted it.
+    pub local: SocketAddr,
+    /// The listener's name.
+    pub listener: Arc<str>,
+    /// When it was accepted.
+    pub accepted: Timestamp,
+}
+
+/// The TLS of the client's leg.
+#[derive(Clone, Debug, Default)]
+pub struct ClientTls {
+    /// Server name asked for.
+    pub sni: Option<ByteStr>,
+    /// Protocol version agreed on: `TLSv1.3`.
+    pub version: Option<&'static str>,
+    /// Cipher suite agreed on.
+    pub cipher: Option<ByteStr>,
+    /// Application protocols offered.
+    pub alpn_offered: Vec<ByteStr>,
+    /// Application protocol agreed on.
+    pub alpn: Option<ByteStr>,
+    /// JA3 fingerprint (MD5 in hex).
+    pub ja3: Option<ByteStr>,
+    /// JA4 fingerprint.
+    pub ja4: Option<ByteStr>,
+}
+
+/// The TLS of the upstream leg.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamTls {
+    /// Protocol version agreed on.
+    pub version: Option<&'static str>,
+    /// Cipher suite agreed on.
+    pub cipher: Option<ByteStr>,
+    /// Application protocol agreed on.
+    pub alpn: Option<ByteStr>,
+    /// The origin's certificate was not verified, by the owner's wish.
+    pub unverified: bool,
+    /// Whether the handshake resumed an earlier session.
+    pub resumed: bool,
+}
+
+/// What is known of the upstream leg.
+#[derive(Clone, Debug)]
+pub struct UpstreamInfo {
+    /// The address connected to: the origin's or the upstream proxy's.
+    pub peer: Option<SocketAddr>,
+    /// Our own address on that connection.
+    pub local: Option<SocketAddr>,
+    /// The upstream proxy's name, without credentials, when there is one.
+    pub via: Option<Arc<str>>,
+    /// The protocol spoken.
+    pub version: Version,
+    /// A number of the connection, unique within the process.
+    pub connection: u64,
+    /// Whether the connection had carried a request before.
+    pub reused: bool,
+    /// Its TLS, when it has one.
+    pub tls: Option<Arc<UpstreamTls>>,
+}
+
+/// Something a stage wants to remember until the flow ends.
+pub type Note = Box<dyn Any + Send + Sync>;
+
+/// One unit of traffic: an HTTP exchange, a WebSocket, or a raw tunnel.
+#[derive(Debug)]
+pub struct Flow {
+    /// Its name.
+    pub id: FlowId,
+    /// Its clock.
+    pub clock: Clock,
+    /// The client's connection.
+    pub client: Arc<ClientInfo>,
+    /// The client's TLS, when it was terminated here.
+    pub client_tls: Option<Arc<ClientTls>>,
+    /// How the client asked.
+    pub transport: Transport,
+    /// The authenticated user.
+    pub user: Option<Arc<str>>,
+    /// Scheme of the origin as far as it is known.
+    pub scheme: Scheme,
+    /// The origin.
+    pub authority: Authority,
+    /// The upstream leg, once there is one.
+    pub upstream: Option<UpstreamInfo>,
+    /// When things happened.
+    pub timings: Timings,
+    /// The flow this one was made from: what was replayed.
+    pub parent: Option<FlowId>,
+    /// Marks put on by stages: `redacted`, `ruled`, a rule's own tags.
+    pub tags: Vec<ByteStr>,
+    notes: Vec<Note>,
+}
+
+impl Flow {
+    /// A flow that begins now.
+    pub fn begin(client: Arc<ClientInfo>, transport: Transport, scheme: Scheme, authority: Authority) -> Self {
+        let clock = Clock::start();
+        Self {
+            id: FlowId::new(clock.born()),
+            clock,
+            client,
+            client_tls: None,
+            transport,
+            user: None,
+            scheme,
+            authority,
+            upstream: None,
+            timings: Timings::default(),
+            parent: None,
+            tags: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Puts a mark on, once.
+    pub fn tag(&mut self, tag: impl Into<ByteStr>) {
+        let tag = tag.into();
+        if !self.tags.contains(&tag) {
+            self.tags.push(tag);
+        }
+    }
+
+    /// The stage's own note of this type.
+    pub fn note<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.notes.iter().find_map(|n| n.downcast_ref())
+    }
+
+    /// The stage's own note of this type, made when it is not there.
+    pub fn note_mut<T: Any + Send + Sync + Default>(&mut self) -> &mut T {
+        let at = self.notes.iter().position(|n| n.is::<T>()).unwrap_or_else(|| {
+            self.notes.push(Box::new(T::default()));
+            self.notes.len() - 1
+        });
+        self.notes[at].downcast_mut().expect("the note at this place is of this type")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow() -> Flow {
+        let client = ClientInfo {
+            connection: 1,
+            peer: "127.0.0.1:1".parse().unwrap(),
+            local: "127.0.0.1:2".parse().unwrap(),
+            listener: "proxy".into(),
+            accepted: Timestamp::now(),
+        };
+        Flow::begin(client.into(), Transport::Absolute, Scheme::Http, "a:80".parse().unwrap())
+    }
+
+    #[test]
+    fn each_stage_finds_its_own_note() {
+        let mut f = flow();
+        *f.note_mut::<u32>() += 2;
+        f.note_mut::<String>().push('x');
+        *f.note_mut::<u32>() += 3;
+        assert_eq!(f.note::<u32>(), Some(&5));
+        assert_eq!(f.note::<String>().map(String::as_str), Some("x"));
+        assert_eq!(f.note::<u8>(), None);
+    }
+
+    #[test]
+    fn a_tag_is_put_on_once() {
+        let mut f = flow();
+        f.tag("a");
+        f.tag("a");
+        assert_eq!(f.tags, ["a"]);
+    }
+}

@@ -1,0 +1,361 @@
+//! Header fields as they came: order, case, repetition and raw bytes are kept (RFC 9110 5).
+
+use std::fmt;
+use std::ops::Range;
+
+/// A list of header fields over one buffer. A lookup ignores the case of names (RFC 9110 5.1); everything else is
+/// kept as it was written. A parsed head costs two allocations, however many fields it has.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Headers {
+    bytes: Vec<u8>,
+    fields: Vec<Field>,
+}
+
+/// Where a field's name and value stand in `bytes`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Field {
+    name: Span,
+    value: Span,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span {
+    at: u32,
+    len: u32,
+}
+
+impl Span {
+    const fn range(self) -> Range<usize> {
+        self.at as usize..self.at as usize + self.len as usize
+    }
+}
+
+/// A name or value that may not stand in a header section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidHeader {
+    /// RFC 9110 5.6.2: a field name is a token.
+    #[error("a header name may only hold letters, digits and !#$%&'*+-.^_`|~")]
+    Name,
+    /// RFC 9110 5.5: no CR, LF or NUL.
+    #[error("a header value may not hold CR, LF or NUL")]
+    Value,
+}
+
+impl Headers {
+    /// No fields.
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), fields: Vec::new() }
+    }
+
+    /// Room for `fields` fields whose names and values sum up to `bytes`.
+    pub fn with_capacity(fields: usize, bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields) }
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.fields.len()
+    }
+
+    /// Whether there is no field.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// The first value under this name.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+    }
+
+    /// The first value under this name, when it is UTF-8.
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        self.get(name).and_then(|v| std::str::from_utf8(v).ok())
+    }
+
+    /// Every value under this name, in order.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.fields.iter().filter(move |f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+    }
+
+    /// Whether a field of this name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.fields.iter().any(|f| self.is(f, name))
+    }
+
+    /// Whether a comma-separated list under this name holds the token, in any case (`Connection: close`).
+    pub fn has_token(&self, name: &str, token: &str) -> bool {
+        self.tokens(name).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
+    }
+
+    /// The members of the comma-separated lists under this name, trimmed, empty ones left out (RFC 9110 5.6.1).
+    pub fn tokens<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
+        self.get_all(name).flat_map(|v| v.split(|&b| b == b',')).map(|t| t.trim_ascii()).filter(|t| !t.is_empty())
+    }
+
+    /// Every field in order.
+    pub fn iter(&self) -> HeadersIter<'_> {
+        HeadersIter { headers: self, fields: self.fields.iter() }
+    }
+
+    /// Adds a field behind the others.
+    ///
+    /// # Errors
+    /// A name that is no token, or a value with CR, LF or NUL.
+    pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
+        let value = value.as_ref();
+        check(name.as_bytes(), value)?;
+        self.append_parsed(name.as_bytes(), value);
+        Ok(())
+    }
+
+    /// Adds a field that a codec has checked already (or that is made of constants).
+    pub fn append_parsed(&mut self, name: &[u8], value: &[u8]) {
+        let name = self.store(name);
+        let value = self.store(value);
+        self.fields.push(Field { name, value });
+    }
+
+    /// Gives the field this one value: the first one of that name keeps its place and its spelling, further ones go;
+    /// a new name is added at the end.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
+        let value = value.as_ref();
+        check(name.as_bytes(), value)?;
+        let Some(first) = self.fields.iter().position(|f| self.is(f, name)) else {
+            self.append_parsed(name.as_bytes(), value);
+            return Ok(());
+        };
+        let value = self.store(value);
+        self.fields[first].value = value;
+        let mut index = 0;
+        self.retain(|n, _| {
+            index += 1;
+            index - 1 <= first || !n.eq_ignore_ascii_case(name.as_bytes())
+        });
+        Ok(())
+    }
+
+    /// Takes out every field of this name; says how many there were.
+    pub fn remove(&mut self, name: &str) -> usize {
+        let before = self.fields.len();
+        self.retain(|n, _| !n.eq_ignore_ascii_case(name.as_bytes()));
+        before - self.fields.len()
+    }
+
+    /// Keeps the fields for which `keep(name, value)` holds.
+    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.fields.retain(|f| keep(&bytes[f.name.range()], &bytes[f.value.range()]));
+    }
+
+    /// Names and values together, in bytes: what a limit on header size counts.
+    pub fn size(&self) -> usize {
+        self.fields.iter().map(|f| f.name.len as usize + f.value.len as usize).sum()
+    }
+
+    /// Writes `Name: value\r\n` for every field. The empty line behind the section is the caller's.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.bytes.len() + self.fields.len() * 4);
+        for f in &self.fields {
+            out.extend_from_slice(&self.bytes[f.name.range()]);
+            out.extend_from_slice(b": ");
+            out.extend_from_slice(&self.bytes[f.value.range()]);
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn is(&self, field: &Field, name: &str) -> bool {
+        field.name.len as usize == name.len() && self.bytes[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
+    }
+
+    fn store(&mut self, text: &[u8]) -> Span {
+        let at = u32::try_from(self.bytes.len()).expect("limits on head size keep a header section far below 4 GiB");
+        self.bytes.extend_from_slice(text);
+        Span { at, len: text.len() as u32 }
+    }
+}
+
+/// The fields of a [`Headers`] in order, as `(name, value)`.
+#[derive(Clone)]
+pub struct HeadersIter<'a> {
+    headers: &'a Headers,
+    fields: std::slice::Iter<'a, Field>,
+}
+
+impl<'a> Iterator for HeadersIter<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = &self.headers.bytes;
+        self.fields.next().map(|f| (&bytes[f.name.range()], &bytes[f.value.range()]))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.fields.size_hint()
+    }
+}
+
+impl ExactSizeIterator for HeadersIter<'_> {}
+
+impl<'a> IntoIterator for &'a Headers {
+    type Item = (&'a [u8], &'a [u8]);
+    type IntoIter = HeadersIter<'a>;
+
+    fn into_iter(self) -> HeadersIter<'a> {
+        self.iter()
+    }
+}
+
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
+    /// From parts that are known to be well formed.
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(parts: I) -> Self {
+        let mut headers = Self::new();
+        for (name, value) in parts {
+            headers.append_parsed(name.as_ref(), value.as_ref());
+        }
+        headers
+    }
+}
+
+/// Fields whose values are secrets; `Debug` never shows them, so that no log line can.
+fn is_secret(name: &[u8]) -> bool {
+    const SECRET: [&str; 8] = [
+        "authorization",
+        "proxy-authorization",
+        "cookie",
+        "set-cookie",
+        "x-api-key",
+        "api-key",
+        "x-goog-api-key",
+        "x-amz-security-token",
+    ];
+    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s.as_bytes()))
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.iter().map(|(n, v)| {
+                let value = if is_secret(n) { "***".into() } else { String::from_utf8_lossy(v) };
+                (String::from_utf8_lossy(n), value)
+            }))
+            .finish()
+    }
+}
+
+fn check(name: &[u8], value: &[u8]) -> Result<(), InvalidHeader> {
+    if name.is_empty() || !name.iter().all(|&b| is_token_byte(b)) {
+        return Err(InvalidHeader::Name);
+    }
+    if value.iter().any(|b| matches!(b, b'\r' | b'\n' | 0)) {
+        return Err(InvalidHeader::Value);
+    }
+    Ok(())
+}
+
+/// RFC 9110 5.6.2 `tchar`.
+const fn is_token_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric()
+        || matches!(
+            b,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~'
+        )
+}
+
+/// Names used in many places, spelled once.
+pub mod name {
+    /// RFC 9110 7.6.1.
+    pub const CONNECTION: &str = "Connection";
+    /// RFC 9110 8.4.
+    pub const CONTENT_ENCODING: &str = "Content-Encoding";
+    /// RFC 9110 8.6.
+    pub const CONTENT_LENGTH: &str = "Content-Length";
+    /// RFC 9110 8.3.
+    pub const CONTENT_TYPE: &str = "Content-Type";
+    /// RFC 9110 10.1.1.
+    pub const EXPECT: &str = "Expect";
+    /// RFC 9110 7.2.
+    pub const HOST: &str = "Host";
+    /// RFC 9110 11.7.1.
+    pub const PROXY_AUTHENTICATE: &str = "Proxy-Authenticate";
+    /// RFC 9110 11.7.2.
+    pub const PROXY_AUTHORIZATION: &str = "Proxy-Authorization";
+    /// RFC 9110 10.1.4.
+    pub const TE: &str = "TE";
+    /// RFC 9110 6.6.2.
+    pub const TRAILER: &str = "Trailer";
+    /// RFC 9112 6.1.
+    pub const TRANSFER_ENCODING: &str = "Transfer-Encoding";
+    /// RFC 9110 7.8.
+    pub const UPGRADE: &str = "Upgrade";
+    /// RFC 9110 7.6.3.
+    pub const VIA: &str = "Via";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Headers {
+        [("Host", "a"), ("X-Two", "1"), ("x-two", "2"), ("Connection", "close, X-Two"), ("COOKIE", "s=1")]
+            .into_iter()
+            .collect()
+    }
+
+    fn text(h: &Headers) -> String {
+        let mut out = Vec::new();
+        h.write_to(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn order_case_and_repetition_are_kept() {
+        let h = sample();
+        assert_eq!(text(&h), "Host: a\r\nX-Two: 1\r\nx-two: 2\r\nConnection: close, X-Two\r\nCOOKIE: s=1\r\n");
+        assert_eq!(h.get_all("x-TWO").collect::<Vec<_>>(), [b"1", b"2"]);
+    }
+
+    #[test]
+    fn set_keeps_place_and_spelling_of_the_first() {
+        let mut h = sample();
+        h.set("X-TWO", "new").unwrap();
+        assert_eq!(text(&h), "Host: a\r\nX-Two: new\r\nConnection: close, X-Two\r\nCOOKIE: s=1\r\n");
+        h.set("Added", "").unwrap();
+        assert_eq!(h.get("added"), Some(&b""[..]));
+    }
+
+    #[test]
+    fn remove_takes_all_of_a_name() {
+        let mut h = sample();
+        assert_eq!(h.remove("x-two"), 2);
+        assert_eq!(h.remove("x-two"), 0);
+        assert_eq!(h.len(), 3);
+    }
+
+    #[test]
+    fn list_members_are_found_in_any_case() {
+        let h = sample();
+        assert!(h.has_token("connection", "CLOSE"));
+        assert!(h.has_token("connection", "x-two"));
+        assert!(!h.has_token("connection", "clos"));
+    }
+
+    #[test]
+    fn bytes_that_could_split_a_head_are_refused() {
+        let mut h = Headers::new();
+        assert_eq!(h.append("A", "b\r\nC: d"), Err(InvalidHeader::Value));
+        assert_eq!(h.append("A", "b\0"), Err(InvalidHeader::Value));
+        assert_eq!(h.append("A b", "c"), Err(InvalidHeader::Name));
+        assert_eq!(h.append("", "c"), Err(InvalidHeader::Name));
+        assert_eq!(h.set("A:", "c"), Err(InvalidHeader::Name));
+        assert!(h.append("A", b"\xff\t ok").is_ok());
+    }
+
+    #[test]
+    fn debug_hides_secrets() {
+        let shown = format!("{:?}", sample());
+        assert!(shown.contains("\"***\"") && !shown.contains("s=1"), "{shown}");
+    }
+}

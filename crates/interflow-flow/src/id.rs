@@ -1,0 +1,126 @@
+//! Names for flows: sortable by time of birth, unique across machines without asking anybody.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Timestamp;
+
+/// A flow's name: 48 bits of Unix milliseconds, 16 bits that tell processes apart, 64 bits that count within one.
+///
+/// Text form: 26 characters of Crockford's base 32, which sort as the ids do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(u128);
+
+impl FlowId {
+    /// A new id for a flow that begins at `now`.
+    pub fn new(now: Timestamp) -> Self {
+        // The counter starts at a random place, so that two processes (or two runs) that share the 16 random bits
+        // still do not meet; within a process it only grows, so ids of one millisecond keep their order.
+        static SEED: std::sync::LazyLock<(u16, u64)> = std::sync::LazyLock::new(|| {
+            let mut bytes = [0u8; 10];
+            getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+            let [a, b, rest @ ..] = bytes;
+            (u16::from_be_bytes([a, b]), u64::from_be_bytes(rest) >> 1)
+        });
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (process, start) = *SEED;
+        let count = start + COUNT.fetch_add(1, Ordering::Relaxed);
+        let millis = (now.micros() / 1000) & ((1 << 48) - 1);
+        Self(u128::from(millis) << 80 | u128::from(process) << 64 | u128::from(count))
+    }
+
+    /// The id as a number; its order is the order of ids.
+    pub const fn to_u128(self) -> u128 {
+        self.0
+    }
+
+    /// The id that [`to_u128`](Self::to_u128) gave.
+    pub const fn from_u128(n: u128) -> Self {
+        Self(n)
+    }
+
+    /// Milliseconds since the Unix epoch at which the flow began.
+    pub const fn unix_millis(self) -> u64 {
+        (self.0 >> 80) as u64
+    }
+}
+
+const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+impl fmt::Display for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [0u8; 26];
+        let mut rest = self.0;
+        for place in text.iter_mut().rev() {
+            *place = ALPHABET[(rest & 31) as usize];
+            rest >>= 5;
+        }
+        f.pad(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
+    }
+}
+
+impl fmt::Debug for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that names no flow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a flow id is 26 letters and digits such as 01JD3V7T2M00000000000000AB")]
+pub struct FlowIdError;
+
+impl FromStr for FlowId {
+    type Err = FlowIdError;
+
+    fn from_str(s: &str) -> Result<Self, FlowIdError> {
+        if s.len() != 26 {
+            return Err(FlowIdError);
+        }
+        let mut n: u128 = 0;
+        for (i, c) in s.bytes().enumerate() {
+            let c = c.to_ascii_uppercase();
+            let digit = ALPHABET.iter().position(|&a| a == c).ok_or(FlowIdError)? as u128;
+            // 26 characters hold 130 bits: the first one may use three of its five.
+            if i == 0 && digit > 7 {
+                return Err(FlowIdError);
+            }
+            n = n << 5 | digit;
+        }
+        Ok(Self(n))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_one_process_grow() {
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        let a = FlowId::new(now);
+        let b = FlowId::new(now);
+        assert!(a < b);
+        assert!(a.to_string() < b.to_string());
+        assert_eq!(a.unix_millis(), 1_700_000_000_000);
+    }
+
+    #[test]
+    fn text_form_round_trips() {
+        for n in [0, 1, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let id = FlowId::from_u128(n);
+            assert_eq!(id.to_string().parse(), Ok(id));
+            assert_eq!(id.to_string().to_lowercase().parse(), Ok(id));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for bad in
+            ["", "short", "80000000000000000000000000", "0000000000000000000000000U", "00000000000000000000000000é"]
+        {
+            assert_eq!(bad.parse::<FlowId>(), Err(FlowIdError), "{bad}");
+        }
+    }
+}

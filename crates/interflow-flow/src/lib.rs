@@ -1,0 +1,31 @@
+//! The vocabulary of the house: what a flow is, its two legs, the heads and bodies that cross them, the phases
+//! at which a stage may look, what it may answer, and what went wrong. No I/O happens here.
+//!
+//! Everything above this crate speaks in these words, so that a feature room never needs to know another one.
+#![forbid(unsafe_code)]
+
+mod authority;
+mod body;
+mod bytestr;
+mod capture;
+mod egress;
+mod error;
+mod flow;
+mod head;
+mod headers;
+mod id;
+mod stage;
+mod timings;
+
+pub use authority::{Authority, AuthorityError, Host, Scheme};
+pub use body::{Body, BodyStream, CollectError, Frame};
+pub use bytestr::ByteStr;
+pub use capture::{Capture, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
+pub use egress::{BoxFuture, Egress, Reply};
+pub use error::{Blame, Error, Kind, Result, Retry};
+pub use flow::{ClientInfo, ClientTls, Flow, Note, Transport, UpstreamInfo, UpstreamTls};
+pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
+pub use headers::{Headers, HeadersIter, InvalidHeader, name};
+pub use id::{FlowId, FlowIdError};
+pub use stage::{Interest, Phase, Scope, Stage, Step, Verdict};
+pub use timings::{Clock, Timestamp, Timings};

@@ -1,0 +1,216 @@
+//! Stages: rooms beside the corridor that are shown a flow at the phases they asked for.
+
+use std::fmt;
+
+use crate::egress::BoxFuture;
+use crate::{Authority, Body, Error, Flow, Message, RequestHead, Response, ResponseHead, Result, Transport};
+
+/// The moments of a flow's life, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Phase {
+    /// A client connected.
+    Accepted,
+    /// User and authority are known.
+    Authority,
+    /// The client's TLS hello is known.
+    ClientHello,
+    /// The request's head is known.
+    RequestHead,
+    /// The request's body may be looked into.
+    RequestBody,
+    /// The upstream connection is about to be made or taken from the pool.
+    Dial,
+    /// The response's head is known.
+    ResponseHead,
+    /// The response's body may be looked into.
+    ResponseBody,
+    /// A WebSocket or gRPC message passes.
+    Message,
+    /// Everything is known.
+    Done,
+}
+
+/// A set of phases.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interest(u16);
+
+impl Interest {
+    /// No phase: the stage costs this plan nothing.
+    pub const NONE: Self = Self(0);
+
+    /// This one phase.
+    pub const fn of(phase: Phase) -> Self {
+        Self(1 << phase as u16)
+    }
+
+    /// These and that one.
+    #[must_use]
+    pub const fn and(self, phase: Phase) -> Self {
+        Self(self.0 | 1 << phase as u16)
+    }
+
+    /// The phases of both.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the phase is in it.
+    pub const fn has(self, phase: Phase) -> bool {
+        self.0 & 1 << phase as u16 != 0
+    }
+}
+
+impl fmt::Debug for Interest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Phase::*;
+        let all = [
+            Accepted,
+            Authority,
+            ClientHello,
+            RequestHead,
+            RequestBody,
+            Dial,
+            ResponseHead,
+            ResponseBody,
+            Message,
+            Done,
+        ];
+        f.debug_set().entries(all.into_iter().filter(|p| self.has(*p))).finish()
+    }
+}
+
+/// What a plan is made for: the facts that hold for every request of a client to one authority.
+#[derive(Clone, Debug)]
+pub struct Scope<'a> {
+    /// The listener's name: `proxy`, `gateway`, or the name from the config.
+    pub listener: &'a str,
+    /// The authenticated user.
+    pub user: Option<&'a str>,
+    /// The origin.
+    pub authority: &'a Authority,
+    /// How the client asked for it.
+    pub transport: Transport,
+    /// Whether requests inside can be seen: false for a tunnel that passes unseen.
+    pub intercepted: bool,
+}
+
+/// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.
+#[derive(Debug)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// Here is the response; nothing is sent upstream (or, at `ResponseHead`, instead of the upstream's).
+    Answer(Box<Response>),
+    /// No, with the reason; the engine's error table makes the page.
+    Deny(Error),
+    /// At `Authority` and `ClientHello`: look inside the TLS.
+    Intercept,
+    /// At `Authority` and `ClientHello`: pass the bytes through unseen.
+    Tunnel,
+    /// At `Message`: swallow this message.
+    Drop,
+}
+
+/// An answer that is there at once, or comes later. The usual case, at once, allocates nothing.
+pub enum Step<'a, T> {
+    /// At once.
+    Now(T),
+    /// Later.
+    Later(BoxFuture<'a, T>),
+}
+
+impl<'a, T> Step<'a, T> {
+    /// From a future.
+    pub fn later(f: impl Future<Output = T> + Send + 'a) -> Self {
+        Self::Later(Box::pin(f))
+    }
+
+    /// Waits for the answer.
+    pub async fn get(self) -> T {
+        match self {
+            Self::Now(t) => t,
+            Self::Later(f) => f.await,
+        }
+    }
+}
+
+/// A room beside the corridor. Each method belongs to one phase and is called only for plans in which
+/// [`interest`](Self::interest) named that phase; the defaults change nothing.
+///
+/// A method must be cancel-safe: when the client goes away its future is dropped.
+pub trait Stage: Send + Sync {
+    /// The name in logs, metrics and `explain`.
+    fn name(&self) -> &'static str;
+
+    /// Which phases this stage wants for flows of this scope. Asked once per plan, not per request.
+    fn interest(&self, scope: &Scope<'_>) -> Interest;
+
+    /// User and authority are known, nothing is sent yet.
+    fn authority<'a>(&'a self, _flow: &'a mut Flow) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
+    /// The client's TLS hello is known (`flow.client_tls`).
+    fn client_hello<'a>(&'a self, _flow: &'a mut Flow) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
+    /// The request's head may be changed, answered or denied.
+    fn request_head<'a>(&'a self, _flow: &'a mut Flow, _head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
+    /// The request's body may be replaced by another, or wrapped; the head may still be changed. Framing follows the
+    /// body that is given back. `Err(verdict)` answers or denies instead.
+    fn request_body<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        Step::Now(Ok(body))
+    }
+
+    /// The response's head may be changed or replaced.
+    fn response_head<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        _head: &'a mut ResponseHead,
+    ) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
+    /// The response's body may be replaced or wrapped; its head is not sent before this is answered.
+    fn response_body<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        _head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        Step::Now(Ok(body))
+    }
+
+    /// One message may be changed, dropped or answered by denial.
+    fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut Message) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
+    /// Everything is over.
+    fn done(&self, _flow: &Flow) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interest_holds_what_was_put_in() {
+        let i = Interest::of(Phase::RequestHead).and(Phase::Done);
+        assert!(i.has(Phase::RequestHead) && i.has(Phase::Done) && !i.has(Phase::RequestBody));
+        assert_eq!(format!("{i:?}"), "{RequestHead, Done}");
+        assert_eq!(i.union(Interest::NONE), i);
+    }
+}

@@ -1,0 +1,1 @@
+//! Rate, concurrency and budget limits.

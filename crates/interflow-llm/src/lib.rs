@@ -1,0 +1,1 @@
+//! Provider wire shapes, one canonical message model, conversations, usage and cost.

@@ -1,0 +1,1 @@
+//! HLS, DASH, CENC decryption, signed links and playlists.

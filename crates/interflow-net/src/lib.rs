@@ -1,0 +1,1 @@
+//! Accepting, dialling and speaking: ingress, egress, relay and the certificate authority.

@@ -1,0 +1,1 @@
+//! The query language: parser, matcher over the vocabulary, translation for a store.

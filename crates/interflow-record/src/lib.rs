@@ -1,0 +1,1 @@
+//! Capture, store, retention, search and the archive formats.

@@ -1,0 +1,1 @@
+//! Detectors, policies, strategies, the vault, streaming redaction and restoration.

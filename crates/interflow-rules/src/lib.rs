@@ -1,0 +1,1 @@
+//! Filters, actions and rule files.

@@ -1,0 +1,1 @@
+//! Origins, fake providers and clients for tests and benches.
