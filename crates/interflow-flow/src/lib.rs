@@ -16,6 +16,7 @@ mod headers;
 mod id;
 mod stage;
 mod timings;
+pub mod units;
 
 pub use authority::{Authority, AuthorityError, Host, Scheme};
 pub use body::{Body, BodyStream, CollectError, Frame};

@@ -1,0 +1,179 @@
+//! Caps on connections: in all, per client address, and accepted per second.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::TokenBucket;
+
+/// The caps; 0 stands for no cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections in all.
+    pub total: usize,
+    /// Connections from one client address (IPv6: from one /64, the smallest block that one person is given).
+    pub per_client: usize,
+    /// New connections per second in all, with a burst of one second's worth.
+    pub accept_per_second: u32,
+}
+
+/// Which cap a connection ran into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The cap on all connections.
+    #[error("the limit of connections in all is reached (limits.connections)")]
+    Total,
+    /// The cap per client.
+    #[error("the limit of connections from one client is reached (limits.connections_per_client)")]
+    PerClient,
+    /// The cap on new connections per second.
+    #[error("the limit of new connections per second is reached (limits.accepts_per_second)")]
+    Rate,
+}
+
+/// Counts connections and says no when a cap is reached.
+#[derive(Debug)]
+pub struct Connections {
+    limits: Mutex<ConnectionLimits>,
+    open: AtomicUsize,
+    clients: Mutex<HashMap<IpAddr, usize>>,
+    rate: Mutex<Option<TokenBucket>>,
+}
+
+impl Connections {
+    /// A counter with these caps.
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
+        let new = Self {
+            limits: Mutex::new(limits),
+            open: AtomicUsize::new(0),
+            clients: Mutex::new(HashMap::new()),
+            rate: Mutex::new(None),
+        };
+        new.set(limits);
+        Arc::new(new)
+    }
+
+    /// Puts other caps in force; connections that are open stay.
+    pub fn set(&self, limits: ConnectionLimits) {
+        *self.limits.lock() = limits;
+        let per_second = f64::from(limits.accept_per_second);
+        *self.rate.lock() =
+            (limits.accept_per_second > 0).then(|| TokenBucket::new(per_second, per_second, Instant::now()));
+    }
+
+    /// Connections open now.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Admits a connection from this address, or says which cap it ran into. The permit is held as long as the
+    /// connection lives.
+    ///
+    /// # Errors
+    /// The cap that was reached.
+    pub fn admit(self: &Arc<Self>, client: IpAddr) -> Result<Permit, Refused> {
+        let limits = *self.limits.lock();
+        if self.rate.lock().as_mut().is_some_and(|bucket| !bucket.take(1.0, Instant::now())) {
+            return Err(Refused::Rate);
+        }
+        let before = self.open.fetch_add(1, Ordering::Relaxed);
+        if limits.total > 0 && before >= limits.total {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refused::Total);
+        }
+        let client = block_of(client);
+        let mut clients = self.clients.lock();
+        let held = clients.entry(client).or_default();
+        if limits.per_client > 0 && *held >= limits.per_client {
+            drop(clients);
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Refused::PerClient);
+        }
+        *held += 1;
+        drop(clients);
+        Ok(Permit { connections: Arc::clone(self), client })
+    }
+}
+
+/// A place for one connection; given back when dropped.
+#[derive(Debug)]
+pub struct Permit {
+    connections: Arc<Connections>,
+    client: IpAddr,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
+        let mut clients = self.connections.clients.lock();
+        if let Some(held) = clients.get_mut(&self.client) {
+            *held -= 1;
+            if *held == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+/// The address that a client is counted under.
+fn block_of(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(v6) if !v6.is_loopback() => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(total: usize, per_client: usize, accept_per_second: u32) -> ConnectionLimits {
+        ConnectionLimits { total, per_client, accept_per_second }
+    }
+
+    #[test]
+    fn the_cap_in_all_holds_and_places_come_back() {
+        let c = Connections::new(limits(2, 0, 0));
+        let a = c.admit([127, 0, 0, 1].into()).unwrap();
+        let _b = c.admit([127, 0, 0, 2].into()).unwrap();
+        assert_eq!(c.admit([127, 0, 0, 3].into()).unwrap_err(), Refused::Total);
+        drop(a);
+        assert!(c.admit([127, 0, 0, 3].into()).is_ok());
+        assert_eq!(c.open(), 1);
+    }
+
+    #[test]
+    fn one_client_cannot_take_all_places() {
+        let c = Connections::new(limits(0, 1, 0));
+        let one: IpAddr = "2001:db8::1".parse().unwrap();
+        let same_block: IpAddr = "2001:db8::ffff".parse().unwrap();
+        let other: IpAddr = "2001:db8:0:1::1".parse().unwrap();
+        let held = c.admit(one).unwrap();
+        assert_eq!(c.admit(same_block).unwrap_err(), Refused::PerClient);
+        assert!(c.admit(other).is_ok());
+        drop(held);
+        assert!(c.admit(same_block).is_ok());
+        assert!(c.clients.lock().is_empty(), "a client without connections is forgotten");
+    }
+
+    #[test]
+    fn mapped_addresses_count_as_the_address_they_map() {
+        let c = Connections::new(limits(0, 1, 0));
+        let _held = c.admit("::ffff:10.0.0.1".parse().unwrap()).unwrap();
+        assert_eq!(c.admit("10.0.0.1".parse().unwrap()).unwrap_err(), Refused::PerClient);
+    }
+
+    #[test]
+    fn the_accept_rate_holds() {
+        let c = Connections::new(limits(0, 0, 5));
+        let taken = (0..20).filter(|_| c.admit([127, 0, 0, 1].into()).is_ok()).count();
+        assert!((5..=6).contains(&taken), "{taken}");
+    }
+}

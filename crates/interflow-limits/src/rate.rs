@@ -1,0 +1,61 @@
+//! A token bucket with the clock handed in.
+
+use std::time::Instant;
+
+/// A bucket that fills with `rate` tokens per second up to `burst`, and gives them out one request at a time.
+#[derive(Debug, Clone)]
+pub struct TokenBucket {
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl TokenBucket {
+    /// A full bucket. `rate` in tokens per second, `burst` in tokens; both above 0.
+    pub fn new(rate: f64, burst: f64, now: Instant) -> Self {
+        Self { rate, burst, tokens: burst, filled: now }
+    }
+
+    /// Takes `n` tokens if they are there.
+    pub fn take(&mut self, n: f64, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.filled = self.filled.max(now);
+        self.tokens = (self.tokens + passed * self.rate).min(self.burst);
+        if self.tokens < n {
+            return false;
+        }
+        self.tokens -= n;
+        true
+    }
+
+    /// Seconds until `n` tokens will be there, as seen after the last [`take`](Self::take).
+    pub fn wait_seconds(&self, n: f64) -> f64 {
+        ((n - self.tokens) / self.rate).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_bucket_gives_its_burst_then_its_rate() {
+        let t = Instant::now();
+        let mut b = TokenBucket::new(10.0, 3.0, t);
+        assert_eq!((0..5).filter(|_| b.take(1.0, t)).count(), 3);
+        assert!((b.wait_seconds(1.0) - 0.1).abs() < 1e-9);
+        assert!(b.take(1.0, t + Duration::from_millis(101)));
+        assert!(!b.take(1.0, t + Duration::from_millis(102)));
+    }
+
+    #[test]
+    fn a_bucket_never_holds_more_than_its_burst_and_time_never_runs_back() {
+        let t = Instant::now() + Duration::from_secs(10);
+        let mut b = TokenBucket::new(1000.0, 2.0, t);
+        let later = t + Duration::from_secs(60);
+        assert!(b.take(2.0, later) && !b.take(1.0, later));
+        assert!(!b.take(1.0, t));
+    }
+}
