@@ -1,1 +1,9 @@
 //! Accepting, dialling and speaking: ingress, egress, relay and the certificate authority.
+#![deny(unsafe_code)]
+
+pub mod ca;
+pub mod egress;
+pub mod ingress;
+pub mod io;
+pub mod relay;
+pub mod tls;

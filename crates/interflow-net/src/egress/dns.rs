@@ -1,0 +1,1 @@
+//! Name resolution with a cache.

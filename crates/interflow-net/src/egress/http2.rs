@@ -1,0 +1,1 @@
+//! The HTTP/2 client driver.

@@ -1,0 +1,1 @@
+//! Connections kept for the next request to the same place.

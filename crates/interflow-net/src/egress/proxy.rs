@@ -1,0 +1,1 @@
+//! Upstream proxies: HTTP CONNECT and SOCKS5 from the client's side.

@@ -1,0 +1,1 @@
+//! Accepting: listeners, what a fresh connection speaks, and HTTP as a server.

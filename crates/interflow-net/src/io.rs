@@ -1,0 +1,266 @@
+//! One byte stream, whatever lies below: TCP, TLS over any of these, an HTTP/2 stream, or bytes read ahead in front
+//! of another.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A stream of bytes in both directions that is not known to this crate: an HTTP/2 stream, a test's pipe.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// A connection.
+pub struct Io(Kind);
+
+enum Kind {
+    Tcp(TcpStream),
+    ServerTls(Box<tokio_rustls::server::TlsStream<Io>>),
+    ClientTls(Box<tokio_rustls::client::TlsStream<Io>>),
+    Prefixed(Box<Prefixed>),
+    Other(Box<dyn Duplex>),
+    Closed,
+}
+
+/// Bytes that were read ahead, and the stream they came from.
+struct Prefixed {
+    bytes: Bytes,
+    io: Io,
+}
+
+impl Io {
+    /// A stream over anything.
+    pub fn other(stream: impl Duplex + 'static) -> Self {
+        Self(Kind::Other(Box::new(stream)))
+    }
+
+    /// A stream that is at its end: reads give nothing, writes fail.
+    pub const fn closed() -> Self {
+        Self(Kind::Closed)
+    }
+
+    #[allow(dead_code)]
+    pub(crate) fn server_tls(stream: tokio_rustls::server::TlsStream<Self>) -> Self {
+        Self(Kind::ServerTls(Box::new(stream)))
+    }
+
+    pub(crate) fn client_tls(stream: tokio_rustls::client::TlsStream<Self>) -> Self {
+        Self(Kind::ClientTls(Box::new(stream)))
+    }
+
+    /// The same stream with `bytes` to be read before it.
+    #[must_use]
+    pub fn prefixed(mut self, bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            return self;
+        }
+        if let Kind::Prefixed(p) = &mut self.0 {
+            p.bytes = [&bytes[..], &p.bytes[..]].concat().into();
+            return self;
+        }
+        Self(Kind::Prefixed(Box::new(Prefixed { bytes, io: self })))
+    }
+
+    /// The TCP connection below, with the bytes that were read ahead of it.
+    ///
+    /// # Errors
+    /// Gives the stream back when it is not plain TCP.
+    pub fn into_tcp(self) -> Result<(TcpStream, Bytes), Self> {
+        match self.0 {
+            Kind::Tcp(tcp) => Ok((tcp, Bytes::new())),
+            Kind::Prefixed(p) => match *p {
+                Prefixed { bytes, io: Self(Kind::Tcp(tcp)) } => Ok((tcp, bytes)),
+                Prefixed { bytes, io } => Err(io.prefixed(bytes)),
+            },
+            kind => Err(Self(kind)),
+        }
+    }
+
+    /// The TCP connection, when that is all this is (bytes read ahead aside).
+    pub fn tcp_ref(&self) -> Option<&TcpStream> {
+        match &self.0 {
+            Kind::Tcp(tcp) => Some(tcp),
+            Kind::Prefixed(p) => p.io.tcp_ref(),
+            _ => None,
+        }
+    }
+
+    /// The TCP connection at the very bottom, below any TLS: for socket options and addresses, never for bytes.
+    pub fn socket(&self) -> Option<&TcpStream> {
+        match &self.0 {
+            Kind::Tcp(tcp) => Some(tcp),
+            Kind::ServerTls(tls) => tls.get_ref().0.socket(),
+            Kind::ClientTls(tls) => tls.get_ref().0.socket(),
+            Kind::Prefixed(p) => p.io.socket(),
+            Kind::Other(_) | Kind::Closed => None,
+        }
+    }
+
+    /// The client's TLS session, when we terminate it.
+    pub(crate) fn server_session(&self) -> Option<&rustls::ServerConnection> {
+        match &self.0 {
+            Kind::ServerTls(tls) => Some(tls.get_ref().1),
+            _ => None,
+        }
+    }
+
+    /// The TLS session with the upstream, when there is one.
+    pub(crate) fn client_session(&self) -> Option<&rustls::ClientConnection> {
+        match &self.0 {
+            Kind::ClientTls(tls) => Some(tls.get_ref().1),
+            _ => None,
+        }
+    }
+
+    /// From now on, dropping the stream resets the TCP connection, so that the peer cannot take what it got for the
+    /// whole.
+    pub fn reset_on_drop(&self) {
+        if let Some(tcp) = self.socket() {
+            // A socket that refuses the option is closed in the usual way: nothing better can be done.
+            let _ = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+impl From<TcpStream> for Io {
+    fn from(tcp: TcpStream) -> Self {
+        Self(Kind::Tcp(tcp))
+    }
+}
+
+impl fmt::Debug for Io {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Tcp(tcp) => tcp.fmt(f),
+            Kind::ServerTls(tls) => write!(f, "ServerTls({:?})", tls.get_ref().0),
+            Kind::ClientTls(tls) => write!(f, "ClientTls({:?})", tls.get_ref().0),
+            Kind::Prefixed(p) => write!(f, "Prefixed({} bytes, {:?})", p.bytes.len(), p.io),
+            Kind::Other(_) => f.write_str("Other"),
+            Kind::Closed => f.write_str("Closed"),
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Kind::Tcp(s) => Pin::new(s).poll_read(cx, buf),
+            Kind::ServerTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            Kind::ClientTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            Kind::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            Kind::Closed => Poll::Ready(Ok(())),
+            Kind::Prefixed(p) => {
+                let n = p.bytes.len().min(buf.remaining());
+                buf.put_slice(&p.bytes[..n]);
+                p.bytes.advance(n);
+                if p.bytes.is_empty() {
+                    *self = std::mem::replace(&mut p.io, Self::closed());
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            Kind::Tcp(s) => Pin::new(s).poll_write(cx, buf),
+            Kind::ServerTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            Kind::ClientTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
+            Kind::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
+            Kind::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
+            Kind::ServerTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            Kind::ClientTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
+            Kind::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.0 {
+            Kind::Tcp(s) => s.is_write_vectored(),
+            Kind::ServerTls(s) => s.is_write_vectored(),
+            Kind::ClientTls(s) => s.is_write_vectored(),
+            Kind::Prefixed(p) => p.io.is_write_vectored(),
+            Kind::Other(s) => s.is_write_vectored(),
+            Kind::Closed => true,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Kind::Tcp(s) => Pin::new(s).poll_flush(cx),
+            Kind::ServerTls(s) => Pin::new(&mut **s).poll_flush(cx),
+            Kind::ClientTls(s) => Pin::new(&mut **s).poll_flush(cx),
+            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
+            Kind::Other(s) => Pin::new(&mut **s).poll_flush(cx),
+            Kind::Closed => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.0 {
+            Kind::Tcp(s) => Pin::new(s).poll_shutdown(cx),
+            Kind::ServerTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            Kind::ClientTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            Kind::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
+            Kind::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            Kind::Closed => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn bytes_read_ahead_come_first_and_the_stream_behind_them() {
+        let (mut far, near) = tokio::io::duplex(64);
+        let mut io = Io::other(near).prefixed(Bytes::from_static(b"cd")).prefixed(Bytes::from_static(b"ab"));
+        far.write_all(b"ef").await.unwrap();
+        far.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        io.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"abcdef");
+    }
+
+    #[tokio::test]
+    async fn tcp_comes_out_again_with_its_prefix() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let io = Io::from(tcp).prefixed(Bytes::from_static(b"x"));
+        assert!(io.tcp_ref().is_some());
+        let (_, prefix) = io.into_tcp().unwrap();
+        assert_eq!(&prefix[..], b"x");
+        let (_far, near) = tokio::io::duplex(1);
+        assert!(Io::other(near).prefixed(Bytes::from_static(b"y")).into_tcp().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_closed_stream_reads_as_ended_and_takes_nothing() {
+        let mut io = Io::closed();
+        assert_eq!(io.read(&mut [0; 4]).await.unwrap(), 0);
+        assert_eq!(io.write(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,1 @@
+//! Tunnels: bytes both ways until both sides have ended.
