@@ -77,8 +77,10 @@ pub struct UpstreamTls {
     pub cipher: Option<ByteStr>,
     /// Application protocol agreed on.
     pub alpn: Option<ByteStr>,
-    /// The origin's certificate was not verified, by the owner's wish.
+    /// The origin's certificate does not hold, and was accepted by the owner's wish.
     pub unverified: bool,
+    /// What is wrong with such a certificate, in words.
+    pub problem: Option<ByteStr>,
     /// Whether the handshake resumed an earlier session.
     pub resumed: bool,
 }
