@@ -1,1 +1,7 @@
 //! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, SSE, WebSocket, gRPC, AWS event stream.
+//!
+//! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
+//! holds no more of them than its limits allow.
+#![forbid(unsafe_code)]
+
+pub mod h1;

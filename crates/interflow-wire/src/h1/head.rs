@@ -1,0 +1,273 @@
+//! Heads of requests and responses.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use httparse::{Header, ParserConfig, Status};
+use interflow_flow::{Authority, Headers, Method, ResponseHead, Scheme, StatusCode, Target, Version, name};
+
+use super::{Error, Rule, target};
+
+/// How large a head may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// The whole head in bytes, its empty line included; a trailer section likewise. Default 64 KiB.
+    pub max_bytes: usize,
+    /// How many fields. Default 128.
+    pub max_fields: usize,
+    /// The request or status line in bytes. Default 16 KiB.
+    pub max_line: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> Self {
+        Self { max_bytes: 64 << 10, max_fields: 128, max_line: 16 << 10 }
+    }
+}
+
+/// The head of a request as it stood on the wire.
+#[derive(Clone, Debug)]
+pub struct RequestLine {
+    /// The method, case as sent.
+    pub method: Method,
+    /// The target in the form in which it was sent.
+    pub target: Target,
+    /// HTTP/1.0 or HTTP/1.1.
+    pub version: Version,
+    /// The fields as sent.
+    pub headers: Headers,
+}
+
+impl RequestLine {
+    /// Host and port that the request names: the target's, else the `Host` field's with the scheme's port where it
+    /// has none (RFC 9112 3.3). `None` when neither names a host, as HTTP/1.0 permits.
+    ///
+    /// # Errors
+    /// A Host field that is no `host[:port]`; not after [`parse_request`], which has checked it.
+    pub fn authority(&self, scheme: Scheme) -> Result<Option<Authority>, Error> {
+        match &self.target {
+            Target::Absolute(url) => Ok(Some(url.authority.clone())),
+            Target::Authority(authority) => Ok(Some(authority.clone())),
+            Target::Origin(_) | Target::Asterisk => host_field(&self.headers, scheme).map_err(Error::request),
+        }
+    }
+}
+
+/// Reads a request head from the start of `buf`: the head and how many bytes it took, or `None` when it is not all
+/// there. One CRLF before the request line is skipped (RFC 9112 2.2).
+///
+/// # Errors
+/// A head over the limits, or one that breaks RFC 9112 2 to 5; an HTTP/1.1 request without exactly one valid Host.
+pub fn parse_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Error> {
+    let skipped = if buf.starts_with(b"\r\n") { 2 } else { 0 };
+    let head = buf.get(skipped..).unwrap_or_default();
+    read_request(head, limits).map(|found| found.map(|(r, len)| (r, len + skipped))).map_err(Error::request)
+}
+
+/// Reads a response head from the start of `buf`: the head and how many bytes it took, or `None` when it is not all
+/// there. White space before a colon is dropped and folded lines are joined, as RFC 9112 5 asks of a proxy.
+///
+/// # Errors
+/// A head over the limits, or one that breaks RFC 9112 2, 4 or 5.
+pub fn parse_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, Error> {
+    read_response(buf, limits).map_err(Error::response)
+}
+
+fn read_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Rule> {
+    let Some(extent) = extent(buf, limits)? else {
+        let start = buf.get(..EARLY_LOOK).unwrap_or(buf);
+        let seen = with_slots(0, |slots| httparse::Request::new(&mut []).parse_with_uninit_headers(start, slots));
+        return early(seen, start, Rule::RequestLine).map(|()| None);
+    };
+    let head = buf.get(..extent.len).unwrap_or_default();
+    with_slots(extent.lines, |slots| {
+        let mut request = httparse::Request::new(&mut []);
+        whole(request.parse_with_uninit_headers(head, slots), head, Rule::RequestLine)?;
+        let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
+            return Err(Rule::RequestLine);
+        };
+        let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rule::RequestLine)?;
+        let target = target::parse(&method, raw)?;
+        let headers = store(request.headers, head.len(), limits)?;
+        let version = version(minor);
+        check_host(version, &headers)?;
+        Ok(Some((RequestLine { method, target, version, headers }, extent.len)))
+    })
+}
+
+fn read_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, Rule> {
+    let mut config = ParserConfig::default();
+    config.allow_spaces_after_header_name_in_responses(true).allow_obsolete_multiline_headers_in_responses(true);
+    let Some(extent) = extent(buf, limits)? else {
+        let start = buf.get(..EARLY_LOOK).unwrap_or(buf);
+        let seen = with_slots(0, |slots| {
+            config.parse_response_with_uninit_headers(&mut httparse::Response::new(&mut []), start, slots)
+        });
+        return early(seen, start, Rule::StatusLine).map(|()| None);
+    };
+    let head = buf.get(..extent.len).unwrap_or_default();
+    with_slots(extent.lines, |slots| {
+        let mut response = httparse::Response::new(&mut []);
+        let seen = config.parse_response_with_uninit_headers(&mut response, head, slots);
+        whole(seen, head, Rule::StatusLine)?;
+        let (Some(minor), Some(code)) = (response.version, response.code) else { return Err(Rule::StatusLine) };
+        let status = StatusCode::from_u16(code).map_err(|_| Rule::StatusLine)?;
+        let headers = store(response.headers, head.len(), limits)?;
+        let reason = reason(status, first_line(head));
+        Ok(Some((ResponseHead { status, reason, version: version(minor), headers }, extent.len)))
+    })
+}
+
+/// How much of an unfinished head is parsed on every call, so that garbage is refused at once. All of it would cost
+/// quadratic time when the bytes drip in.
+const EARLY_LOOK: usize = 512;
+
+/// Slots on the stack; heads with more fields pay for an allocation.
+const SLOTS: usize = 64;
+
+/// How far a section reaches.
+pub(super) struct Extent {
+    /// In bytes, the empty line included.
+    pub(super) len: usize,
+    /// Its lines, the empty one included.
+    pub(super) lines: usize,
+}
+
+/// Finds the empty line that ends a head.
+fn extent(buf: &[u8], limits: &HeadLimits) -> Result<Option<Extent>, Rule> {
+    let within = buf.get(..limits.max_bytes).unwrap_or(buf);
+    let mut lines = 0;
+    let mut start = 0;
+    for lf in memchr::memchr_iter(b'\n', within) {
+        let line = within.get(start..lf).unwrap_or_default();
+        let Some(b'\r') = line.last() else { return Err(Rule::BareLf) };
+        if lines == 0 && line.len() > limits.max_line {
+            return Err(Rule::LineTooLong);
+        }
+        lines += 1;
+        if line.len() == 1 {
+            return Ok(Some(Extent { len: lf + 1, lines }));
+        }
+        start = lf + 1;
+    }
+    if lines == 0 && within.len() > limits.max_line {
+        return Err(Rule::LineTooLong);
+    }
+    if buf.len() >= limits.max_bytes { Err(Rule::HeadTooLarge) } else { Ok(None) }
+}
+
+/// Finds the empty line that ends a trailer section; the section may consist of it alone.
+pub(super) fn section_extent(buf: &[u8], limits: &HeadLimits) -> Result<Option<Extent>, Rule> {
+    extent(buf, &HeadLimits { max_line: limits.max_bytes, ..*limits })
+}
+
+/// Reads the fields of a whole section.
+pub(super) fn parse_section(section: &[u8], extent: &Extent, limits: &HeadLimits) -> Result<Headers, Rule> {
+    let mut slots = vec![httparse::EMPTY_HEADER; extent.lines];
+    match httparse::parse_headers(section, &mut slots) {
+        Ok(Status::Complete((_, fields))) => store(fields, section.len(), limits),
+        Ok(Status::Partial) | Err(_) => Err(Rule::Field),
+    }
+}
+
+fn with_slots<'b, R>(lines: usize, f: impl FnOnce(&mut [MaybeUninit<Header<'b>>]) -> R) -> R {
+    if lines <= SLOTS {
+        f(&mut [const { MaybeUninit::uninit() }; SLOTS])
+    } else {
+        f(&mut vec![const { MaybeUninit::uninit() }; lines])
+    }
+}
+
+fn early(seen: httparse::Result<usize>, start: &[u8], line: Rule) -> Result<(), Rule> {
+    match seen {
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => Ok(()),
+        Err(e) => Err(refused(e, start, line)),
+    }
+}
+
+fn whole(seen: httparse::Result<usize>, head: &[u8], line: Rule) -> Result<(), Rule> {
+    match seen {
+        Ok(Status::Complete(_)) => Ok(()),
+        Ok(Status::Partial) => Err(line),
+        Err(e) => Err(refused(e, head, line)),
+    }
+}
+
+fn refused(e: httparse::Error, head: &[u8], line: Rule) -> Rule {
+    match e {
+        httparse::Error::HeaderName | httparse::Error::HeaderValue => Rule::Field,
+        httparse::Error::TooManyHeaders => Rule::TooManyFields,
+        httparse::Error::Version if names_other_version(first_line(head), line) => Rule::Version,
+        _ => line,
+    }
+}
+
+/// Whether the version is at least spelled as one, `HTTP/2.0`: then it is unsupported rather than malformed.
+fn names_other_version(first: &[u8], line: Rule) -> bool {
+    let mut words = first.split(|&b| b == b' ');
+    let version = if line == Rule::StatusLine { words.next() } else { words.next_back() };
+    matches!(version, Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit())
+}
+
+/// The first line without its CRLF.
+fn first_line(head: &[u8]) -> &[u8] {
+    let line = memchr::memchr(b'\n', head).and_then(|lf| head.get(..lf)).unwrap_or(head);
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+const fn version(minor: u8) -> Version {
+    if minor == 0 { Version::Http10 } else { Version::Http11 }
+}
+
+/// The reason phrase as it stands on the wire; the usual one costs no allocation.
+fn reason(status: StatusCode, line: &[u8]) -> Bytes {
+    let raw = line.get("HTTP/1.1 200 ".len()..).unwrap_or_default();
+    match status.canonical_reason() {
+        Some(usual) if usual.as_bytes() == raw => Bytes::from_static(usual.as_bytes()),
+        _ => Bytes::copy_from_slice(raw),
+    }
+}
+
+/// Copies the fields into one arena, with some room for a field or two that a stage adds.
+fn store(fields: &[Header<'_>], size: usize, limits: &HeadLimits) -> Result<Headers, Rule> {
+    if fields.len() > limits.max_fields {
+        return Err(Rule::TooManyFields);
+    }
+    let mut headers = Headers::with_capacity(fields.len() + 4, size + 64);
+    for field in fields {
+        if field.value.contains(&b'\n') {
+            headers.append_parsed(field.name.as_bytes(), &unfolded(field.value));
+        } else {
+            headers.append_parsed(field.name.as_bytes(), field.value);
+        }
+    }
+    Ok(headers)
+}
+
+/// The lines of a folded value joined by single spaces (RFC 9112 5.2).
+fn unfolded(value: &[u8]) -> Vec<u8> {
+    let lines: Vec<&[u8]> =
+        value.split(|&b| b == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty()).collect();
+    lines.join(&b' ')
+}
+
+fn check_host(version: Version, headers: &Headers) -> Result<(), Rule> {
+    if version == Version::Http11 && !headers.contains(name::HOST) {
+        return Err(Rule::NoHost);
+    }
+    if headers.get_all(name::HOST).count() > 1 {
+        return Err(Rule::ManyHosts);
+    }
+    host_field(headers, Scheme::Http).map(drop)
+}
+
+/// The authority in the Host field; an empty field names none (RFC 9110 7.2).
+fn host_field(headers: &Headers, scheme: Scheme) -> Result<Option<Authority>, Rule> {
+    match headers.get(name::HOST) {
+        None | Some(b"") => Ok(None),
+        Some(value) => {
+            let text = std::str::from_utf8(value).map_err(|_| Rule::Host(interflow_flow::AuthorityError::Host))?;
+            Authority::parse(text, Some(scheme.default_port())).map(Some).map_err(Rule::Host)
+        }
+    }
+}

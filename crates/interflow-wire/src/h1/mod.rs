@@ -1,0 +1,19 @@
+//! HTTP/1.1 on the wire (RFC 9112): heads, message framing, chunked bodies, and the writers.
+//!
+//! Whatever two parsers could read differently is refused; what is accepted has one meaning only. The parsers keep
+//! no state between calls: give them the whole buffer again when more bytes have come.
+
+mod body;
+mod error;
+mod framing;
+mod head;
+mod target;
+mod write;
+
+pub use body::{BodyDecoder, Decoded};
+pub use error::{Error, Rule};
+pub use framing::{Framing, keeps_alive, request_framing, response_framing};
+pub use head::{HeadLimits, RequestLine, parse_request, parse_response};
+pub use write::{
+    CHUNK_END, write_chunk_size, write_last_chunk, write_request_head, write_response_head, write_status_line,
+};

@@ -1,0 +1,59 @@
+//! The four forms of a request target (RFC 9112 3.2).
+
+use std::fmt::Write as _;
+
+use interflow_flow::{Authority, ByteStr, Method, Scheme, Target, Url};
+
+use super::Rule;
+
+/// Reads the target of a request line. `raw` holds no space and no control byte.
+pub(super) fn parse(method: &Method, raw: &str) -> Result<Target, Rule> {
+    if raw.contains('#') {
+        return Err(Rule::Fragment);
+    }
+    if method == Method::CONNECT {
+        return Authority::parse(raw, None).map(Target::Authority).map_err(Rule::Authority);
+    }
+    match raw {
+        "*" if method == Method::OPTIONS => Ok(Target::Asterisk),
+        _ if raw.starts_with('/') => Ok(Target::Origin(path(raw))),
+        _ => absolute(method, raw).map(Target::Absolute),
+    }
+}
+
+fn absolute(method: &Method, raw: &str) -> Result<Url, Rule> {
+    let (scheme, rest) = raw.split_once("://").ok_or(Rule::Target)?;
+    let scheme = Scheme::parse(scheme).ok_or(Rule::Scheme)?;
+    let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Rule::Authority)?;
+    let path = match rest {
+        // RFC 9112 3.2.4: a server-wide OPTIONS by way of a proxy has an empty path and no query.
+        "" if method == Method::OPTIONS => ByteStr::from_static("*"),
+        "" => path("/"),
+        _ if rest.starts_with('?') => path(&format!("/{rest}")),
+        _ => path(rest),
+    };
+    Ok(Url { scheme, authority, path })
+}
+
+/// The path as written. Bytes beyond ASCII have no place in a URI (RFC 3986 2.1) and get their percent-encoding, the
+/// only form on which the next parser cannot disagree.
+fn path(raw: &str) -> ByteStr {
+    if raw == "/" {
+        return ByteStr::from_static("/");
+    }
+    if raw.is_ascii() {
+        return ByteStr::from(raw);
+    }
+    let mut out = String::with_capacity(raw.len() + 32);
+    for c in raw.chars() {
+        if c.is_ascii() {
+            out.push(c);
+            continue;
+        }
+        for b in c.encode_utf8(&mut [0; 4]).bytes() {
+            write!(out, "%{b:02X}").expect("a String takes everything");
+        }
+    }
+    ByteStr::from(out)
+}
