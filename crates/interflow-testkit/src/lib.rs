@@ -1,1 +1,42 @@
 //! Origins, fake providers and clients for tests and benches.
+//!
+//! A test stands up what it needs in one readable line each, on port 0 of the loopback interface:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> std::io::Result<()> {
+//! use interflow_testkit::{Origin, Wire};
+//!
+//! let origin = Origin::http().start().await;
+//! let mut client = Wire::connect(origin.addr()).await?;
+//! client.send(format!("GET /bytes/5 HTTP/1.1\r\nHost: {}\r\n\r\n", origin.authority())).await?;
+//! assert_eq!(client.answer().await?.body.len(), 5);
+//! assert_eq!(origin.requests()[0].path(), "/bytes/5");
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Origin`]: an HTTP/1 and HTTP/2 server (plain or TLS) that answers by path as [`site`] describes or as a closure says, or a raw
+//!   TCP server that follows a [`Script`]. It records what it received; a malformed request or a panicking closure fails the test
+//!   when the origin is dropped.
+//! - [`Wire`]: a client (and server) connection with exact control over the bytes; [`client`] opens tunnels by CONNECT and SOCKS5;
+//!   [`H2Client`] speaks HTTP/2.
+//! - [`TestCa`]: certificates.
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod message;
+mod origin;
+mod reply;
+mod script;
+mod serve;
+pub mod site;
+mod tls;
+mod wire;
+
+pub use client::{H2Client, ProxyLogin};
+pub use message::{Answer, Framing, Request};
+pub use origin::{Origin, OriginBuilder};
+pub use reply::{Ending, Reply};
+pub use script::Script;
+pub use site::pattern;
+pub use tls::{TestCa, client_trusting, danger_client};
+pub use wire::{Io, Wire};

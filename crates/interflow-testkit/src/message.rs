@@ -1,0 +1,245 @@
+//! Requests and responses as the testkit saw them, and the strict HTTP/1 head reading behind them.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use interflow_flow::Headers;
+
+/// A request that an origin received.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Method as sent.
+    pub method: String,
+    /// Request target as sent: origin-form, absolute-form, authority-form or `*`; for HTTP/2 the `:path`.
+    pub target: String,
+    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
+    pub version: String,
+    /// HTTP/2's `:authority`, or the `Host` field.
+    pub authority: String,
+    /// Fields in the order and spelling they came in.
+    pub headers: Headers,
+    /// The body without its framing.
+    pub body: Bytes,
+    /// Trailer fields.
+    pub trailers: Headers,
+    /// The HTTP/1 head exactly as it came; empty for HTTP/2.
+    pub raw_head: Bytes,
+    /// Which connection of this origin it came on, from 0.
+    pub connection: usize,
+    /// The client's address.
+    pub peer: SocketAddr,
+    /// The SNI, when it came over TLS.
+    pub sni: Option<String>,
+}
+
+impl Request {
+    /// First value of a field as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get_str(name)
+    }
+
+    /// The target's path without its query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// A query parameter's value, as sent, without percent-decoding.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        let query = self.target.split_once('?')?.1;
+        query.split('&').filter_map(|p| p.split_once('=')).find(|(n, _)| *n == name).map(|(_, v)| v)
+    }
+
+    /// A query parameter, or else the header `x-NAME`, read as a number.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.query(name).or_else(|| self.header(&format!("x-{name}"))).and_then(|v| v.parse().ok())
+    }
+}
+
+/// A response that a client received.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
+    pub version: String,
+    /// Status code of the final response.
+    pub status: u16,
+    /// Reason phrase; empty for HTTP/2.
+    pub reason: String,
+    /// Fields in the order and spelling they came in.
+    pub headers: Headers,
+    /// The body without its framing.
+    pub body: Bytes,
+    /// Trailer fields.
+    pub trailers: Headers,
+    /// Interim (1xx) responses that came before.
+    pub informational: Vec<(u16, Headers)>,
+    /// The HTTP/1 head exactly as it came; empty for HTTP/2.
+    pub raw_head: Bytes,
+}
+
+impl Answer {
+    /// First value of a field as text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get_str(name)
+    }
+
+    /// The body as text, wrong bytes replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", self.text()))
+    }
+}
+
+/// How a body's end is known (RFC 9112 6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is no body.
+    None,
+    /// `Content-Length`.
+    Length(usize),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// A response that lasts until the connection closes.
+    UntilClose,
+}
+
+impl Framing {
+    /// Framing of a request.
+    ///
+    /// # Errors
+    /// On both framings at once, several lengths, or a length that is no number.
+    pub fn of_request(headers: &Headers) -> Result<Self, String> {
+        Ok(Self::declared(headers)?.unwrap_or(Self::None))
+    }
+
+    /// Framing of a response that has a body.
+    ///
+    /// # Errors
+    /// As for requests.
+    pub fn of_response(headers: &Headers) -> Result<Self, String> {
+        Ok(Self::declared(headers)?.unwrap_or(Self::UntilClose))
+    }
+
+    fn declared(headers: &Headers) -> Result<Option<Self>, String> {
+        let mut lengths = headers.get_all("content-length");
+        let length = lengths.next();
+        if lengths.next().is_some() {
+            return Err("more than one Content-Length".into());
+        }
+        match (headers.contains("transfer-encoding"), length) {
+            (true, Some(_)) => Err("Transfer-Encoding and Content-Length at once".into()),
+            (true, None) if headers.has_token("transfer-encoding", "chunked") => Ok(Some(Self::Chunked)),
+            (true, None) => Err("a transfer coding that is not chunked".into()),
+            (false, None) => Ok(None),
+            (false, Some(v)) => {
+                let digits = std::str::from_utf8(v).ok().filter(|s| s.bytes().all(|b| b.is_ascii_digit()));
+                let n = digits.and_then(|s| s.parse().ok()).ok_or_else(|| format!("Content-Length {v:?}"))?;
+                Ok(Some(Self::Length(n)))
+            }
+        }
+    }
+}
+
+/// Cuts a head into its first line and its fields. Strict: bare LF, folding, space before the colon are errors, since what a
+/// proxy sends must hold none of them.
+///
+/// # Errors
+/// Names the line that breaks the rule.
+pub fn parse_head(raw: &[u8]) -> Result<(String, Headers), String> {
+    let text = raw.strip_suffix(b"\r\n\r\n").ok_or("a head without its empty line")?;
+    let mut lines = split_crlf(text);
+    let first = lines.next().unwrap_or_default();
+    let mut headers = Headers::new();
+    for line in lines {
+        let shown = || String::from_utf8_lossy(line).into_owned();
+        let colon = line.iter().position(|&b| b == b':').ok_or_else(|| format!("field line {:?}", shown()))?;
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) || value.contains(&b'\n') {
+            return Err(format!("field line {:?}", shown()));
+        }
+        headers.append_parsed(name, value);
+    }
+    Ok((String::from_utf8_lossy(first).into_owned(), headers))
+}
+
+/// Version, status and reason of a status line.
+///
+/// # Errors
+/// When it is none.
+pub fn parse_status_line(line: &str) -> Result<(String, u16, String), String> {
+    let mut parts = line.splitn(3, ' ');
+    let version = parts.next().filter(|v| v.starts_with("HTTP/1.")).ok_or_else(|| format!("status line {line:?}"))?;
+    let status = parts.next().and_then(|s| s.parse().ok()).ok_or_else(|| format!("status line {line:?}"))?;
+    Ok((version.into(), status, parts.next().unwrap_or_default().into()))
+}
+
+fn split_crlf(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut over = false;
+    std::iter::from_fn(move || {
+        if over {
+            return None;
+        }
+        let line = match crate::wire::find(text, b"\r\n") {
+            Some(at) => {
+                let line = &text[..at];
+                text = &text[at + 2..];
+                line
+            }
+            None => {
+                over = true;
+                text
+            }
+        };
+        Some(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_keeps_order_case_and_repetition() {
+        let (first, headers) = parse_head(b"GET / HTTP/1.1\r\nHost: a\r\nx-B: 1\r\nX-b:2 \r\n\r\n").unwrap();
+        assert_eq!(first, "GET / HTTP/1.1");
+        let mut out = Vec::new();
+        headers.write_to(&mut out);
+        assert_eq!(out, b"Host: a\r\nx-B: 1\r\nX-b: 2\r\n");
+    }
+
+    #[test]
+    fn shapes_that_no_proxy_may_send_are_errors() {
+        for raw in [
+            &b"GET / HTTP/1.1\r\nHost a\r\n\r\n"[..],
+            b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n",
+            b"GET / HTTP/1.1\r\n: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b",
+        ] {
+            assert!(parse_head(raw).is_err(), "{:?}", String::from_utf8_lossy(raw));
+        }
+    }
+
+    #[test]
+    fn framing_that_two_readers_could_read_differently_is_an_error() {
+        let of = |fields: &[(&str, &str)]| Framing::of_request(&fields.iter().copied().collect());
+        assert_eq!(of(&[]), Ok(Framing::None));
+        assert_eq!(of(&[("content-length", "5")]), Ok(Framing::Length(5)));
+        assert_eq!(of(&[("Transfer-Encoding", "chunked")]), Ok(Framing::Chunked));
+        for wrong in [
+            &[("Content-Length", "5"), ("content-length", "5")][..],
+            &[("Content-Length", "+5")],
+            &[("Content-Length", "5"), ("Transfer-Encoding", "chunked")],
+            &[("Transfer-Encoding", "gzip")],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
