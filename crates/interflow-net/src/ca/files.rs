@@ -1,0 +1,200 @@
+//! The CA's files: `ca.pem`, which everybody may read, and `ca.key`, which nobody but its owner may.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_flow::{Blame, Error, Kind};
+use rcgen::KeyPair;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+
+use super::mint;
+
+const CERTIFICATE: &str = "ca.pem";
+const KEY: &str = "ca.key";
+
+/// What the files hold.
+pub(super) struct CaFiles {
+    pub(super) pem: String,
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    pub(super) key: KeyPair,
+}
+
+fn fault(message: String) -> Error {
+    Error::new(Kind::Internal, message).blame_on(Blame::Config)
+}
+
+fn io_fault(what: &str, path: &Path, error: io::Error) -> Error {
+    fault(format!("{what} {}", path.display())).because(error)
+}
+
+/// Holds off another process that starts for the first time, until the file is dropped.
+pub(super) fn lock(dir: &Path) -> Result<File, Error> {
+    make_folder(dir)?;
+    let path = dir.join(".lock");
+    let file = private(OpenOptions::new().create(true).truncate(false).write(true))
+        .open(&path)
+        .map_err(|e| io_fault("the CA's folder cannot be written:", dir, e))?;
+    file.lock().map_err(|e| io_fault("the CA's folder cannot be locked:", dir, e))?;
+    Ok(file)
+}
+
+/// Makes a folder that only its owner may enter, unless it is there.
+pub(super) fn make_folder(dir: &Path) -> Result<(), Error> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::DirBuilderExt as _;
+        builder.mode(0o700);
+    }
+    builder.create(dir).map_err(|e| io_fault("the CA's folder cannot be made:", dir, e))
+}
+
+/// Reads both files; `None` when neither is there.
+pub(super) fn read(dir: &Path) -> Result<Option<CaFiles>, Error> {
+    let (pem_path, key_path) = (dir.join(CERTIFICATE), dir.join(KEY));
+    let pem = if_there(std::fs::read_to_string(&pem_path))
+        .map_err(|e| io_fault("the CA's certificate cannot be read:", &pem_path, e))?;
+    let key = if_there(File::open(&key_path)).map_err(|e| io_fault("the CA's key cannot be read:", &key_path, e))?;
+    let (pem, key) = match (pem, key) {
+        (None, None) => return Ok(None),
+        (Some(pem), Some(key)) => (pem, key),
+        (Some(_), None) => return Err(half(&key_path, &pem_path)),
+        (None, Some(_)) => return Err(half(&pem_path, &key_path)),
+    };
+    refuse_open_key(&key, &key_path)?;
+    let key = io::read_to_string(key).map_err(|e| io_fault("the CA's key cannot be read:", &key_path, e))?;
+    let key = KeyPair::from_pem(&key).map_err(|e| {
+        let how = "it must be an unencrypted key in PEM (PKCS#8, or what `openssl pkey` writes)";
+        fault(format!("the CA's key {} cannot be used: {e}; {how}", key_path.display()))
+    })?;
+    let chain = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| fault(format!("the CA's certificate {} is not PEM: {e}", pem_path.display())))?;
+    Ok(Some(CaFiles { pem, chain, key }))
+}
+
+fn if_there<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(t) => Ok(Some(t)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn half(missing: &Path, there: &Path) -> Error {
+    fault(format!(
+        "{} is missing although {} is there: put it back, or make a new CA with `interflow ca rotate`",
+        missing.display(),
+        there.display()
+    ))
+}
+
+/// Whoever reads this key can pretend to be any site to those who trust the CA.
+#[cfg(unix)]
+fn refuse_open_key(key: &File, path: &Path) -> Result<(), Error> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = key.metadata().map_err(|e| io_fault("the CA's key cannot be read:", path, e))?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(fault(format!(
+        "others may read the CA's key {path} (mode {:03o}), so it is not used: run `chmod 600 {path}`, and if somebody \
+         may have read it already, `interflow ca rotate`",
+        mode & 0o777
+    )))
+}
+
+#[cfg(not(unix))]
+fn refuse_open_key(_: &File, _: &Path) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Makes a new CA. The key goes first: a certificate without its key would be of no use to anybody.
+pub(super) fn create(dir: &Path) -> Result<CaFiles, Error> {
+    let key = KeyPair::generate().map_err(|e| fault("a key for the CA could not be made".to_owned()).because(e))?;
+    let cert = mint::root(&key, &machine_name())
+        .map_err(|e| fault("the CA's certificate could not be made".to_owned()).because(e))?;
+    let pem = certificate_pem(cert.der());
+    for (name, text) in [(KEY, key.serialize_pem()), (CERTIFICATE, pem.clone())] {
+        let path = dir.join(name);
+        write_whole(dir, &path, &text).map_err(|e| io_fault("the CA's files cannot be written:", &path, e))?;
+    }
+    Ok(CaFiles { pem, chain: vec![cert.der().clone()], key })
+}
+
+/// Either the whole file is there afterwards, or the old one.
+fn write_whole(dir: &Path, path: &Path, text: &str) -> io::Result<()> {
+    let (mut file, temporary) = private_temporary(dir)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| std::fs::rename(&temporary, path)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&temporary);
+    })
+}
+
+/// A new file that only its owner may read, beside where it is going.
+pub(super) fn private_temporary(dir: &Path) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = format!(".new-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = dir.join(name);
+    let file = private(OpenOptions::new().create(true).truncate(true).write(true)).open(&path)?;
+    Ok((file, path))
+}
+
+fn private(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.mode(0o600);
+    }
+    options
+}
+
+/// Renames the certificate after its fingerprint and removes the key, whatever state they are in.
+pub(super) fn set_aside(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(CERTIFICATE);
+    if let Ok(pem) = std::fs::read(&path) {
+        let name = match CertificateDer::from_pem_slice(&pem) {
+            Ok(der) => format!("ca-{}.pem", &mint::sha256_hex(&der)[..16]),
+            Err(_) => "ca-unreadable.pem".to_owned(),
+        };
+        std::fs::rename(&path, dir.join(name)).map_err(|e| io_fault("the old CA cannot be set aside:", &path, e))?;
+    }
+    let key = dir.join(KEY);
+    match std::fs::remove_file(&key) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_fault("the old CA's key cannot be removed:", &key, e)),
+        _ => Ok(()),
+    }
+}
+
+/// A certificate in PEM (RFC 7468).
+pub(super) fn certificate_pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in text.as_bytes().chunks(64) {
+        pem.push_str(&String::from_utf8_lossy(line));
+        pem.push('\n');
+    }
+    pem.push_str("-----END CERTIFICATE-----\n");
+    pem
+}
+
+/// What this machine calls itself, as far as that can be had without asking the C library.
+fn machine_name() -> String {
+    let from_file = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let from_env = || ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let from_command = || {
+        let out = std::process::Command::new("hostname").output().ok()?;
+        String::from_utf8(out.stdout).ok()
+    };
+    [&from_file as &dyn Fn() -> Option<String>, &from_env, &from_command]
+        .iter()
+        .find_map(|source| source().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| "this machine".to_owned())
+}

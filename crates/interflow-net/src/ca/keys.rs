@@ -1,0 +1,87 @@
+//! Keys of leaves, made ahead: each leaf has one of its own, and a client's first hit does not wait for its making.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rcgen::KeyPair;
+use rustls::sign::SigningKey;
+use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Keys held ready. A page with many hosts asks for some dozens at once.
+const READY: usize = 64;
+/// Below this the pool is filled up again.
+const LOW: usize = 32;
+
+/// A P-256 key: its public half for the certificate, its private half for handshakes.
+pub(super) struct LeafKey {
+    pub(super) pair: KeyPair,
+    pub(super) signer: Arc<dyn SigningKey>,
+}
+
+impl LeafKey {
+    pub(super) fn generate() -> Self {
+        let pair = KeyPair::generate().expect("the system gives random bytes for a P-256 key");
+        Self::from_pair(pair).expect("a P-256 key that was just made is readable")
+    }
+
+    pub(super) fn from_pair(pair: KeyPair) -> Option<Self> {
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialized_der()));
+        let signer = rustls::crypto::aws_lc_rs::sign::any_ecdsa_type(&der).ok()?;
+        Some(Self { pair, signer })
+    }
+}
+
+/// Ready keys, and whether somebody is making more.
+#[derive(Default)]
+pub(super) struct KeyPool {
+    ready: Mutex<Vec<LeafKey>>,
+    filling: AtomicBool,
+}
+
+impl KeyPool {
+    /// A key that nobody else gets.
+    pub(super) fn take(pool: &Arc<Self>) -> LeafKey {
+        let (key, left) = {
+            let mut ready = pool.ready.lock();
+            (ready.pop(), ready.len())
+        };
+        if left < LOW {
+            Self::refill(pool);
+        }
+        key.unwrap_or_else(LeafKey::generate)
+    }
+
+    /// Makes keys on a thread of its own until the pool is full. Does nothing while such a thread is at work.
+    pub(super) fn refill(pool: &Arc<Self>) {
+        if pool.filling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let filled = pool.clone();
+        let spawned = std::thread::Builder::new().name("leaf-keys".to_owned()).spawn(move || {
+            while filled.ready.lock().len() < READY {
+                let key = LeafKey::generate();
+                filled.ready.lock().push(key);
+            }
+            filled.filling.store(false, Ordering::Release);
+        });
+        if spawned.is_err() {
+            // Without a thread each leaf's key is made when it is needed.
+            pool.filling.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_given_out_twice_however_fast_they_are_asked_for() {
+        let pool = Arc::new(KeyPool::default());
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..3 * READY {
+            assert!(seen.insert(KeyPool::take(&pool).pair.public_key_raw().to_vec()));
+        }
+    }
+}

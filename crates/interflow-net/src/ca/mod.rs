@@ -1,0 +1,168 @@
+//! The certificate authority: its files, and the leaves it signs for the hosts that are looked into.
+
+mod files;
+mod keys;
+mod leaves;
+mod mint;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use interflow_flow::{Error, Host, Timestamp};
+use rustls_pki_types::CertificateDer;
+
+use crate::tls::{Alpn, ServerTls};
+use keys::KeyPool;
+use leaves::{Leaf, Leaves};
+use mint::Minter;
+
+/// What may be chosen about leaves.
+#[derive(Clone, Debug)]
+pub struct CaOptions {
+    /// How many leaves are kept in memory; the least recently used gives way. At least 1.
+    pub leaves: usize,
+    /// How long a leaf lives, in days: 2 to 90.
+    pub leaf_days: u32,
+    /// Whether leaves and their keys are kept in the CA's folder, so that clients see the same ones after a restart.
+    pub persist_leaves: bool,
+}
+
+impl Default for CaOptions {
+    /// 10,000 leaves of 90 days, in memory only.
+    fn default() -> Self {
+        Self { leaves: 10_000, leaf_days: 90, persist_leaves: false }
+    }
+}
+
+/// A certificate authority of this installation. Shared by all workers; a hit in its cache takes one read lock of
+/// one of many shards.
+pub struct Ca {
+    pem: String,
+    der: CertificateDer<'static>,
+    not_after: u64,
+    minter: Minter,
+    keys: Arc<KeyPool>,
+    leaves: Leaves,
+    kept_in: Option<PathBuf>,
+}
+
+impl Ca {
+    /// Reads `ca.pem` and `ca.key` from a folder, or makes them on the first start. Blocks on the file system.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, a key that others may read, files that do not belong together, a CA that has
+    /// expired; blamed on the configuration, each with its remedy.
+    pub fn open_or_create(dir: &Path) -> Result<Self, Error> {
+        Self::open_with(dir, &CaOptions::default())
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`].
+    pub fn open_with(dir: &Path, options: &CaOptions) -> Result<Self, Error> {
+        let _lock = files::lock(dir)?;
+        let files = match files::read(dir)? {
+            Some(files) => files,
+            None => files::create(dir)?,
+        };
+        Self::from_files(dir, files, options)
+    }
+
+    /// Puts a new CA in the place of the old one. The old certificate stays beside it as `ca-<fingerprint>.pem`, so
+    /// that it can still be taken out of trust stores; the old key is gone.
+    ///
+    /// # Errors
+    /// As [`Self::open_or_create`].
+    pub fn rotate(dir: &Path, options: &CaOptions) -> Result<Self, Error> {
+        let _lock = files::lock(dir)?;
+        files::set_aside(dir)?;
+        let files = files::create(dir)?;
+        Self::from_files(dir, files, options)
+    }
+
+    fn from_files(dir: &Path, files: files::CaFiles, options: &CaOptions) -> Result<Self, Error> {
+        let files::CaFiles { pem, chain, key } = files;
+        let (minter, der, not_after) = Minter::new(chain, key, options.leaf_days, dir)?;
+        let keys = Arc::new(KeyPool::default());
+        KeyPool::refill(&keys);
+        let fingerprint = mint::sha256_hex(&der);
+        let kept_in = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
+        if let Some(folder) = &kept_in {
+            leaves::prepare_folder(folder, options.leaves)?;
+        }
+        Ok(Self { pem, der, not_after, minter, keys, leaves: Leaves::new(options.leaves), kept_in })
+    }
+
+    /// The CA's certificate (and those above it, when it has any) in PEM.
+    pub fn certificate_pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The CA's certificate in DER.
+    pub fn certificate_der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The SHA-256 fingerprint of the CA's certificate as browsers show it: `AB:CD:…`.
+    pub fn fingerprint_sha256(&self) -> String {
+        let hex = mint::sha256_hex(&self.der).to_ascii_uppercase();
+        let pairs: Vec<_> = hex.as_bytes().chunks(2).map(String::from_utf8_lossy).collect();
+        pairs.join(":")
+    }
+
+    /// The CA's own name, as trust stores show it.
+    pub fn name(&self) -> &str {
+        self.minter.name()
+    }
+
+    /// When the CA's certificate ends.
+    pub fn not_after(&self) -> Timestamp {
+        Timestamp::from_micros(self.not_after.saturating_mul(1_000_000))
+    }
+
+    /// How long the CA's certificate still holds; zero when it has expired.
+    pub fn remaining(&self) -> Duration {
+        Duration::from_secs(self.not_after.saturating_sub(now()))
+    }
+
+    /// How many leaves were signed since the start.
+    pub fn leaves_signed(&self) -> u64 {
+        self.minter.signed()
+    }
+
+    /// How many leaves are in the cache.
+    pub fn leaves_cached(&self) -> usize {
+        self.leaves.len()
+    }
+
+    /// What to show a client that wants `host`. A first hit signs a leaf, and all who ask for it meanwhile get that
+    /// one; signing takes some tens of microseconds and holds up nobody who asks for another host.
+    pub fn server_tls(&self, host: &Host, alpn: Alpn) -> Arc<ServerTls> {
+        self.leaves.get(host, now(), alpn, || self.leaf(host))
+    }
+
+    fn leaf(&self, host: &Host) -> Leaf {
+        let now = now();
+        if let Some(folder) = &self.kept_in
+            && let Some(leaf) = leaves::load(folder, host, now)
+        {
+            return leaf;
+        }
+        let key = KeyPool::take(&self.keys);
+        let minted = self.minter.mint(host, &key, now);
+        if let Some(folder) = &self.kept_in {
+            leaves::store(folder, host, &minted, &key);
+        }
+        Leaf::new(minted.chain, &key, minted.not_before, minted.not_after)
+    }
+}
+
+/// Seconds since the Unix epoch.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests;

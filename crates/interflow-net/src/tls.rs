@@ -1,1 +1,0 @@
-//! TLS on both legs.

@@ -1,0 +1,102 @@
+//! TLS on both legs: what the proxy shows to its clients, and how it looks at the origins' certificates.
+
+mod accept;
+mod problem;
+mod roots;
+mod upstream;
+
+use std::sync::{Arc, LazyLock};
+
+use interflow_flow::ByteStr;
+use rustls::crypto::CryptoProvider;
+use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, SupportedProtocolVersion};
+
+pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
+pub use problem::{CertificateProblem, CertificateReason};
+pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};
+
+/// The application protocols offered on a leg (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Alpn {
+    /// `http/1.1` alone.
+    Http1,
+    /// `h2` alone.
+    Http2,
+    /// `h2`, then `http/1.1`.
+    Both,
+    /// The extension is not used.
+    None,
+}
+
+impl Alpn {
+    /// How many there are.
+    pub(crate) const COUNT: usize = 4;
+
+    /// Its place in a table of [`Self::COUNT`].
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The protocol names as they stand in the handshake.
+    pub(crate) fn protocols(self) -> Vec<Vec<u8>> {
+        match self {
+            Self::Http1 => vec![b"http/1.1".to_vec()],
+            Self::Http2 => vec![b"h2".to_vec()],
+            Self::Both => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            Self::None => Vec::new(),
+        }
+    }
+}
+
+/// The versions spoken on both legs.
+pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// The cryptography below everything here.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+        LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    PROVIDER.clone()
+}
+
+/// Where session secrets go: to the file that `SSLKEYLOGFILE` names, or nowhere.
+pub(crate) fn key_log() -> Arc<dyn KeyLog> {
+    static KEY_LOG: LazyLock<Arc<dyn KeyLog>> = LazyLock::new(|| match std::env::var_os("SSLKEYLOGFILE") {
+        Some(path) if !path.is_empty() => {
+            tracing::warn!(path = %path.display(), "TLS session secrets are written to SSLKEYLOGFILE");
+            Arc::new(KeyLogFile::new())
+        }
+        _ => Arc::new(NoKeyLog {}),
+    });
+    KEY_LOG.clone()
+}
+
+/// The version as people write it.
+pub(crate) fn version_name(version: Option<ProtocolVersion>) -> Option<&'static str> {
+    match version? {
+        ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
+        ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+        _ => None,
+    }
+}
+
+/// The cipher suite under its IANA name; rustls writes `TLS13_` where the registry has `TLS_`.
+pub(crate) fn cipher_name(suite: CipherSuite) -> Option<ByteStr> {
+    Some(match suite {
+        CipherSuite::TLS13_AES_128_GCM_SHA256 => ByteStr::from_static("TLS_AES_128_GCM_SHA256"),
+        CipherSuite::TLS13_AES_256_GCM_SHA384 => ByteStr::from_static("TLS_AES_256_GCM_SHA384"),
+        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => ByteStr::from_static("TLS_CHACHA20_POLY1305_SHA256"),
+        other => ByteStr::from_static(other.as_str()?),
+    })
+}
+
+/// The application protocol agreed on, as text.
+pub(crate) fn alpn_name(protocol: &[u8]) -> ByteStr {
+    match protocol {
+        b"h2" => ByteStr::from_static("h2"),
+        b"http/1.1" => ByteStr::from_static("http/1.1"),
+        other => ByteStr::from(String::from_utf8_lossy(other).into_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

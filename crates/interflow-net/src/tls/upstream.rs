@@ -1,0 +1,420 @@
+//! TLS towards origins and upstream proxies: how they are verified, and what is said when they fail.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use interflow_flow::{ByteStr, Error, Host, Kind, Retry, UpstreamTls};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::{
+    AlertDescription, ClientConfig, DigitallySignedStruct, HandshakeKind, InvalidMessage, PeerIncompatible,
+    SignatureScheme,
+};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::TlsConnector;
+
+use super::problem::{CertificateProblem, CertificateReason, describe};
+use super::{Alpn, alpn_name, cipher_name, key_log, provider, roots, version_name};
+use crate::io::Io;
+
+/// Sessions remembered per profile. Each server may have several; one costs about 2 KiB.
+const SESSIONS: usize = 2048;
+
+/// A certificate to show to origins that ask for one, with its key.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The chain in PEM, the leaf first.
+    pub chain_pem: Vec<u8>,
+    /// Its private key in PEM: PKCS#8, PKCS#1 or SEC1, not encrypted.
+    pub key_pem: Vec<u8>,
+}
+
+/// How origins are verified and what is shown to them.
+#[derive(Clone)]
+pub struct TlsProfileOptions {
+    /// Whether the platform's roots are trusted.
+    pub platform_roots: bool,
+    /// PEM files with further trusted CAs.
+    pub extra_ca_files: Vec<PathBuf>,
+    /// Further trusted CAs in PEM.
+    pub extra_ca_pem: Vec<Vec<u8>>,
+    /// Whether a certificate that does not hold is accepted. What is wrong with it is still told.
+    pub danger_accept_invalid: bool,
+    /// What to show to origins that ask.
+    pub client_certificate: Option<ClientCertificate>,
+}
+
+impl Default for TlsProfileOptions {
+    /// The platform's roots, and nothing else.
+    fn default() -> Self {
+        Self {
+            platform_roots: true,
+            extra_ca_files: Vec::new(),
+            extra_ca_pem: Vec::new(),
+            danger_accept_invalid: false,
+            client_certificate: None,
+        }
+    }
+}
+
+/// One way to speak TLS to origins. Connections of different profiles never share a pool or a session.
+pub struct TlsProfile {
+    id: u64,
+    danger: bool,
+    platform_roots: bool,
+    extra: Vec<CertificateDer<'static>>,
+    client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    ready: OnceLock<Ready>,
+}
+
+/// What is made at the first handshake, since reading the platform's roots takes milliseconds.
+struct Ready {
+    verifier: Arc<Verifier>,
+    configs: [Arc<ClientConfig>; Alpn::COUNT],
+}
+
+impl TlsProfile {
+    /// Checks the options; the platform's roots are read at the first handshake.
+    ///
+    /// # Errors
+    /// A CA or key that cannot be read, with the file's name; blamed on the configuration.
+    pub fn new(options: TlsProfileOptions) -> Result<Arc<Self>, Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let mut extra = Vec::new();
+        for path in &options.extra_ca_files {
+            let pem = std::fs::read(path)
+                .map_err(|e| config_error(format!("the extra CA file {} cannot be read", path.display())).because(e))?;
+            extra.extend(read_cas(&pem, &format!("the extra CA file {}", path.display()))?);
+        }
+        for pem in &options.extra_ca_pem {
+            extra.extend(read_cas(pem, "an extra CA")?);
+        }
+        let client = options.client_certificate.as_ref().map(read_client_certificate).transpose()?;
+        Ok(Arc::new(Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            danger: options.danger_accept_invalid,
+            platform_roots: options.platform_roots,
+            extra,
+            client,
+            ready: OnceLock::new(),
+        }))
+    }
+
+    /// A number that no other profile of this process has; part of the key of every connection pool.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether certificates that do not hold are accepted.
+    pub fn accepts_invalid(&self) -> bool {
+        self.danger
+    }
+
+    /// Reads the platform's roots now, so that the first handshake need not wait for it.
+    pub fn warm(&self) {
+        self.ready();
+    }
+
+    fn ready(&self) -> &Ready {
+        self.ready.get_or_init(|| {
+            let verifier = Arc::new(self.verifier());
+            let base = self.base_config(verifier.clone());
+            let config = |alpn: Alpn| {
+                let mut config = base.clone();
+                config.alpn_protocols = alpn.protocols();
+                Arc::new(config)
+            };
+            // In the order of `Alpn::index`. Clones share sessions, and a session fits all of them.
+            let configs = [Alpn::Http1, Alpn::Http2, Alpn::Both, Alpn::None].map(config);
+            Ready { verifier, configs }
+        })
+    }
+
+    fn verifier(&self) -> Verifier {
+        let roots = if self.platform_roots {
+            roots::platform_and(&self.extra)
+        } else {
+            Arc::new(roots::store_of(self.extra.iter().cloned()).0)
+        };
+        let webpki = if roots.is_empty() {
+            Err(roots::platform().trouble.clone().unwrap_or_else(|| "no CA is trusted by this profile".to_owned()))
+        } else {
+            WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(|e| e.to_string())
+        };
+        Verifier { webpki, danger: self.danger, algorithms: provider().signature_verification_algorithms }
+    }
+
+    fn base_config(&self, verifier: Arc<Verifier>) -> ClientConfig {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(super::VERSIONS)
+            .expect("the provider has suites for TLS 1.2 and 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(verifier);
+        let mut config = match &self.client {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(chain.clone(), key.clone_key())
+                .expect("the key was seen to fit its certificate when the profile was made"),
+        };
+        config.resumption = Resumption::in_memory_sessions(SESSIONS);
+        config.key_log = key_log();
+        config
+    }
+}
+
+fn config_error(message: String) -> Error {
+    Error::new(Kind::UpstreamTls, message).blame_on(interflow_flow::Blame::Config)
+}
+
+fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let certs = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| config_error(format!("{what} is not PEM: {e}")))?;
+    if certs.is_empty() {
+        return Err(config_error(format!("{what} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")));
+    }
+    let (_, refused) = roots::store_of(certs.iter().cloned());
+    if refused > 0 {
+        return Err(config_error(format!("{what} holds a certificate that cannot be read")));
+    }
+    Ok(certs)
+}
+
+/// Reads a chain and a key in PEM and sees that they belong together.
+pub(super) fn read_chain_and_key(
+    chain_pem: &[u8],
+    key_pem: &[u8],
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain = CertificateDer::pem_slice_iter(chain_pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| format!("the certificate is not PEM: {e}"))?;
+    if chain.is_empty() {
+        return Err("no certificate is there in PEM (-----BEGIN CERTIFICATE-----)".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|e| {
+        if key_pem.windows(21).any(|w| w == b"ENCRYPTED PRIVATE KEY") {
+            "the key is encrypted: decrypt it with `openssl pkey -in KEY -out PLAIN_KEY`".to_owned()
+        } else {
+            format!("the key is not PEM: {e}")
+        }
+    })?;
+    rustls::sign::CertifiedKey::from_der(chain.clone(), key.clone_key(), &provider()).map_err(|e| match e {
+        rustls::Error::InconsistentKeys(_) => "the key is not the certificate's".to_owned(),
+        e => format!("the certificate or its key cannot be used: {e}"),
+    })?;
+    Ok((chain, key))
+}
+
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Error> {
+    read_chain_and_key(&client.chain_pem, &client.key_pem)
+        .map_err(|e| config_error(format!("the client certificate cannot be used: {e}")))
+}
+
+/// Verifies as the web does, and puts failures into words.
+#[derive(Debug)]
+struct Verifier {
+    webpki: Result<Arc<WebPkiServerVerifier>, String>,
+    danger: bool,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    fn check(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), CertificateProblem> {
+        let webpki = self.webpki.as_ref().map_err(|trouble| {
+            CertificateProblem::new(CertificateReason::NoRoots, format!("was not verified: {trouble}"))
+        })?;
+        webpki.verify_server_cert(leaf, intermediates, name, &[], now).map(|_| ()).map_err(|error| {
+            let chain: Vec<_> = std::iter::once(leaf).chain(intermediates).cloned().collect();
+            describe(&error, &chain)
+        })
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        // With `danger` the check is made after the handshake, where its outcome can be told.
+        if !self.danger {
+            self.check(leaf, intermediates, name, now).map_err(CertificateProblem::into_rustls)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if self.danger {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        if self.danger {
+            return Ok(HandshakeSignatureValid::assertion());
+        }
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Makes TLS with the peer of `io`, which says it is `host`. The whole handshake may take `limit`.
+///
+/// # Errors
+/// [`Kind::UpstreamCertificate`] with a [`CertificateProblem`] below it, [`Kind::UpstreamTls`],
+/// or [`Kind::ConnectTimeout`].
+pub async fn connect_tls(
+    io: Io,
+    host: &Host,
+    profile: &TlsProfile,
+    alpn: Alpn,
+    limit: Duration,
+) -> Result<(Io, UpstreamTls), Error> {
+    let name = server_name(host)?;
+    let ready = profile.ready();
+    let connector = TlsConnector::from(ready.configs[alpn.index()].clone());
+    let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(handshake_error(host, &error).because_unless_told(error)),
+        Err(_) => {
+            let message = format!("the TLS handshake with {host} was not done within {} s", limit.as_secs_f32());
+            return Err(Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes));
+        }
+    };
+    let connection = stream.get_ref().1;
+    let problem = if profile.danger {
+        connection.peer_certificates().and_then(|chain| {
+            let (leaf, rest) = chain.split_first()?;
+            ready.verifier.check(leaf, rest, &name, UnixTime::now()).err()
+        })
+    } else {
+        None
+    };
+    let tls = UpstreamTls {
+        version: version_name(connection.protocol_version()),
+        cipher: connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite())),
+        alpn: connection.alpn_protocol().map(alpn_name),
+        unverified: problem.is_some(),
+        problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
+        resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+    };
+    Ok((Io::client_tls(stream), tls))
+}
+
+fn server_name(host: &Host) -> Result<ServerName<'static>, Error> {
+    match host {
+        Host::Ip(ip) => Ok(ServerName::IpAddress((*ip).into())),
+        Host::Name(name) => ServerName::try_from(name.to_string())
+            .map_err(|_| Error::new(Kind::UpstreamTls, format!("{host} is no name that a certificate can hold"))),
+    }
+}
+
+trait BecauseUnlessTold {
+    fn because_unless_told(self, error: io::Error) -> Self;
+}
+
+impl BecauseUnlessTold for Error {
+    /// A certificate's problem stands below its error already.
+    fn because_unless_told(self, error: io::Error) -> Self {
+        if std::error::Error::source(&self).is_some() { self } else { self.because(error) }
+    }
+}
+
+fn handshake_error(host: &Host, error: &io::Error) -> Error {
+    let Some(tls) = rustls_error(error) else {
+        let message = match error.kind() {
+            io::ErrorKind::UnexpectedEof => format!("{host} closed the connection during the TLS handshake"),
+            io::ErrorKind::ConnectionReset => format!("{host} reset the connection during the TLS handshake"),
+            _ => format!("the TLS handshake with {host} failed"),
+        };
+        return Error::new(Kind::UpstreamTls, message).retry_if(Retry::Yes);
+    };
+    if let Some(problem) = CertificateProblem::from_rustls(tls) {
+        let remedy = problem.remedy(host);
+        let message = format!("the certificate of {host} {}; {remedy}", problem.text);
+        return Error::new(Kind::UpstreamCertificate, message).because(problem);
+    }
+    let message = match explain(error) {
+        Some(text) => format!("TLS with {host} failed: {text}"),
+        None => format!("TLS with {host} failed"),
+    };
+    Error::new(Kind::UpstreamTls, message)
+}
+
+fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
+}
+
+/// What a TLS failure means, when an I/O error of an upstream connection is one. A server that asks for a client
+/// certificate refuses its absence only after the handshake, so this is asked of reads and writes too.
+pub fn explain(error: &io::Error) -> Option<&'static str> {
+    Some(match rustls_error(error)? {
+        rustls::Error::AlertReceived(alert) => explain_alert(*alert),
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it answered with something that is not TLS; perhaps this port speaks cleartext"
+        }
+        rustls::Error::InvalidMessage(_) => "it sent a TLS message that cannot be read",
+        rustls::Error::PeerIncompatible(
+            PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        ) => "it speaks neither TLS 1.2 nor TLS 1.3",
+        rustls::Error::PeerIncompatible(_) => "its TLS has nothing in common with ours that is secure",
+        rustls::Error::NoCertificatesPresented => "it showed no certificate",
+        rustls::Error::NoApplicationProtocol => "it speaks none of the protocols offered (ALPN)",
+        rustls::Error::PeerMisbehaved(_) | rustls::Error::InappropriateHandshakeMessage { .. } => {
+            "it broke the rules of the TLS handshake"
+        }
+        rustls::Error::DecryptError => "a record could not be decrypted: something on the way changes bytes",
+        _ => return None,
+    })
+}
+
+fn explain_alert(alert: AlertDescription) -> &'static str {
+    match alert {
+        AlertDescription::ProtocolVersion => "it speaks neither TLS 1.2 nor TLS 1.3",
+        AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
+            "it accepts none of our cipher suites, or wants a client certificate (alert handshake_failure)"
+        }
+        AlertDescription::UnrecognisedName => "it does not know this host name (alert unrecognized_name)",
+        AlertDescription::CertificateRequired => "it wants a client certificate: configure one for this host",
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateExpired
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => "it does not accept our client certificate",
+        AlertDescription::NoApplicationProtocol => "it speaks none of the protocols offered (ALPN)",
+        AlertDescription::InternalError => "it has an internal error",
+        _ => "it ended the handshake with an alert",
+    }
+}
