@@ -19,10 +19,12 @@
 //!   when the origin is dropped.
 //! - [`Wire`]: a client (and server) connection with exact control over the bytes; [`client`] opens tunnels by CONNECT and SOCKS5;
 //!   [`H2Client`] speaks HTTP/2.
-//! - [`TestCa`]: certificates.
+//! - Certificates come from [`TestCa`].
+//! - [`llm`] is a fake LLM provider.
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod llm;
 mod message;
 mod origin;
 mod reply;

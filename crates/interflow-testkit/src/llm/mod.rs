@@ -1,1 +1,244 @@
-//! A fake LLM provider.
+//! A fake LLM provider: Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, as JSON or SSE, told by the request what
+//! to answer, and counting what it received.
+//!
+//! | path | |
+//! |---|---|
+//! | `POST /v1/messages` | Anthropic Messages |
+//! | `POST /v1/messages/count_tokens` | Anthropic token count |
+//! | `POST /v1/chat/completions` | OpenAI Chat Completions |
+//! | `POST /v1/responses` | OpenAI Responses |
+//! | `GET /v1/models` | a list of two models |
+//! | `GET /stats` | what it received, as JSON |
+//!
+//! Each knob is a query parameter `NAME=value` or a header `x-NAME: value`; see [`Knobs`]. Whether it streams is said by the body's
+//! `stream`, as with the real ones. The same request always gets the same bytes, unless `stamp` is on.
+
+mod anthropic;
+mod chat;
+mod knobs;
+mod responses;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::{Value, json};
+
+pub use knobs::Knobs;
+use knobs::Turn;
+
+use crate::message::Request;
+use crate::origin::{Origin, OriginBuilder};
+use crate::reply::Reply;
+
+/// Text that stands where a send time goes: 19 digits of nanoseconds since 1970.
+const STAMP: &[u8] = b"STAMP-STAMP-STAMP-1";
+
+/// The running counts of a fake provider, shared with its handler.
+#[derive(Default)]
+pub struct Received {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    refused: AtomicU64,
+    watched: Mutex<Vec<(String, u64)>>,
+}
+
+impl Received {
+    /// Requests, errors included.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Body bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were not what a provider accepts (no credentials, no JSON, fields missing).
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// From now on counts the requests whose head or body holds `marker`, in any place.
+    pub fn watch_for(&self, marker: &str) {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).push((marker.to_owned(), 0));
+    }
+
+    /// The watched markers and in how many requests each was seen.
+    pub fn sightings(&self) -> Vec<(String, u64)> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Asserts that no watched marker ever arrived.
+    ///
+    /// # Panics
+    /// When one did.
+    pub fn assert_nothing_leaked(&self) {
+        let leaked: Vec<_> = self.sightings().into_iter().filter(|(_, n)| *n > 0).collect();
+        assert!(leaked.is_empty(), "the provider received {leaked:?}");
+    }
+
+    fn note(&self, request: &Request) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(request.body.len() as u64, Ordering::Relaxed);
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.is_empty() {
+            return;
+        }
+        let mut head = request.target.clone().into_bytes();
+        request.headers.write_to(&mut head);
+        for (marker, seen) in watched.iter_mut() {
+            let marker = marker.as_bytes();
+            *seen += u64::from(memmem::find(&head, marker).is_some() || memmem::find(&request.body, marker).is_some());
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "requests": self.requests(),
+            "bytes": self.bytes(),
+            "refused": self.refused(),
+            "sightings": self.sightings().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        })
+    }
+}
+
+/// Turns an [`Origin`] (plain or TLS) into a provider.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use interflow_testkit::{Origin, llm};
+/// let (builder, received) = llm::provider(Origin::https());
+/// received.watch_for("123-45-6789");
+/// let provider = builder.start().await;
+/// // ... requests through the proxy to provider.url("/v1/messages?chunks=8&gap=5") ...
+/// received.assert_nothing_leaked();
+/// # }
+/// ```
+pub fn provider(origin: OriginBuilder) -> (OriginBuilder, Arc<Received>) {
+    let received = Arc::new(Received::default());
+    let seen = received.clone();
+    (origin.answering(move |request| respond(request, &seen)), received)
+}
+
+/// A plain provider on a free port.
+pub async fn start() -> (Origin, Arc<Received>) {
+    let (builder, received) = provider(Origin::http());
+    (builder.start().await, received)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Api {
+    Anthropic,
+    CountTokens,
+    Chat,
+    Responses,
+}
+
+type Whole = fn(&Turn) -> Value;
+type Events = fn(&Turn) -> Vec<String>;
+
+fn respond(request: &Request, received: &Received) -> Reply {
+    let api = match (request.method.as_str(), request.path()) {
+        ("POST", "/v1/messages") => Api::Anthropic,
+        ("POST", "/v1/messages/count_tokens") => Api::CountTokens,
+        ("POST", "/v1/chat/completions") => Api::Chat,
+        ("POST", "/v1/responses") => Api::Responses,
+        ("GET", "/stats") => return Reply::json(&received.to_json()),
+        ("GET", "/v1/models") => return Reply::json(&models()),
+        _ => return error(Api::Chat, 404, "not_found_error", "no such path"),
+    };
+    received.note(request);
+    answer(api, request).unwrap_or_else(|refusal| {
+        received.refused.fetch_add(1, Ordering::Relaxed);
+        *refusal
+    })
+}
+
+fn answer(api: Api, request: &Request) -> Result<Reply, Box<Reply>> {
+    let refuse = |status, kind: &str, why: &str| Box::new(error(api, status, kind, why));
+    if request.header("x-api-key").is_none() && request.header("authorization").is_none() {
+        return Err(refuse(401, "authentication_error", "no credentials"));
+    }
+    let body: Value = serde_json::from_slice(&request.body)
+        .map_err(|e| refuse(400, "invalid_request_error", &format!("the body is no JSON: {e}")))?;
+    let needed = if api == Api::Responses { "input" } else { "messages" };
+    if body["model"].as_str().is_none() || body[needed].is_null() {
+        return Err(refuse(400, "invalid_request_error", &format!("model or {needed} is missing")));
+    }
+    let knobs = Knobs::of(request);
+    match knobs.status {
+        200 => {}
+        429 => return Ok(error(api, 429, "rate_limit_error", "too many requests").header("Retry-After", "1")),
+        529 => return Ok(error(api, 529, "overloaded_error", "overloaded")),
+        status => return Ok(error(api, status, "api_error", "as asked for")),
+    }
+    let turn = Turn::new(&knobs, request, &body);
+    let (whole, events): (Whole, Events) = match api {
+        Api::CountTokens => return Ok(Reply::json(&json!({ "input_tokens": turn.input_tokens }))),
+        Api::Anthropic => (anthropic::whole, anthropic::events),
+        Api::Chat => (chat::whole, chat::events),
+        Api::Responses => (responses::whole, responses::events),
+    };
+    let reply = if body["stream"] == true {
+        let pieces = events(&turn).into_iter().map(Bytes::from).collect();
+        stream(pieces, &knobs)
+            .header("Content-Type", "text/event-stream; charset=utf-8")
+            .header("Cache-Control", "no-cache")
+    } else {
+        Reply::json(&whole(&turn))
+    };
+    Ok(reply.header("request-id", &turn.id).delay(knobs.delay))
+}
+
+fn stream(pieces: Vec<Bytes>, knobs: &Knobs) -> Reply {
+    let reply = Reply::status(200);
+    if !knobs.stamp {
+        return reply.pieces(pieces, knobs.gap);
+    }
+    let (gap, begin) = (knobs.gap, None);
+    reply.stream(futures_util::stream::unfold((pieces.into_iter(), begin), move |(mut pieces, at)| async move {
+        if let Some(at) = at {
+            tokio::time::sleep_until(at).await;
+        }
+        let piece = stamped(&pieces.next()?);
+        let next = at.unwrap_or_else(tokio::time::Instant::now) + gap;
+        Some((piece, (pieces, (gap > Duration::ZERO).then_some(next))))
+    }))
+}
+
+fn stamped(piece: &[u8]) -> Bytes {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let mut piece = piece.to_vec();
+    if let Some(at) = memmem::find(&piece, STAMP) {
+        piece[at..at + STAMP.len()].copy_from_slice(format!("{now:019}").as_bytes());
+    }
+    piece.into()
+}
+
+fn error(api: Api, status: u16, kind: &str, message: &str) -> Reply {
+    let body = if matches!(api, Api::Anthropic | Api::CountTokens) {
+        json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "req_fake" })
+    } else {
+        json!({ "error": { "message": message, "type": kind, "param": null, "code": kind } })
+    };
+    let reply = Reply::json(&body);
+    Reply { status, ..reply }
+}
+
+fn models() -> Value {
+    json!({ "object": "list", "data": [
+        { "id": "fake-large", "object": "model", "type": "model", "display_name": "Fake Large", "owned_by": "testkit" },
+        { "id": "fake-small", "object": "model", "type": "model", "display_name": "Fake Small", "owned_by": "testkit" },
+    ] })
+}
+
+/// One server-sent event.
+fn sse(event: Option<&str>, data: &Value) -> String {
+    match event {
+        Some(event) => format!("event: {event}\ndata: {data}\n\n"),
+        None => format!("data: {data}\n\n"),
+    }
+}

@@ -1,0 +1,80 @@
+//! The wire format of OpenAI's Chat Completions API.
+
+use serde_json::{Value, json};
+
+use crate::llm::knobs::{TOOL_ARGUMENTS, Turn};
+use crate::llm::sse;
+
+pub(super) fn whole(turn: &Turn) -> Value {
+    let mut message = json!({ "role": "assistant", "content": turn.text, "refusal": null });
+    if let Some(tool) = &turn.tool {
+        message["tool_calls"] = json!([call(turn, tool, TOOL_ARGUMENTS)]);
+    }
+    json!({
+        "id": format!("chatcmpl-{}", turn.id),
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": turn.model,
+        "choices": [{ "index": 0, "message": message, "logprobs": null, "finish_reason": finish_reason(turn) }],
+        "usage": usage(turn),
+    })
+}
+
+pub(super) fn events(turn: &Turn) -> Vec<String> {
+    let mut out = vec![chunk(turn, json!({ "role": "assistant", "content": "", "refusal": null }), None)];
+    out.extend(turn.pieces.iter().map(|p| chunk(turn, json!({ "content": p }), None)));
+    let mut close = String::new();
+    if let Some(tool) = &turn.tool {
+        let mut first = call(turn, tool, "");
+        first["index"] = 0.into();
+        close += &chunk(turn, json!({ "tool_calls": [first] }), None);
+        for half in [&TOOL_ARGUMENTS[..10], &TOOL_ARGUMENTS[10..]] {
+            let part = json!({ "index": 0, "function": { "arguments": half } });
+            close += &chunk(turn, json!({ "tool_calls": [part] }), None);
+        }
+    }
+    close += &chunk(turn, json!({}), Some(finish_reason(turn)));
+    if turn.stream_usage {
+        let mut last = envelope(turn);
+        last["choices"] = json!([]);
+        last["usage"] = usage(turn);
+        close += &sse(None, &last);
+    }
+    close += "data: [DONE]\n\n";
+    if let Some(last) = out.last_mut() {
+        last.push_str(&close);
+    }
+    out
+}
+
+fn chunk(turn: &Turn, delta: Value, finish_reason: Option<&str>) -> String {
+    let mut data = envelope(turn);
+    data["choices"] = json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish_reason }]);
+    sse(None, &data)
+}
+
+fn envelope(turn: &Turn) -> Value {
+    json!({
+        "id": format!("chatcmpl-{}", turn.id),
+        "object": "chat.completion.chunk",
+        "created": 1_700_000_000,
+        "model": turn.model,
+    })
+}
+
+fn call(turn: &Turn, tool: &str, arguments: &str) -> Value {
+    let function = json!({ "name": tool, "arguments": arguments });
+    json!({ "id": format!("call_{}", turn.id), "type": "function", "function": function })
+}
+
+fn finish_reason(turn: &Turn) -> &'static str {
+    if turn.tool.is_some() { "tool_calls" } else { "stop" }
+}
+
+fn usage(turn: &Turn) -> Value {
+    json!({
+        "prompt_tokens": turn.input_tokens,
+        "completion_tokens": turn.output_tokens,
+        "total_tokens": turn.input_tokens + turn.output_tokens,
+    })
+}
