@@ -1,1 +1,26 @@
-//! The query language: parser, matcher over the vocabulary, translation for a store.
+//! The query language: one text that selects flows in the CLI, the UI, the REST API and in rules.
+//!
+//! [`Query::parse`] reads it, [`Query::matches`] tests one flow through [`Subject`], and [`Query::to_sql`] hands a
+//! store the part that it can answer itself. [`key`] holds the one table from which parser, completion and help come.
+#![forbid(unsafe_code)]
+
+mod ast;
+mod complete;
+mod display;
+mod error;
+pub mod key;
+mod matcher;
+mod mitmproxy;
+mod parse;
+mod pattern;
+mod query;
+pub mod sql;
+mod subject;
+mod value;
+
+pub use ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test, Time, TimePoint};
+pub use complete::{Completion, complete, help};
+pub use error::QueryError;
+pub use key::{Flag, Key};
+pub use query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query};
+pub use subject::{Fact, Subject, Truth};

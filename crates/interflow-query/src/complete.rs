@@ -1,0 +1,153 @@
+//! Completion of a query being typed, and the help text; both come from the table of keys.
+
+use std::fmt::Write;
+
+use crate::key::{FLAGS, KEYS, Key, Kind};
+
+/// Something that could stand at the end of the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// From which byte on the query's text is replaced.
+    pub start: usize,
+    /// With what: `status:`, `is:websocket`.
+    pub text: String,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+/// What the last word of an unfinished query may become: keys, flags behind `is:`, the few values of some keys.
+pub fn complete(query: &str) -> Vec<Completion> {
+    if in_quotes(query) {
+        return Vec::new();
+    }
+    let begins = |c: char| c.is_whitespace() || c == '(';
+    let word_start = query.rfind(begins).map_or(0, |at| at + query[at..].chars().next().map_or(1, char::len_utf8));
+    let word = &query[word_start..];
+    let signs = word.len() - word.trim_start_matches(['-', '!']).len();
+    let (start, word) = (word_start + signs, &word[signs..]);
+    match word.split_once(':') {
+        None => keys(start, word),
+        Some((key, value)) => match Key::find(key) {
+            Some(found) => values(start + key.len() + 1, found, value),
+            None => Vec::new(),
+        },
+    }
+}
+
+fn in_quotes(query: &str) -> bool {
+    let mut open = false;
+    let mut chars = query.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '"' => open = !open,
+            _ => {}
+        }
+    }
+    open
+}
+
+fn keys(start: usize, word: &str) -> Vec<Completion> {
+    KEYS.iter()
+        .filter(|k| !k.name.is_empty())
+        .filter(|k| [k.name].iter().chain(k.aliases).any(|n| starts(n, word)))
+        .map(|k| Completion { start, text: format!("{}:", k.name), doc: k.doc })
+        .collect()
+}
+
+fn values(start: usize, key: Key, value: &str) -> Vec<Completion> {
+    match key.kind() {
+        Kind::Flag => FLAGS
+            .iter()
+            .filter(|f| starts(f.name, value))
+            .map(|f| Completion { start, text: f.name.to_owned(), doc: f.doc })
+            .collect(),
+        Kind::Choice(choices) => choices
+            .iter()
+            .filter(|(name, others)| starts(name, value) || others.iter().any(|o| starts(o, value)))
+            .map(|(name, _)| Completion { start, text: (*name).to_owned(), doc: key.info().doc })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn starts(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|n| n.eq_ignore_ascii_case(prefix))
+}
+
+/// The language on one screen or two: its grammar, its keys, its flags.
+pub fn help() -> String {
+    let mut out = String::from(GRAMMAR);
+    out.push_str("\nKeys:\n");
+    for info in KEYS.iter().filter(|k| !k.name.is_empty()) {
+        let mut names = info.name.to_owned();
+        for alias in info.aliases.iter().take(1) {
+            write!(names, ", {alias}").expect("a String takes all");
+        }
+        writeln!(out, "  {names:<22} {}; {}", info.doc, info.example).expect("a String takes all");
+    }
+    out.push_str("\nFlags:\n");
+    for info in FLAGS {
+        writeln!(out, "  is:{:<19} {}", info.name, info.doc).expect("a String takes all");
+    }
+    out
+}
+
+const GRAMMAR: &str = "\
+Query language:
+  key:value              a term; several terms must all hold
+  a OR b, NOT a, -a      alternatives and opposites; (a OR b) c groups them
+  key:(a OR b)           several values of one key
+  word \"a phrase\"        text in the URL or in a body
+  /regex/ key:/regex/i   regular expressions; i ignores case
+  key:*  key:=text       there at all; this very text
+  host:*.example.com     * stands for anything
+  status:>=400 status:4xx status:400..499 dur:>2s size:<=1.5MB
+  time:>=2026-01-31 time:<2026-01-31T12:00+01:00 time:-2h (the last two hours)
+  header.name:value      a header field by value; header:name by name; req. or resp. before it for one side
+Letters fit in either case, but in a regex. Quote a value that has spaces or parentheses: \"...\", with \\\" for a quote.
+mitmproxy's filters are understood too: ~m POST & ~d api | !(~c 404).
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(query: &str) -> Vec<(usize, String)> {
+        complete(query).into_iter().map(|c| (c.start, c.text)).collect()
+    }
+
+    #[test]
+    fn the_last_word_is_completed() {
+        let at = |n, list: &[&str]| list.iter().map(|t| (n, (*t).to_owned())).collect::<Vec<_>>();
+        for (query, start, expected) in [
+            ("sta", 0, &["status:", "time:"][..]),
+            ("host:a -STATU", 8, &["status:"]),
+            ("(is:web", 4, &["websocket"]),
+            ("transport:so", 10, &["socks5"]),
+            ("version:h2", 8, &["HTTP/2"]),
+            ("host:ex", 0, &[]),
+            ("nokey:x", 0, &[]),
+            ("body:\"sta", 0, &[]),
+        ] {
+            assert_eq!(texts(query), at(start, expected), "{query}");
+        }
+    }
+
+    #[test]
+    fn an_empty_query_offers_every_key() {
+        assert_eq!(texts("").len(), KEYS.len() - 1);
+        assert_eq!(texts("host:a ").len(), KEYS.len() - 1);
+    }
+
+    #[test]
+    fn the_help_names_every_key_and_flag() {
+        let help = help();
+        for info in KEYS {
+            assert!(help.contains(info.doc) || info.name.is_empty(), "{}", info.name);
+        }
+        for info in FLAGS {
+            assert!(help.contains(&format!("is:{}", info.name)), "{}", info.name);
+        }
+    }
+}

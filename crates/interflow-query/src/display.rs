@@ -1,0 +1,137 @@
+//! A query as text that reads back to the same query.
+
+use std::fmt::{self, Write};
+
+use crate::ast::{Expr, Pattern, Regex, Term, Test};
+use crate::key::{Key, Kind};
+use crate::value::{NumberKind, show_number, show_time};
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_char('*'),
+            Self::And(parts) => joined(f, parts, " "),
+            Self::Or(parts) => joined(f, parts, " OR "),
+            Self::Not(inner) => {
+                f.write_char('-')?;
+                enclosed(f, inner)
+            }
+            Self::Term(term) => term.fmt(f),
+        }
+    }
+}
+
+fn joined(f: &mut fmt::Formatter<'_>, parts: &[Expr], between: &str) -> fmt::Result {
+    for (i, part) in parts.iter().enumerate() {
+        if i > 0 {
+            f.write_str(between)?;
+        }
+        enclosed(f, part)?;
+    }
+    Ok(())
+}
+
+fn enclosed(f: &mut fmt::Formatter<'_>, expr: &Expr) -> fmt::Result {
+    match expr {
+        Expr::And(_) | Expr::Or(_) => write!(f, "({expr})"),
+        other => write!(f, "{other}"),
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key != Key::Word {
+            f.write_str(self.key.name())?;
+            if let Some(name) = &self.name {
+                write!(f, ".{name}")?;
+            }
+            f.write_char(':')?;
+        }
+        match &self.test {
+            Test::Present => f.write_char('*'),
+            Test::Text(pattern) => show_pattern(f, pattern),
+            Test::Number(number) => f.write_str(&show_number(number_kind(self.key), *number)),
+            Test::Time(time) => f.write_str(&show_time(*time)),
+            Test::Flag(flag) => f.write_str(flag.name()),
+            Test::Net(net) if net.prefix_len() == net.max_prefix_len() => write!(f, "{}", net.addr()),
+            Test::Net(net) => write!(f, "{net}"),
+        }
+    }
+}
+
+/// Which numbers a key takes; plain ones for a key that takes none.
+pub(crate) fn number_kind(key: Key) -> NumberKind {
+    match key.kind() {
+        Kind::Status => NumberKind::Status,
+        Kind::Bytes => NumberKind::Bytes,
+        Kind::Duration => NumberKind::Duration,
+        _ => NumberKind::Count,
+    }
+}
+
+fn show_pattern(f: &mut fmt::Formatter<'_>, pattern: &Pattern) -> fmt::Result {
+    match pattern {
+        Pattern::Text(text) => show_text(f, text),
+        Pattern::Exact(text) => {
+            f.write_char('=')?;
+            show_text(f, text)
+        }
+        Pattern::Glob(pieces) => {
+            let text = pieces.iter().enumerate().map(|(i, piece)| escaped(piece, i == 0)).collect::<Vec<_>>().join("*");
+            if crate::parse::regex_extent(&text).is_some() {
+                f.write_char('\\')?;
+            }
+            f.write_str(&text)
+        }
+        Pattern::Regex(regex) => show_regex(f, regex),
+    }
+}
+
+/// Bare where it can be, else in quotes.
+fn show_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '+' | '@' | '%' | ',');
+    let first = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_');
+    let operator = matches!(text, "AND" | "OR" | "NOT");
+    if !operator && text.starts_with(first) && text.chars().all(plain) {
+        return f.write_str(text);
+    }
+    f.write_char('"')?;
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            f.write_char('\\')?;
+        }
+        f.write_char(c)?;
+    }
+    f.write_char('"')
+}
+
+/// A piece of a glob: whatever could mean something else gets a backslash.
+fn escaped(piece: &str, leading: bool) -> String {
+    let mut out = String::with_capacity(piece.len());
+    for (i, c) in piece.chars().enumerate() {
+        let starts = leading && i == 0 && crate::parse::is_special_start(c);
+        if starts || crate::parse::is_special(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+fn show_regex(f: &mut fmt::Formatter<'_>, regex: &Regex) -> fmt::Result {
+    f.write_char('/')?;
+    let mut chars = regex.source().chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                f.write_char(c)?;
+                if let Some(next) = chars.next() {
+                    f.write_char(next)?;
+                }
+            }
+            '/' => f.write_str("\\/")?,
+            other => f.write_char(other)?,
+        }
+    }
+    f.write_str(if regex.ignore_case { "/i" } else { "/" })
+}

@@ -1,0 +1,61 @@
+//! Why a query could not be read.
+
+use std::fmt;
+
+use crate::Span;
+
+/// A query that could not be read: where, what is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryError {
+    /// The place in the text, in bytes.
+    pub span: Span,
+    /// The column of the first character there, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead, or what was expected.
+    pub remedy: Option<String>,
+}
+
+impl QueryError {
+    pub(crate) fn new(text: &str, span: Span, message: impl Into<String>) -> Self {
+        let before = text.get(..span.start).unwrap_or(text);
+        Self { span, column: before.chars().count() + 1, message: message.into(), remedy: None }
+    }
+
+    pub(crate) fn hint(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// The error under the query's text, with a mark below the place; for a terminal.
+    pub fn show(&self, text: &str) -> String {
+        let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let width = text.get(self.span.start..self.span.end).map_or(0, |s| s.chars().count()).max(1);
+        format!("{line}\n{}{}\n{self}", " ".repeat(self.column - 1), "^".repeat(width))
+    }
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "column {}: {}", self.column, self.message)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, ": {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_stands_below_the_place() {
+        let text = "é stats:4";
+        let error = QueryError::new(text, Span::new(3, 8), "unknown key 'stats'").hint("did you mean 'status'?");
+        assert_eq!(error.show(text), "é stats:4\n  ^^^^^\ncolumn 3: unknown key 'stats': did you mean 'status'?");
+    }
+}

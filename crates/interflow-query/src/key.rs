@@ -1,0 +1,264 @@
+//! The one table of keys and flags: names, kinds, words for the help, examples. The parser, the completion and the
+//! help text all read it.
+
+use interflow_flow::Phase;
+
+/// What kind of value a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A text that must fit as a whole.
+    Whole,
+    /// The start of a text.
+    Prefix,
+    /// A text found anywhere in the value; a glob must fit the value as a whole.
+    Anywhere,
+    /// A text or glob found anywhere in something long.
+    Inside,
+    /// One of a few texts: each with its other spellings.
+    Choice(&'static [(&'static str, &'static [&'static str])]),
+    /// A plain number.
+    Count,
+    /// A status code or class of them.
+    Status,
+    /// Bytes.
+    Bytes,
+    /// A duration.
+    Duration,
+    /// A moment.
+    Time,
+    /// An IP address or network.
+    Address,
+    /// A header field's name; with `.name` behind the key, its value.
+    Header,
+    /// One of the flags.
+    Flag,
+}
+
+/// What the table says of a key.
+#[derive(Debug)]
+pub struct KeyInfo {
+    /// The key.
+    pub key: Key,
+    /// Its name; empty for bare words.
+    pub name: &'static str,
+    /// Other names for it.
+    pub aliases: &'static [&'static str],
+    /// What it takes.
+    pub kind: Kind,
+    /// The phase from which on it is known.
+    pub phase: Phase,
+    /// What it is, for the help.
+    pub doc: &'static str,
+    /// A term that uses it.
+    pub example: &'static str,
+}
+
+/// What the table says of a flag.
+#[derive(Debug)]
+pub struct FlagInfo {
+    /// The flag.
+    pub flag: Flag,
+    /// Its name behind `is:`.
+    pub name: &'static str,
+    /// The phase from which on it is known.
+    pub phase: Phase,
+    /// What it is, for the help.
+    pub doc: &'static str,
+}
+
+macro_rules! keys {
+    ($($key:ident $name:literal $aliases:tt $kind:expr, $phase:ident, $doc:literal, $example:literal;)*) => {
+        /// A fact that a query can ask for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Key { $(#[doc = $doc] $key,)* }
+
+        /// Every key, in the order of the help.
+        pub const KEYS: &[KeyInfo] = &[$(KeyInfo {
+            key: Key::$key, name: $name, aliases: &$aliases, kind: $kind, phase: Phase::$phase, doc: $doc,
+            example: $example,
+        },)*];
+    };
+}
+
+macro_rules! flags {
+    ($($flag:ident $name:literal, $phase:ident, $doc:literal;)*) => {
+        /// Something that a flow is or is not: `is:error`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Flag { $(#[doc = $doc] $flag,)* }
+
+        /// Every flag, in the order of the help.
+        pub const FLAGS: &[FlagInfo] = &[$(FlagInfo {
+            flag: Flag::$flag, name: $name, phase: Phase::$phase, doc: $doc,
+        },)*];
+    };
+}
+
+const SCHEMES: Kind = Kind::Choice(&[("http", &["ws"]), ("https", &["wss"])]);
+const TRANSPORTS: Kind = Kind::Choice(&[
+    ("absolute", &["proxy"]),
+    ("connect", &[]),
+    ("socks5", &["socks"]),
+    ("gateway", &["reverse"]),
+    ("internal", &[]),
+]);
+const VERSIONS: Kind = Kind::Choice(&[
+    ("HTTP/1.0", &["1.0", "http1.0"]),
+    ("HTTP/1.1", &["1.1", "1", "h1", "http1", "http1.1"]),
+    ("HTTP/2", &["2", "2.0", "h2", "http2", "HTTP/2.0"]),
+]);
+
+keys! {
+    Word "" [] Kind::Inside, Done, "text in the URL or in a body", "refund";
+    Host "host" ["domain"] Kind::Whole, Authority, "host name or address of the origin", "host:*.openai.com";
+    Port "port" [] Kind::Count, Authority, "port of the origin", "port:8443";
+    Scheme "scheme" [] SCHEMES, RequestHead, "http or https", "scheme:https";
+    Url "url" [] Kind::Anywhere, RequestHead, "whole URL", "url:/v1/messages";
+    Path "path" [] Kind::Anywhere, RequestHead, "path of the URL, without the query", "path:/api/*";
+    Query "query" ["qs"] Kind::Anywhere, RequestHead, "query of the URL, without the question mark", "query:page=2";
+    Method "method" [] Kind::Whole, RequestHead, "request method", "method:POST";
+    Version "version" ["proto"] VERSIONS, RequestHead, "HTTP version of either leg", "version:h2";
+    Status "status" ["code"] Kind::Status, ResponseHead, "status code, or a class of them", "status:4xx";
+    Type "type" ["mime", "content-type"] Kind::Anywhere, ResponseHead,
+        "media type of the request or the response", "type:json";
+    ReqType "req.type" ["request.type"] Kind::Anywhere, RequestHead, "media type of the request", "req.type:multipart";
+    RespType "resp.type" ["response.type"] Kind::Anywhere, ResponseHead,
+        "media type of the response", "resp.type:image/*";
+    Header "header" ["headers"] Kind::Header, ResponseHead,
+        "a header field by name; with .name, by value", "header.server:nginx";
+    ReqHeader "req.header" ["request.header", "req.headers"] Kind::Header, RequestHead,
+        "the same in the request only", "req.header.accept:html";
+    RespHeader "resp.header" ["response.header", "resp.headers"] Kind::Header, ResponseHead,
+        "the same in the response only", "resp.header:set-cookie";
+    Body "body" [] Kind::Inside, Done, "text in a body or message of either direction", "body:\"no funds\"";
+    ReqBody "req.body" ["request.body"] Kind::Inside, RequestBody,
+        "text in the request's body or messages", "req.body:prompt";
+    RespBody "resp.body" ["response.body"] Kind::Inside, Done,
+        "text in the response's body or messages", "resp.body:/err(or)?/i";
+    Size "size" ["bytes"] Kind::Bytes, Done, "bytes of both bodies together", "size:>1MB";
+    ReqSize "req.size" ["request.size"] Kind::Bytes, Done, "bytes of the request's body", "req.size:>=64KiB";
+    RespSize "resp.size" ["response.size"] Kind::Bytes, Done, "bytes of the response's body", "resp.size:0";
+    Dur "dur" ["duration", "took"] Kind::Duration, Done, "how long the flow took", "dur:>2s";
+    Ttfb "ttfb" ["latency"] Kind::Duration, ResponseHead,
+        "from the start until the response's head came", "ttfb:>500ms";
+    Time "time" ["date", "started"] Kind::Time, Accepted,
+        "when the flow began: a date or time (UTC unless it names an offset), or how long ago", "time:>-1h";
+    Error "error" ["err"] Kind::Inside, Done, "kind or message of the error", "error:timeout";
+    Is "is" [] Kind::Flag, Done, "one of the flags below", "is:websocket";
+    Tag "tag" [] Kind::Whole, Done, "a mark on the flow", "tag:checkout";
+    Comment "comment" ["note"] Kind::Inside, Done, "the comment on the flow", "comment:flaky";
+    User "user" [] Kind::Whole, Authority, "authenticated user of the proxy", "user:alice";
+    Client "client" ["src"] Kind::Address, Accepted, "address of the client, or its network", "client:10.0.0.0/8";
+    Upstream "upstream" ["dst"] Kind::Address, ResponseHead,
+        "address that was connected to, or its network", "upstream:192.0.2.7";
+    Listener "listener" [] Kind::Whole, Accepted, "name of the listener", "listener:proxy";
+    Transport "transport" [] TRANSPORTS, Authority, "how the client asked for the origin", "transport:connect";
+    Sni "sni" [] Kind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
+    Ja3 "ja3" [] Kind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
+    Ja4 "ja4" [] Kind::Prefix, ClientHello, "JA4 fingerprint of the client, or its start", "ja4:t13d1516h2";
+    Id "id" [] Kind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
+    Parent "parent" [] Kind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
+    Model "model" [] Kind::Anywhere, Done, "model of an LLM call", "model:claude";
+    Provider "provider" [] Kind::Whole, Done, "provider of an LLM call", "provider:anthropic";
+    Tokens "tokens" [] Kind::Count, Done, "tokens in and out of an LLM call", "tokens:>10000";
+}
+
+flags! {
+    Error "error", Done, "failed";
+    Http "http", RequestHead, "is an HTTP exchange";
+    Answered "answered", ResponseHead, "has a response";
+    Websocket "websocket", RequestHead, "is a WebSocket";
+    Tunnel "tunnel", Done, "is a tunnel whose bytes were passed on unseen";
+    Sse "sse", ResponseHead, "the response is an event stream";
+    Grpc "grpc", RequestHead, "is a gRPC call";
+    Intercepted "intercepted", RequestHead, "came out of TLS that was opened here";
+    Replay "replay", Accepted, "was sent again by Interflow";
+    Imported "imported", Accepted, "came out of an archive";
+    Open "open", Accepted, "is still going on";
+    Redacted "redacted", Done, "something in it was redacted";
+    Held "held", Done, "waits or waited for a decision";
+}
+
+impl Key {
+    /// What the table says.
+    pub fn info(self) -> &'static KeyInfo {
+        KEYS.iter().find(|k| k.key == self).expect("every key has its line in the table")
+    }
+
+    /// Its name; empty for bare words.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// What it takes.
+    pub fn kind(self) -> Kind {
+        self.info().kind
+    }
+
+    /// By name or other name, in any case.
+    pub fn find(name: &str) -> Option<Self> {
+        let is = |n: &str| !n.is_empty() && n.eq_ignore_ascii_case(name);
+        KEYS.iter().find(|k| is(k.name) || k.aliases.iter().any(|a| is(a))).map(|k| k.key)
+    }
+}
+
+impl Flag {
+    /// What the table says.
+    pub fn info(self) -> &'static FlagInfo {
+        FLAGS.iter().find(|f| f.flag == self).expect("every flag has its line in the table")
+    }
+
+    /// Its name behind `is:`.
+    pub fn name(self) -> &'static str {
+        self.info().name
+    }
+
+    /// By name, in any case.
+    pub fn find(name: &str) -> Option<Self> {
+        FLAGS.iter().find(|f| f.name.eq_ignore_ascii_case(name)).map(|f| f.flag)
+    }
+}
+
+/// The name that was probably meant.
+pub(crate) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let written = written.to_ascii_lowercase();
+    names
+        .filter(|n| !n.is_empty())
+        .map(|n| (strsim::damerau_levenshtein(&written, &n.to_ascii_lowercase()), n))
+        .filter(|(distance, n)| *distance <= (n.len().max(written.len()) / 3).max(1))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, n)| n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_stands_twice() {
+        let mut names: Vec<&str> = KEYS.iter().flat_map(|k| k.aliases.iter().copied().chain([k.name])).collect();
+        names.sort_unstable();
+        for pair in names.windows(2) {
+            assert_ne!(pair[0], pair[1]);
+        }
+    }
+
+    #[test]
+    fn every_example_parses_to_a_term_of_its_key() {
+        for info in KEYS {
+            let query = crate::Query::parse(info.example).unwrap_or_else(|e| panic!("{}: {e}", info.example));
+            let mut keys = Vec::new();
+            query.expr().visit(&mut |t| keys.push(t.key));
+            assert_eq!(keys, [info.key], "{}", info.example);
+        }
+    }
+
+    #[test]
+    fn slips_of_the_finger_find_their_key() {
+        let names = || KEYS.iter().map(|k| k.name);
+        for (slip, meant) in [("stats", Some("status")), ("hots", Some("host")), ("zzzzzz", None)] {
+            assert_eq!(nearest(slip, names()), meant, "{slip}");
+        }
+    }
+}

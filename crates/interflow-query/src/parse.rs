@@ -1,0 +1,558 @@
+//! Reads a query. Precedence from strong to weak: `-` and `NOT`, `AND` or nothing, `OR`.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test, host_net};
+use crate::display::number_kind;
+use crate::error::QueryError;
+use crate::key::{FLAGS, Flag, KEYS, Key, Kind, nearest};
+use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
+use crate::{mitmproxy, pattern, value};
+
+type Result<T> = std::result::Result<T, QueryError>;
+
+/// Reads a query of either language.
+pub(crate) fn parse(text: &str) -> Result<Expr> {
+    if text.len() > MAX_LENGTH {
+        let message = format!("the query is longer than {MAX_LENGTH} bytes");
+        return Err(QueryError::new(text, Span::new(0, 0), message).hint("split it, or use a regex for many words"));
+    }
+    if mitmproxy::leads(text) {
+        return mitmproxy::parse(text);
+    }
+    let mut parser = Parser { text, at: 0, depth: 0, terms: 0, foreign: false };
+    match parser.whole() {
+        Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
+        other => other,
+    }
+}
+
+/// Whether the character ends or changes an unquoted text, wherever it stands.
+pub(crate) fn is_special(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '(' | ')' | '"' | '*' | '\\' | ':')
+}
+
+/// Whether the character means something at the start of an unquoted text.
+pub(crate) fn is_special_start(c: char) -> bool {
+    matches!(c, '-' | '!' | '~' | '=' | '<' | '>')
+}
+
+/// When the text begins with `/regex/` or `/regex/i` and then ends, or a space or `)` follows: the length of it all,
+/// and of the source.
+pub(crate) fn regex_extent(text: &str) -> Option<(usize, usize)> {
+    let body = text.strip_prefix('/')?;
+    let mut escaped = false;
+    let end = body.char_indices().find_map(|(i, c)| {
+        let here = c == '/' && !escaped;
+        escaped = c == '\\' && !escaped;
+        here.then_some(i)
+    })?;
+    if end == 0 {
+        return None;
+    }
+    let rest = &body[end + 1..];
+    let flags = usize::from(rest.starts_with('i'));
+    let boundary = rest[flags..].chars().next().is_none_or(|c| c.is_whitespace() || c == ')');
+    boundary.then_some((end + 2 + flags, end))
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+    depth: usize,
+    terms: usize,
+    /// An atom of mitmproxy's language was met.
+    foreign: bool,
+}
+
+/// A key, and the field's name behind a header's.
+type Subject = (Key, Option<String>);
+
+/// An unquoted or quoted text as it stands in the query.
+struct Word {
+    /// What stands between the wildcards; one piece when there is none.
+    pieces: Vec<String>,
+    quoted: bool,
+    span: Span,
+}
+
+impl Word {
+    fn plain(&self) -> Option<&str> {
+        if let [only] = self.pieces.as_slice() { Some(only) } else { None }
+    }
+
+    fn is_star(&self) -> bool {
+        self.pieces.len() > 1 && self.pieces.iter().all(String::is_empty)
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn whole(&mut self) -> Result<Expr> {
+        self.space();
+        if self.rest().is_empty() {
+            return Ok(Expr::All);
+        }
+        let expr = self.alternatives(None)?;
+        match self.peek() {
+            None => Ok(expr),
+            Some(_) => Err(self
+                .error_here("a ')' without its '('")
+                .hint("take it out, or put the text that holds it in quotes")),
+        }
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn space(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn error(&self, span: Span, message: impl Into<String>) -> QueryError {
+        QueryError::new(self.text, span, message)
+    }
+
+    fn error_here(&self, message: impl Into<String>) -> QueryError {
+        let len = self.peek().map_or(0, char::len_utf8);
+        self.error(Span::new(self.at, self.at + len), message)
+    }
+
+    /// `a OR b`. `within` is the key whose group of values is read.
+    fn alternatives(&mut self, within: Option<&Subject>) -> Result<Expr> {
+        let mut parts = vec![self.conjunction(within)?];
+        while self.operator(&["OR", "||", "|"]) {
+            parts.push(self.conjunction(within)?);
+        }
+        Ok(Expr::or(parts))
+    }
+
+    /// `a b`, `a AND b`.
+    fn conjunction(&mut self, within: Option<&Subject>) -> Result<Expr> {
+        let mut parts = vec![self.negation(within)?];
+        loop {
+            let explicit = self.operator(&["AND", "&&", "&"]);
+            if !explicit && (matches!(self.peek(), None | Some(')')) || self.sees(&["OR", "||", "|"])) {
+                return Ok(Expr::and(parts));
+            }
+            parts.push(self.negation(within)?);
+        }
+    }
+
+    /// `-a`, `NOT a`, `!a`, and what they stand before.
+    fn negation(&mut self, within: Option<&Subject>) -> Result<Expr> {
+        let mut negative = false;
+        loop {
+            if self.operator(&["NOT"]) {
+                negative = !negative;
+            } else if self.is_sign(within) {
+                self.at += 1;
+                negative = !negative;
+                if self.peek().is_none_or(|c| c.is_whitespace() || c == ')') {
+                    return Err(self
+                        .error_here("a term is missing behind the sign")
+                        .hint("write -term without a space"));
+                }
+            } else {
+                break;
+            }
+        }
+        let inner = self.primary(within)?;
+        self.space();
+        Ok(if negative { Expr::not(inner) } else { inner })
+    }
+
+    fn is_sign(&self, within: Option<&Subject>) -> bool {
+        match self.peek() {
+            Some('-') => within.is_none_or(|(key, _)| key.kind() != Kind::Time),
+            Some('!') => !(within.is_some() && self.rest().starts_with("!=")),
+            _ => false,
+        }
+    }
+
+    /// Whether one of these operators stands here as a word of its own.
+    fn sees(&self, names: &[&str]) -> bool {
+        let word = self.rest().split(|c: char| c.is_whitespace() || matches!(c, '(' | ')')).next().unwrap_or_default();
+        names.contains(&word)
+    }
+
+    fn operator(&mut self, names: &[&str]) -> bool {
+        let seen = self.sees(names);
+        if seen {
+            self.at += names.iter().find(|n| self.sees(&[n])).map_or(0, |n| n.len());
+            self.space();
+        }
+        seen
+    }
+
+    fn primary(&mut self, within: Option<&Subject>) -> Result<Expr> {
+        match self.peek() {
+            Some('(') => self.group(within),
+            None => Err(self
+                .error_here("the query ends where a term is expected")
+                .hint("add one, such as host:example.com")),
+            Some(')') => {
+                Err(self.error_here("a term is expected before ')'").hint("add one, such as host:example.com"))
+            }
+            Some(_) if self.sees(&["AND", "OR", "&", "&&", "|", "||"]) => Err(self
+                .error_here("a term is expected before the operator")
+                .hint("add one, or put the word in quotes to search for it")),
+            Some(_) => {
+                self.count()?;
+                match within {
+                    Some(subject) => self.value(subject, self.at),
+                    None => self.term(),
+                }
+            }
+        }
+    }
+
+    fn group(&mut self, within: Option<&Subject>) -> Result<Expr> {
+        let open = self.at;
+        if self.depth == MAX_DEPTH {
+            return Err(self
+                .error_here(format!("parentheses are nested deeper than {MAX_DEPTH}"))
+                .hint("simplify the query"));
+        }
+        self.depth += 1;
+        self.at += 1;
+        self.space();
+        let inner = self.alternatives(within)?;
+        if self.peek() != Some(')') {
+            return Err(self.error(Span::new(open, open + 1), "this '(' is not closed").hint("add ')'"));
+        }
+        self.at += 1;
+        self.depth -= 1;
+        Ok(inner)
+    }
+
+    fn count(&mut self) -> Result<()> {
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(self
+                .error_here(format!("more than {MAX_TERMS} terms"))
+                .hint("use a glob or a regex for many words"));
+        }
+        Ok(())
+    }
+
+    fn term(&mut self) -> Result<Expr> {
+        let start = self.at;
+        if let Some(name) = self.key_text() {
+            let subject = self.subject(name)?;
+            self.at += name.len() + 1;
+            return match self.peek() {
+                Some('(') => self.group(Some(&subject)),
+                _ => self.value(&subject, start),
+            };
+        }
+        if let Some(atom) = mitmproxy::atom(self.rest()) {
+            self.foreign = true;
+            let message = format!("'{atom}' of mitmproxy's language stands among other terms");
+            return Err(self
+                .error(Span::new(start, start + atom.len()), message)
+                .hint("write the whole query in one language, or put it in quotes to search for it"));
+        }
+        self.value(&(Key::Word, None), start)
+    }
+
+    /// The text before a colon, when this term has one that could name a key.
+    fn key_text(&self) -> Option<&'a str> {
+        let rest = self.rest();
+        let name = rest.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).next()?;
+        let behind = rest[name.len()..].strip_prefix(':')?;
+        (name.starts_with(|c: char| c.is_ascii_alphabetic()) && !behind.starts_with("//")).then_some(name)
+    }
+
+    fn subject(&self, name: &str) -> Result<Subject> {
+        if let Some(key) = Key::find(name) {
+            return Ok((key, None));
+        }
+        for (dot, _) in name.match_indices('.') {
+            let (key, field) = (Key::find(&name[..dot]), &name[dot + 1..]);
+            if let Some(key) = key.filter(|k| k.kind() == Kind::Header)
+                && !field.is_empty()
+            {
+                return Ok((key, Some(field.to_ascii_lowercase())));
+            }
+        }
+        let span = Span::new(self.at, self.at + name.len());
+        let names = KEYS.iter().flat_map(|k| k.aliases.iter().copied().chain([k.name]));
+        let remedy = match (nearest(name, names), FLAGS.iter().find(|f| f.name.eq_ignore_ascii_case(name))) {
+            (Some(meant), _) => format!("did you mean '{meant}'?"),
+            (None, Some(flag)) => format!("did you mean 'is:{}'?", flag.name),
+            (None, None) => "put the term in quotes to search for its text; the keys are in the help".to_owned(),
+        };
+        Err(self.error(span, format!("unknown key '{name}'")).hint(remedy))
+    }
+
+    /// One value of a key; `start` is where its term begins.
+    fn value(&mut self, subject: &Subject, start: usize) -> Result<Expr> {
+        let key = subject.0;
+        let operators = key != Key::Word;
+        if operators && self.rest().starts_with("!=") {
+            self.at += 2;
+            return self.compared(subject, start, true).map(Expr::not);
+        }
+        if operators && self.rest().starts_with('=') && takes_text(key) {
+            self.at += 1;
+            return self.compared(subject, start, true);
+        }
+        self.compared(subject, start, false)
+    }
+
+    fn compared(&mut self, subject: &Subject, start: usize, exact: bool) -> Result<Expr> {
+        let (key, name) = subject;
+        let test = if takes_text(*key)
+            && !exact
+            && let Some((len, source)) = regex_extent(self.rest())
+        {
+            self.regex(len, source)?
+        } else {
+            let word = self.word(*key)?;
+            if *key == Key::Word && word.is_star() {
+                return Ok(Expr::All);
+            }
+            if *key == Key::Host
+                && !exact
+                && !word.quoted
+                && let Some(both) = self.host_and_port(&word, start)
+            {
+                return Ok(both);
+            }
+            self.test(*key, word, exact)?
+        };
+        Ok(Expr::Term(Term { key: *key, name: name.clone(), test, span: Span::new(start, self.at) }))
+    }
+
+    fn regex(&mut self, len: usize, source: usize) -> Result<Test> {
+        let whole = &self.rest()[..len];
+        let regex = Regex::new(&whole[1..1 + source], whole.ends_with('i'));
+        let span = Span::new(self.at, self.at + len);
+        self.at += len;
+        match pattern::compile(&regex) {
+            Ok(_) => Ok(Test::Text(Pattern::Regex(regex))),
+            Err(why) => Err(self.error(span, why).hint("put a text that is no regex in quotes")),
+        }
+    }
+
+    /// A quoted or unquoted text.
+    fn word(&mut self, key: Key) -> Result<Word> {
+        let start = self.at;
+        let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted()? };
+        if word.span.start == word.span.end {
+            let name = key.name();
+            return Err(self
+                .error(Span::new(start, start), format!("a value is missing behind '{name}:'"))
+                .hint(format!("write it without a space, as in {}", key.info().example)));
+        }
+        Ok(word)
+    }
+
+    fn quoted(&mut self) -> Result<Word> {
+        let start = self.at;
+        let mut text = String::new();
+        let mut chars = self.rest().char_indices().skip(1);
+        while let Some((i, c)) = chars.next() {
+            match c {
+                '"' => {
+                    self.at = start + i + 1;
+                    if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
+                        return Err(self
+                            .error_here("a space is missing behind the quote")
+                            .hint("write \\\" for a quote inside the text"));
+                    }
+                    return Ok(Word { pieces: vec![text], quoted: true, span: Span::new(start, self.at) });
+                }
+                '\\' => match chars.next() {
+                    Some((_, c @ ('"' | '\\'))) => text.push(c),
+                    Some((_, c)) => text.extend(['\\', c]),
+                    None => text.push('\\'),
+                },
+                other => text.push(other),
+            }
+        }
+        Err(self.error(Span::new(start, start + 1), "this quote is not closed").hint("add a quote at the end"))
+    }
+
+    fn unquoted(&mut self) -> Result<Word> {
+        let start = self.at;
+        let mut pieces = vec![String::new()];
+        while let Some(c) = self.peek() {
+            let several = pieces.len() > 1;
+            let piece = pieces.last_mut().expect("there is always a piece");
+            match c {
+                ')' => break,
+                c if c.is_whitespace() => break,
+                '(' if self.at > start => {
+                    return Err(self
+                        .error_here("a '(' in the middle of a text")
+                        .hint("put the text in quotes, or a space before it"));
+                }
+                '"' if self.at > start => {
+                    return Err(self
+                        .error_here("a quote in the middle of a text")
+                        .hint("put the whole text in quotes"));
+                }
+                '*' if piece.is_empty() && several => {}
+                '*' => pieces.push(String::new()),
+                '\\' => {
+                    let next = self.rest()[1..].chars().next();
+                    match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/') {
+                        Some(n) => {
+                            piece.push(n);
+                            self.at += n.len_utf8();
+                        }
+                        None => piece.push('\\'),
+                    }
+                }
+                other => piece.push(other),
+            }
+            self.at += c.len_utf8();
+        }
+        Ok(Word { pieces, quoted: false, span: Span::new(start, self.at) })
+    }
+
+    /// `host:localhost:8080` means both.
+    fn host_and_port(&self, word: &Word, start: usize) -> Option<Expr> {
+        let last = word.pieces.last()?;
+        let (host, port) = last.rsplit_once(':')?;
+        let port_len = port.len();
+        let port: u16 = port.parse().ok()?;
+        if self.text[..word.span.end - port_len].ends_with("\\:") {
+            return None;
+        }
+        if last == &format!(":{port}") && word.pieces.len() == 1 {
+            return None;
+        }
+        if last.parse::<IpAddr>().is_ok() || (host.contains(':') && !host.ends_with(']')) {
+            return None;
+        }
+        let mut pieces = word.pieces.clone();
+        host.clone_into(pieces.last_mut()?);
+        let span = Span::new(start, self.at);
+        let term = |key, test| Expr::Term(Term { key, name: None, test, span });
+        let host = match pattern_of(pieces) {
+            Some(pattern) => Test::Text(lower_host(pattern)),
+            None => Test::Present,
+        };
+        Some(Expr::and([term(Key::Host, host), term(Key::Port, Test::Number(Number::Compare(Op::Eq, port.into())))]))
+    }
+
+    fn test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
+        if word.is_star() && !exact && key.kind() != Kind::Flag {
+            return Ok(Test::Present);
+        }
+        let wrong = |expected: &str| {
+            let shown = &self.text[word.span.start..word.span.end];
+            self.error(word.span, format!("'{shown}' does not fit '{}'", key.name())).hint(expected)
+        };
+        let raw = word.plain();
+        match key.kind() {
+            Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration => {
+                value::number(number_kind(key), raw.unwrap_or("*")).map(Test::Number).map_err(wrong)
+            }
+            Kind::Time => value::time(raw.unwrap_or("*")).map(Test::Time).map_err(wrong),
+            Kind::Flag => self.flag(raw, word.span),
+            Kind::Address => address(raw, &word)
+                .ok_or_else(|| wrong("expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)")),
+            Kind::Choice(choices) if !exact && raw.is_some() => {
+                self.choice(choices, raw.unwrap_or_default(), word.span)
+            }
+            _ => self.text_test(key, word, exact),
+        }
+    }
+
+    fn flag(&self, raw: Option<&str>, span: Span) -> Result<Test> {
+        let name = raw.unwrap_or("*");
+        Flag::find(name).map(Test::Flag).ok_or_else(|| {
+            let error = self.error(span, format!("unknown flag '{name}'"));
+            match nearest(name, FLAGS.iter().map(|f| f.name)) {
+                Some(meant) => error.hint(format!("did you mean 'is:{meant}'?")),
+                None => error.hint(list("flags", FLAGS.iter().map(|f| f.name))),
+            }
+        })
+    }
+
+    fn choice(&self, choices: &[(&'static str, &[&'static str])], raw: &str, span: Span) -> Result<Test> {
+        let is = |n: &str| n.eq_ignore_ascii_case(raw);
+        if let Some((name, _)) = choices.iter().find(|(name, others)| is(name) || others.iter().any(|o| is(o))) {
+            return Ok(Test::Text(Pattern::Text((*name).to_owned())));
+        }
+        let error = self.error(span, format!("unknown value '{raw}'"));
+        Err(match nearest(raw, choices.iter().map(|(name, _)| *name)) {
+            Some(meant) => error.hint(format!("did you mean '{meant}'?")),
+            None => error.hint(list("values", choices.iter().map(|(name, _)| *name))),
+        })
+    }
+
+    fn text_test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
+        let quoted = word.quoted;
+        let span = word.span;
+        if let Some(raw) = word.plain() {
+            if !quoted
+                && !exact
+                && key != Key::Word
+                && raw.starts_with(['<', '>'])
+                && self.text[span.start..].starts_with(['<', '>'])
+            {
+                return Err(self
+                    .error(span, format!("'{}' is a text and cannot be compared so", key.name()))
+                    .hint("put the value in quotes if it begins with that sign"));
+            }
+            if exact {
+                return Ok(Test::Text(Pattern::Exact(raw.to_owned())));
+            }
+        } else if exact {
+            return Err(self
+                .error(span, "'=' asks for this very text, without wildcards")
+                .hint("leave out the '=' or write \\* for a star"));
+        }
+        let pattern = pattern_of(word.pieces).expect("a lone star is dealt with before");
+        Ok(Test::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
+    }
+}
+
+/// Whether the key's value may be a text, a glob or a regex.
+fn takes_text(key: Key) -> bool {
+    !matches!(key.kind(), Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration | Kind::Time | Kind::Flag)
+}
+
+/// `None` for a lone star.
+fn pattern_of(mut pieces: Vec<String>) -> Option<Pattern> {
+    match pieces.len() {
+        1 => pieces.pop().map(Pattern::Text),
+        _ if pieces.iter().all(String::is_empty) => None,
+        _ => Some(Pattern::Glob(pieces)),
+    }
+}
+
+/// An IPv6 address may be written in brackets or without; subjects give it without.
+fn lower_host(pattern: Pattern) -> Pattern {
+    match pattern {
+        Pattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
+            Ok(v6) => Pattern::Text(v6.to_string()),
+            Err(_) => Pattern::Text(text),
+        },
+        other => other,
+    }
+}
+
+fn address(raw: Option<&str>, word: &Word) -> Option<Test> {
+    let Some(raw) = raw else { return Some(Test::Text(Pattern::Glob(word.pieces.clone()))) };
+    let bare = raw.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(raw);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Some(Test::Net(host_net(ip.to_canonical())));
+    }
+    bare.parse::<IpNet>().ok().map(|net| Test::Net(net.trunc()))
+}
+
+fn list<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> String {
+    format!("the {what} are {}", names.collect::<Vec<_>>().join(", "))
+}

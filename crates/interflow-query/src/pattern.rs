@@ -1,0 +1,168 @@
+//! Patterns made ready for matching: ASCII letters in either case, globs, regular expressions built once.
+
+use std::fmt::Write;
+
+use regex::bytes::{Regex as Compiled, RegexBuilder};
+
+use crate::ast::{Pattern, Regex};
+use crate::key::Kind;
+
+/// The most memory that one compiled regular expression may take, in bytes.
+const REGEX_SIZE: usize = 1 << 20;
+
+/// A pattern ready to match.
+#[derive(Clone, Debug)]
+pub(crate) enum Matcher {
+    Equals(String),
+    Prefix(String),
+    Glob(Vec<String>),
+    Search(Compiled),
+}
+
+/// Builds a regular expression.
+///
+/// # Errors
+/// What is wrong with it, in words for its writer.
+pub(crate) fn compile(regex: &Regex) -> Result<Compiled, String> {
+    RegexBuilder::new(regex.source())
+        .case_insensitive(regex.ignore_case)
+        .size_limit(REGEX_SIZE)
+        .dfa_size_limit(REGEX_SIZE)
+        .nest_limit(50)
+        .build()
+        .map_err(|e| match e {
+            regex::Error::CompiledTooBig(_) => "the regex is too large".to_owned(),
+            other => {
+                let text = other.to_string();
+                let last = text.lines().last().unwrap_or_default();
+                format!("the regex is malformed ({})", last.trim_start_matches("error: "))
+            }
+        })
+}
+
+impl Matcher {
+    /// Makes a pattern ready for values of this kind.
+    pub(crate) fn new(pattern: &Pattern, kind: Kind) -> Self {
+        match pattern {
+            Pattern::Exact(text) => Self::Equals(text.clone()),
+            Pattern::Text(text) => match kind {
+                Kind::Prefix => Self::Prefix(text.clone()),
+                Kind::Anywhere | Kind::Inside => Self::Search(search([text.as_str()])),
+                _ => Self::Equals(text.clone()),
+            },
+            Pattern::Glob(pieces) if kind == Kind::Inside => Self::Search(search(pieces.iter().map(String::as_str))),
+            Pattern::Glob(pieces) => Self::Glob(pieces.clone()),
+            Pattern::Regex(regex) => {
+                // A tree that was built by hand may hold a source that the parser would have refused.
+                Self::Search(compile(regex).unwrap_or_else(|_| search_nothing()))
+            }
+        }
+    }
+
+    pub(crate) fn fits(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Equals(text) => value.eq_ignore_ascii_case(text.as_bytes()),
+            Self::Prefix(text) => starts_with(value, text.as_bytes()),
+            Self::Glob(pieces) => glob(pieces, value),
+            Self::Search(regex) => regex.is_match(value),
+        }
+    }
+}
+
+/// A search for these texts one behind the other. Spelled by bytes, so that only ASCII letters lose their case.
+fn search<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Compiled {
+    let mut source = String::from("(?s-u)");
+    for (i, piece) in pieces.into_iter().enumerate() {
+        if i > 0 {
+            source.push_str(".*?");
+        }
+        for byte in piece.bytes() {
+            if byte.is_ascii_alphanumeric() {
+                source.push(byte.into());
+            } else {
+                write!(source, "\\x{byte:02X}").expect("a String takes all");
+            }
+        }
+    }
+    // A query's length bounds this far below any limit.
+    RegexBuilder::new(&source)
+        .case_insensitive(true)
+        .unicode(false)
+        .size_limit(64 << 20)
+        .build()
+        .unwrap_or_else(|_| search_nothing())
+}
+
+fn search_nothing() -> Compiled {
+    Compiled::new(r"[^\s\S]").expect("an empty class is well formed")
+}
+
+fn starts_with(value: &[u8], start: &[u8]) -> bool {
+    value.get(..start.len()).is_some_and(|v| v.eq_ignore_ascii_case(start))
+}
+
+fn glob(pieces: &[String], value: &[u8]) -> bool {
+    let [first, middle @ .., last] = pieces else { return false };
+    if !starts_with(value, first.as_bytes()) {
+        return false;
+    }
+    let mut rest = &value[first.len()..];
+    for piece in middle {
+        let piece = piece.as_bytes();
+        let Some(at) = rest.windows(piece.len().max(1)).position(|w| w.eq_ignore_ascii_case(piece)) else {
+            return false;
+        };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn glob_of(text: &str) -> Pattern {
+        Pattern::Glob(text.split('*').map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn globs_fit_whole_values() {
+        for (glob, value, fits) in [
+            ("*.openai.com", "API.openai.com", true),
+            ("*.openai.com", "openai.com", false),
+            ("*.openai.com", "api.openai.com.evil", false),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("/v1/*/messages", "/v1/x/y/messages", true),
+            ("*b*c*", "abbc", true),
+            ("*b*c*", "acb", false),
+        ] {
+            assert_eq!(Matcher::new(&glob_of(glob), Kind::Whole).fits(value.as_bytes()), fits, "{glob} {value}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_searched_through() {
+        let find = |p: &Pattern, v: &[u8]| Matcher::new(p, Kind::Inside).fits(v);
+        assert!(find(&Pattern::Text("ReFund é".into()), "no REFUND é now".as_bytes()));
+        assert!(!find(&Pattern::Text("É".into()), "é".as_bytes()));
+        assert!(find(&glob_of("no*now"), b"xx no\nrefund \xff now xx"));
+        assert!(find(&Pattern::Text("a.b".into()), b"\xffA.B") && !find(&Pattern::Text("a.b".into()), b"axb"));
+        assert!(find(&Pattern::Exact("A".into()), b"a") && !find(&Pattern::Exact("A".into()), b"ab"));
+    }
+
+    #[test]
+    fn regexes_keep_case_unless_told() {
+        let find = |ignore_case, v: &[u8]| {
+            Matcher::new(&Pattern::Regex(Regex::new("^ab?$", ignore_case)), Kind::Whole).fits(v)
+        };
+        assert!(find(false, b"ab") && !find(false, b"AB") && find(true, b"AB"));
+    }
+
+    #[test]
+    fn regexes_that_are_malformed_or_huge_are_named() {
+        assert!(compile(&Regex::new("a(", false)).is_err_and(|e| e.contains("unclosed group")));
+        assert_eq!(compile(&Regex::new("\\w{1000}{10}", false)).err().as_deref(), Some("the regex is too large"));
+        assert!(compile(&Regex::new("(?=a)", false)).is_err_and(|e| e.contains("look-around")));
+    }
+}

@@ -1,0 +1,120 @@
+//! A query: its tree, and the matcher made from it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use interflow_flow::{Direction, Phase};
+
+use crate::ast::Expr;
+use crate::error::QueryError;
+use crate::key::Key;
+use crate::matcher::{self, Node};
+use crate::parse;
+use crate::sql::{self, Columns, Where};
+use crate::subject::{Subject, Truth};
+
+/// The longest query, in bytes.
+pub const MAX_LENGTH: usize = 16 * 1024;
+
+/// How deep parentheses may stand in one another.
+pub const MAX_DEPTH: usize = 32;
+
+/// The most terms in one query.
+pub const MAX_TERMS: usize = 512;
+
+/// A query that has been read and made ready to match.
+#[derive(Clone, Debug)]
+pub struct Query {
+    expr: Expr,
+    node: Node,
+}
+
+impl Query {
+    /// Reads a query, in our language or in mitmproxy's; nothing but space selects every flow.
+    ///
+    /// # Errors
+    /// The column, what was expected there, and what to write instead.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        parse::parse(text).map(Self::from)
+    }
+
+    /// The query that selects every flow.
+    pub fn all() -> Self {
+        Expr::All.into()
+    }
+
+    /// Whether it selects every flow.
+    pub fn is_all(&self) -> bool {
+        self.expr == Expr::All
+    }
+
+    /// Its tree.
+    pub fn expr(&self) -> &Expr {
+        &self.expr
+    }
+
+    /// Flows that both select.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Expr::and([self.expr, other.expr]).into()
+    }
+
+    /// Whether the flow is selected; a fact that has not come yet selects nothing.
+    pub fn matches(&self, subject: &dyn Subject) -> bool {
+        self.evaluate(subject).holds()
+    }
+
+    /// Whether the flow is selected, as far as is known at its phase. Allocates nothing for texts, numbers and flags.
+    pub fn evaluate(&self, subject: &dyn Subject) -> Truth {
+        self.node.ask(subject)
+    }
+
+    /// The phase from which on every fact it asks for is known. It may well be decided earlier.
+    pub fn phase(&self) -> Phase {
+        matcher::phase(&self.expr)
+    }
+
+    /// Whether it may look into the body or messages of this side.
+    pub fn wants_body(&self, side: Direction) -> bool {
+        let mut wanted = false;
+        self.expr.visit(&mut |term| {
+            wanted |= term.key == Key::Word
+                || matches!(term.key, Key::Body | Key::ReqBody | Key::RespBody)
+                    && matcher::sides(term.key).contains(&side);
+        });
+        wanted
+    }
+
+    /// What a store can answer of it, and what must be matched on the rows that come back.
+    pub fn to_sql(&self, columns: &dyn Columns) -> Where {
+        sql::translate(&self.expr, columns)
+    }
+}
+
+impl From<Expr> for Query {
+    fn from(expr: Expr) -> Self {
+        let node = Node::build(&expr);
+        Self { expr, node }
+    }
+}
+
+impl PartialEq for Query {
+    fn eq(&self, other: &Self) -> bool {
+        self.expr == other.expr
+    }
+}
+
+impl fmt::Display for Query {
+    /// In our language; nothing for the query that selects every flow.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_all() { Ok(()) } else { self.expr.fmt(f) }
+    }
+}
+
+impl FromStr for Query {
+    type Err = QueryError;
+
+    fn from_str(text: &str) -> Result<Self, QueryError> {
+        Self::parse(text)
+    }
+}

@@ -1,0 +1,221 @@
+//! The part of a query that a store can answer: a condition for its `WHERE`, and the rest of the query.
+//!
+//! The condition is never too narrow: every row that the query selects passes it. What it lets through beyond that, the
+//! residual query takes out.
+
+use crate::ast::{Expr, Pattern, Term, Test};
+use crate::key::{Flag, Key, Kind};
+use crate::query::Query;
+
+/// Where a store keeps a fact. Expressions are SQL over its tables, such as `flow.host`; `NULL` stands for a fact that
+/// is not there. Texts must be stored without NUL characters, as the subject of the same row would give them.
+#[derive(Clone, Copy, Debug)]
+pub enum Column {
+    /// Texts, any of which may fit.
+    Text(&'static [&'static str]),
+    /// The same, stored in lower case: compared as they are, so that an index serves.
+    LowerText(&'static [&'static str]),
+    /// Texts of another table: `exists` holds `{}` in the place of the condition on `value`, such as
+    /// `EXISTS (SELECT 1 FROM tag WHERE tag.flow = flow.id AND {})`.
+    Rows {
+        /// The expression with the place for the condition.
+        exists: &'static str,
+        /// The text within it.
+        value: &'static str,
+    },
+    /// A whole number in the unit of the key, as the subject gives it.
+    Integer(&'static str),
+}
+
+/// Where a store keeps its facts.
+pub trait Columns {
+    /// Where a key's texts or numbers are; `None` leaves the key to the residual query.
+    fn column(&self, key: Key) -> Option<Column>;
+
+    /// A condition that is true where the flag is set and false, never `NULL`, where it is not.
+    fn flag(&self, _flag: Flag) -> Option<&'static str> {
+        None
+    }
+}
+
+/// A value for a `?`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Param {
+    /// A text.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+}
+
+/// A condition for a `WHERE`.
+#[derive(Clone, Debug)]
+pub struct Where {
+    /// SQL, SQLite's dialect, with one `?` for each of `params`; `1` when it says nothing.
+    pub sql: String,
+    /// Values in the order of the question marks.
+    pub params: Vec<Param>,
+    /// What must be matched on the rows; `None` when the condition says all.
+    pub residual: Option<Query>,
+}
+
+/// Globs with more stars than this are left to our own matcher: SQLite's takes exponential time on them.
+const MAX_STARS: usize = 6;
+
+/// A condition, and whether it is the very same as what it stands for (else it lets through more).
+struct Part {
+    sql: String,
+    params: Vec<Param>,
+    exact: bool,
+}
+
+pub(crate) fn translate(expr: &Expr, columns: &dyn Columns) -> Where {
+    let parts = if let Expr::And(parts) = expr { parts.as_slice() } else { std::slice::from_ref(expr) };
+    let mut conditions = Vec::new();
+    let mut left = Vec::new();
+    for part in parts {
+        let translated = condition(part, false, columns);
+        if !translated.as_ref().is_some_and(|t| t.exact) {
+            left.push(part.clone());
+        }
+        conditions.extend(translated);
+    }
+    let whole = joined(conditions, " AND ", "1");
+    Where { sql: whole.sql, params: whole.params, residual: (!left.is_empty()).then(|| Expr::and(left).into()) }
+}
+
+/// `None` when nothing can be said of it. Negation is pushed down to the terms, so that a `NULL` never turns a
+/// negation into "unknown".
+fn condition(expr: &Expr, negative: bool, columns: &dyn Columns) -> Option<Part> {
+    match (expr, negative) {
+        (Expr::All, _) => Some(Part { sql: if negative { "0" } else { "1" }.to_owned(), params: vec![], exact: true }),
+        (Expr::Not(inner), _) => condition(inner, !negative, columns),
+        (Expr::And(parts), false) | (Expr::Or(parts), true) => {
+            let found: Vec<Part> = parts.iter().filter_map(|p| condition(p, negative, columns)).collect();
+            let complete = found.len() == parts.len();
+            (!found.is_empty()).then(|| {
+                let mut whole = joined(found, " AND ", "1");
+                whole.exact &= complete;
+                whole
+            })
+        }
+        (Expr::Or(parts), false) | (Expr::And(parts), true) => {
+            let found: Option<Vec<Part>> = parts.iter().map(|p| condition(p, negative, columns)).collect();
+            found.map(|f| joined(f, " OR ", "0"))
+        }
+        (Expr::Term(term), _) => of_term(term, negative, columns),
+    }
+}
+
+fn joined(parts: Vec<Part>, between: &str, empty: &str) -> Part {
+    let exact = parts.iter().all(|p| p.exact);
+    let sql = match parts.as_slice() {
+        [] => empty.to_owned(),
+        [one] => one.sql.clone(),
+        many => format!("({})", many.iter().map(|p| p.sql.as_str()).collect::<Vec<_>>().join(between)),
+    };
+    Part { sql, params: parts.into_iter().flat_map(|p| p.params).collect(), exact }
+}
+
+fn of_term(term: &Term, negative: bool, columns: &dyn Columns) -> Option<Part> {
+    if let Test::Flag(flag) = term.test {
+        let sql = columns.flag(flag)?;
+        return Some(Part {
+            sql: if negative { format!("NOT {sql}") } else { sql.to_owned() },
+            params: vec![],
+            exact: true,
+        });
+    }
+    match columns.column(term.key)? {
+        Column::Integer(column) => of_integer(column, term, negative),
+        Column::Text(list) => of_texts(list, false, term, negative),
+        Column::LowerText(list) => of_texts(list, true, term, negative),
+        Column::Rows { exists, value } => {
+            let part = of_text(value, false, term, false)?;
+            let sql = exists.replacen("{}", &part.sql, 1);
+            Some(Part { sql: if negative { format!("NOT {sql}") } else { sql }, ..part })
+        }
+    }
+}
+
+fn of_integer(column: &str, term: &Term, negative: bool) -> Option<Part> {
+    let now = interflow_flow::Timestamp::now().micros();
+    let bounds = match term.test {
+        Test::Present => return Some(present(column, negative)),
+        Test::Number(number) => number.bounds(),
+        Test::Time(time) => time.bounds(now),
+        _ => return None,
+    };
+    let Some((low, high)) = bounds else {
+        return Some(Part { sql: if negative { "1" } else { "0" }.to_owned(), params: vec![], exact: true });
+    };
+    let low = i64::try_from(low).ok()?;
+    let high = if high == u64::MAX { None } else { Some(i64::try_from(high).ok()?) };
+    let (sql, params) = match high {
+        None => (format!("{column} >= ?"), vec![low]),
+        Some(high) if high == low => (format!("{column} = ?"), vec![low]),
+        Some(high) if low == 0 => (format!("{column} <= ?"), vec![high]),
+        Some(high) => (format!("{column} BETWEEN ? AND ?"), vec![low, high]),
+    };
+    let params = params.into_iter().map(Param::Integer).collect();
+    Some(signed(column, Part { sql, params, exact: true }, negative))
+}
+
+fn of_texts(list: &[&str], lower: bool, term: &Term, negative: bool) -> Option<Part> {
+    let parts: Option<Vec<Part>> = list.iter().map(|c| of_text(c, lower, term, negative)).collect();
+    Some(if negative { joined(parts?, " AND ", "1") } else { joined(parts?, " OR ", "0") })
+}
+
+fn of_text(column: &str, lower: bool, term: &Term, negative: bool) -> Option<Part> {
+    let pattern = match &term.test {
+        Test::Present => return Some(present(column, negative)),
+        Test::Text(pattern) => pattern,
+        _ => return None,
+    };
+    let folded = if lower { column.to_owned() } else { format!("lower({column})") };
+    let (sql, param) = match (pattern, term.key.kind()) {
+        (Pattern::Regex(_), _) => return None,
+        (Pattern::Exact(text), _) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
+        (Pattern::Text(text), Kind::Whole | Kind::Choice(_)) => (format!("{folded} = ?"), text.to_ascii_lowercase()),
+        (Pattern::Text(text), Kind::Prefix) => (format!("{folded} GLOB ?"), glob(&[text, ""])),
+        (Pattern::Text(text), Kind::Anywhere | Kind::Inside) => {
+            (format!("instr({folded}, ?) > 0"), text.to_ascii_lowercase())
+        }
+        (Pattern::Glob(pieces), Kind::Inside) => (format!("{folded} GLOB ?"), format!("*{}*", glob(pieces))),
+        (Pattern::Glob(pieces), _) => (format!("{folded} GLOB ?"), glob(pieces)),
+        (Pattern::Text(_), _) => return None,
+    };
+    if param.contains('\0') || param.matches('*').count() > MAX_STARS {
+        return None;
+    }
+    Some(signed(column, Part { sql, params: vec![Param::Text(param)], exact: true }, negative))
+}
+
+/// A negated test also holds where there is nothing to test.
+fn signed(column: &str, part: Part, negative: bool) -> Part {
+    if !negative {
+        return part;
+    }
+    Part { sql: format!("({column} IS NULL OR NOT {})", part.sql), ..part }
+}
+
+fn present(column: &str, negative: bool) -> Part {
+    let sql = format!("{column} IS {}", if negative { "NULL" } else { "NOT NULL" });
+    Part { sql, params: vec![], exact: true }
+}
+
+/// SQLite's `GLOB`, in lower case, its own signs taken literally.
+fn glob<S: AsRef<str>>(pieces: &[S]) -> String {
+    let mut out = String::new();
+    for (i, piece) in pieces.iter().enumerate() {
+        if i > 0 {
+            out.push('*');
+        }
+        for c in piece.as_ref().chars() {
+            match c {
+                '*' | '?' | '[' => out.extend(['[', c, ']']),
+                other => out.push(other.to_ascii_lowercase()),
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,337 @@
+//! Numbers, sizes, durations and times as people write them, and back.
+
+use jiff::civil;
+use jiff::tz::TimeZone;
+
+use crate::ast::{Number, Op, Time, TimePoint};
+
+type Unit = (&'static str, u64);
+
+/// Bytes: powers of 1000, and of 1024 with an `i`.
+const BYTES: &[Unit] = &[
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("B", 1),
+    ("T", 1_000_000_000_000),
+    ("G", 1_000_000_000),
+    ("M", 1_000_000),
+    ("K", 1000),
+];
+
+/// Microseconds.
+const DURATIONS: &[Unit] = &[("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
+
+/// Microseconds, for how long ago.
+const AGES: &[Unit] = &[
+    ("w", 604_800_000_000),
+    ("d", 86_400_000_000),
+    ("h", 3_600_000_000),
+    ("m", 60_000_000),
+    ("s", 1_000_000),
+    ("ms", 1000),
+    ("us", 1),
+];
+
+const DAY: u64 = 86_400_000_000;
+
+/// What is expected, when a value does not read.
+pub(crate) type Expected = &'static str;
+
+/// Which numbers a key takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NumberKind {
+    Count,
+    Status,
+    Bytes,
+    Duration,
+}
+
+/// `>=400`, `4xx`, `400..499`, `>1MB`.
+pub(crate) fn number(kind: NumberKind, text: &str) -> Result<Number, Expected> {
+    if kind == NumberKind::Status
+        && let Some(class) = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"))
+    {
+        return match class.parse() {
+            Ok(c @ 1..=9) => Ok(Number::Class(c)),
+            _ => Err("a class of status codes is written 1xx to 5xx"),
+        };
+    }
+    match text.split_once("..") {
+        Some(("", "")) => Err("a range is written 400..499"),
+        Some(("", high)) => Ok(Number::Compare(Op::Le, one_number(kind, high)?)),
+        Some((low, "")) => Ok(Number::Compare(Op::Ge, one_number(kind, low)?)),
+        Some((low, high)) => match (one_number(kind, low)?, one_number(kind, high)?) {
+            (low, high) if low <= high => Ok(Number::Range(low, high)),
+            _ => Err("a range begins with the smaller number"),
+        },
+        None => {
+            let (op, rest) = operator(text);
+            Ok(Number::Compare(op, one_number(kind, rest)?))
+        }
+    }
+}
+
+/// The comparison in front of a value; equality when there is none.
+pub(crate) fn operator(text: &str) -> (Op, &str) {
+    for (sign, op) in [(">=", Op::Ge), ("<=", Op::Le), (">", Op::Gt), ("<", Op::Lt), ("=", Op::Eq)] {
+        if let Some(rest) = text.strip_prefix(sign) {
+            return (op, rest);
+        }
+    }
+    (Op::Eq, text)
+}
+
+fn one_number(kind: NumberKind, text: &str) -> Result<u64, Expected> {
+    match kind {
+        NumberKind::Count => plain(text).ok_or("expected a whole number"),
+        NumberKind::Status => plain(text).ok_or("expected a status code such as 404, or a class such as 4xx"),
+        NumberKind::Bytes => {
+            plain(text).or_else(|| with_unit(text, BYTES)).ok_or("expected bytes such as 512, 64KiB or 1.5MB")
+        }
+        NumberKind::Duration => with_unit(text, DURATIONS)
+            .or_else(|| (text == "0").then_some(0))
+            .ok_or("expected a duration with its unit, such as 2s, 500ms, 80us, 1.5m or 1h"),
+    }
+}
+
+fn plain(text: &str) -> Option<u64> {
+    if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
+}
+
+/// A decimal number and a unit; `None` when it is not a whole number of base units, or too large.
+fn with_unit(text: &str, units: &[Unit]) -> Option<u64> {
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (digits, unit) = text.split_at(at);
+    let scale = u128::from(units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))?.1);
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.is_empty() || part.len() > 12 || digits.ends_with('.') {
+        return None;
+    }
+    let all = plain(whole)?;
+    let mut sum = u128::from(all) * scale;
+    if !part.is_empty() {
+        let ten = 10u128.pow(part.len() as u32);
+        sum += u128::from(plain(part)?) * scale / ten;
+    }
+    u64::try_from(sum).ok()
+}
+
+/// `>2026-01-01`, `<-1h`, `2026-01-01..2026-01-03`, `-1h` (within the last hour).
+pub(crate) fn time(text: &str) -> Result<Time, Expected> {
+    match text.split_once("..") {
+        Some(("", "")) => Err("a range is written 2026-01-01..2026-01-31"),
+        Some(("", to)) => Ok(Time::Compare(Op::Le, point(to)?)),
+        Some((from, "")) => Ok(Time::Compare(Op::Ge, point(from)?)),
+        Some((from, to)) => Ok(Time::Range(point(from)?, point(to)?)),
+        None => {
+            let (op, rest) = operator(text);
+            match point(rest)? {
+                ago @ TimePoint::Ago(_) if op == Op::Eq => Ok(Time::Compare(Op::Ge, ago)),
+                point => Ok(Time::Compare(op, point)),
+            }
+        }
+    }
+}
+
+const TIME: Expected = "expected a date (2026-01-31), a time (2026-01-31T12:00, +01:00 or Z behind it if you like) \
+                        or how long ago (-90s, -2h, -7d)";
+
+fn point(text: &str) -> Result<TimePoint, Expected> {
+    if text == "now" {
+        return Ok(TimePoint::Ago(0));
+    }
+    if let Some(age) = text.strip_prefix('-') {
+        return with_unit(age, AGES).map(TimePoint::Ago).ok_or(TIME);
+    }
+    date_time(text).ok_or(TIME)
+}
+
+fn date_time(text: &str) -> Option<TimePoint> {
+    if text.len() == 10 {
+        let start = civil::Date::strptime("%Y-%m-%d", text).ok()?.to_datetime(civil::Time::midnight());
+        return at(start, 0, DAY);
+    }
+    let (date, clock) = text.split_at_checked(10)?;
+    let clock = clock.strip_prefix(['T', 't'])?;
+    let zone = clock.find(['Z', 'z', '+', '-']).unwrap_or(clock.len());
+    let (clock, zone) = clock.split_at(zone);
+    let lasts = match clock.len() {
+        5 => 60_000_000,
+        8 => 1_000_000,
+        10..=15 => 1,
+        _ => return None,
+    };
+    let moment: civil::DateTime = format!("{date}T{clock}").parse().ok()?;
+    at(moment, offset(zone)?, lasts)
+}
+
+/// Seconds east of UTC: nothing, `Z`, `+01:00` or `+0100`.
+fn offset(zone: &str) -> Option<i64> {
+    if zone.is_empty() || zone.eq_ignore_ascii_case("z") {
+        return Some(0);
+    }
+    let (sign, rest) = if let Some(rest) = zone.strip_prefix('+') { (1, rest) } else { (-1, zone.strip_prefix('-')?) };
+    let digits: String = rest.split(':').collect();
+    if digits.len() != 4 || rest.len() > 5 {
+        return None;
+    }
+    let (hours, minutes) = (plain(&digits[..2])?, plain(&digits[2..])?);
+    (hours < 24 && minutes < 60).then(|| sign * (hours * 3600 + minutes * 60) as i64)
+}
+
+fn at(moment: civil::DateTime, east: i64, lasts: u64) -> Option<TimePoint> {
+    let micros = moment.to_zoned(TimeZone::UTC).ok()?.timestamp().as_microsecond() - east * 1_000_000;
+    Some(TimePoint::At { start: u64::try_from(micros).ok()?, lasts })
+}
+
+/// A number as it reads back.
+pub(crate) fn show_number(kind: NumberKind, number: Number) -> String {
+    let one = |n: u64| match kind {
+        NumberKind::Count | NumberKind::Status => n.to_string(),
+        NumberKind::Bytes if n < 1000 => n.to_string(),
+        NumberKind::Bytes => in_units(n, &BYTES[..9]),
+        NumberKind::Duration => in_units(n, DURATIONS),
+    };
+    match number {
+        Number::Compare(op, n) => format!("{}{}", op.as_str(), one(n)),
+        Number::Range(low, high) => format!("{}..{}", one(low), one(high)),
+        Number::Class(class) => format!("{class}xx"),
+    }
+}
+
+/// With the greatest unit that divides it.
+fn in_units(n: u64, units: &[Unit]) -> String {
+    let fits = |(_, scale): &&Unit| n.is_multiple_of(*scale);
+    match units.iter().filter(fits).max_by_key(|(_, scale)| *scale) {
+        Some((unit, scale)) if n > 0 => format!("{}{unit}", n / scale),
+        _ => format!("0{}", if units.len() == BYTES[..9].len() { "B" } else { "s" }),
+    }
+}
+
+/// A time as it reads back.
+pub(crate) fn show_time(time: Time) -> String {
+    match time {
+        Time::Compare(Op::Ge, TimePoint::Ago(micros)) => show_point(TimePoint::Ago(micros)),
+        Time::Compare(op, point) => format!("{}{}", op.as_str(), show_point(point)),
+        Time::Range(from, to) => format!("{}..{}", show_point(from), show_point(to)),
+    }
+}
+
+fn show_point(point: TimePoint) -> String {
+    let (start, lasts) = match point {
+        TimePoint::Ago(0) => return "now".to_owned(),
+        TimePoint::Ago(micros) => return format!("-{}", in_units(micros, AGES)),
+        TimePoint::At { start, lasts } => (start, lasts),
+    };
+    let moment = i64::try_from(start).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok()).unwrap_or_default();
+    let format = match lasts {
+        DAY if start.is_multiple_of(DAY) => "%Y-%m-%d",
+        60_000_000 => "%Y-%m-%dT%H:%MZ",
+        1_000_000 => "%Y-%m-%dT%H:%M:%SZ",
+        _ => "%Y-%m-%dT%H:%M:%S.%6fZ",
+    };
+    moment.strftime(format).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_in_every_form() {
+        use Number::{Class, Compare, Range};
+        use NumberKind::{Bytes, Count, Duration, Status};
+        for (kind, text, number, shown) in [
+            (Status, "404", Compare(Op::Eq, 404), "404"),
+            (Status, "=404", Compare(Op::Eq, 404), "404"),
+            (Status, ">=400", Compare(Op::Ge, 400), ">=400"),
+            (Status, "5XX", Class(5), "5xx"),
+            (Status, "400..499", Range(400, 499), "400..499"),
+            (Status, "400..", Compare(Op::Ge, 400), ">=400"),
+            (Count, "..9", Compare(Op::Le, 9), "<=9"),
+            (Bytes, ">1MB", Compare(Op::Gt, 1_000_000), ">1MB"),
+            (Bytes, ">1mib", Compare(Op::Gt, 1_048_576), ">1MiB"),
+            (Bytes, "1.5k", Compare(Op::Eq, 1500), "1500B"),
+            (Bytes, "0", Compare(Op::Eq, 0), "0"),
+            (Duration, ">2s", Compare(Op::Gt, 2_000_000), ">2s"),
+            (Duration, "<1.5s", Compare(Op::Lt, 1_500_000), "<1500ms"),
+            (Duration, "90m", Compare(Op::Eq, 5_400_000_000), "90m"),
+            (Duration, "0", Compare(Op::Eq, 0), "0s"),
+        ] {
+            assert_eq!(super::number(kind, text), Ok(number), "{text}");
+            assert_eq!(show_number(kind, number), shown, "{text}");
+            assert_eq!(super::number(kind, shown), Ok(number), "{shown}");
+        }
+    }
+
+    #[test]
+    fn odd_numbers_are_refused() {
+        use NumberKind::{Bytes, Count, Duration, Status};
+        for (kind, text) in [
+            (Status, ""),
+            (Status, "xx"),
+            (Status, "0xx"),
+            (Status, "499..400"),
+            (Status, ".."),
+            (Status, "-1"),
+            (Count, "1k"),
+            (Count, "18446744073709551616"),
+            (Bytes, "1QB"),
+            (Bytes, "1.MB"),
+            (Bytes, "99999999999TB"),
+            (Duration, "2"),
+            (Duration, "s"),
+            (Duration, "1d"),
+        ] {
+            assert!(number(kind, text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_every_form() {
+        use Time::{Compare, Range};
+        const MIDNIGHT: u64 = 1_767_225_600_000_000; // 2026-01-01T00:00Z
+        let at = |start, lasts| TimePoint::At { start, lasts };
+        for (text, time, shown) in [
+            ("2026-01-01", Compare(Op::Eq, at(MIDNIGHT, DAY)), "2026-01-01"),
+            (">2026-01-01", Compare(Op::Gt, at(MIDNIGHT, DAY)), ">2026-01-01"),
+            ("2026-01-01T01:00+01:00", Compare(Op::Eq, at(MIDNIGHT, 60_000_000)), "2026-01-01T00:00Z"),
+            ("2025-12-31T19:00:00-0500", Compare(Op::Eq, at(MIDNIGHT, 1_000_000)), "2026-01-01T00:00:00Z"),
+            (">=2026-01-01T00:00:00.5Z", Compare(Op::Ge, at(MIDNIGHT + 500_000, 1)), ">=2026-01-01T00:00:00.500000Z"),
+            ("-1h", Compare(Op::Ge, TimePoint::Ago(3_600_000_000)), "-1h"),
+            ("<-1.5h", Compare(Op::Lt, TimePoint::Ago(5_400_000_000)), "<-90m"),
+            ("-1w..now", Range(TimePoint::Ago(7 * DAY), TimePoint::Ago(0)), "-1w..now"),
+            ("2026-01-01..", Compare(Op::Ge, at(MIDNIGHT, DAY)), ">=2026-01-01"),
+        ] {
+            assert_eq!(super::time(text), Ok(time), "{text}");
+            assert_eq!(show_time(time), shown, "{text}");
+            assert_eq!(super::time(shown), Ok(time), "{shown}");
+        }
+    }
+
+    #[test]
+    fn odd_times_are_refused() {
+        for text in [
+            "",
+            "2026",
+            "2026-13-01",
+            "2026-02-30",
+            "2026-01-01T",
+            "2026-01-01T25:00",
+            "2026-01-01T10:00+99:00",
+            "-1x",
+            "-",
+            "1960-01-01",
+            "2026-01-01é",
+            "yesterday",
+        ] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
+}
