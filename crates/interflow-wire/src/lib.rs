@@ -4,4 +4,10 @@
 //! holds no more of them than its limits allow.
 #![forbid(unsafe_code)]
 
+pub mod client_hello;
+mod cursor;
 pub mod h1;
+pub mod proxy_protocol;
+pub mod socks5;
+
+pub use client_hello::ClientHello;

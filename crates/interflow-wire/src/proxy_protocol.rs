@@ -1,0 +1,232 @@
+//! The PROXY protocol, versions 1 and 2, receiving side: the addresses of the connection that a load balancer
+//! accepted, told ahead of its bytes (HAProxy, "The PROXY protocol", 2020).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::cursor::Cursor;
+
+/// The most bytes that a header may take; version 2 allows 64 KiB of extensions, of which senders use a few hundred.
+pub const MAX_BYTES: usize = 16 << 10;
+
+const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
+const V1_SIGNATURE: &[u8; 6] = b"PROXY ";
+/// Section 2.1: the longest line, CRLF included.
+const V1_MAX: usize = 107;
+
+/// The two ends of the connection that the sender accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyHeader {
+    /// The client.
+    pub source: SocketAddr,
+    /// What the client connected to.
+    pub destination: SocketAddr,
+}
+
+/// Why a connection's first bytes are no PROXY header that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProxyHeaderError {
+    /// They are none at all.
+    #[error("the connection does not begin with a PROXY protocol header")]
+    Missing,
+    /// They begin like one.
+    #[error("the PROXY protocol header is malformed")]
+    Malformed,
+    /// The header is longer than [`MAX_BYTES`].
+    #[error("the PROXY protocol header is longer than {MAX_BYTES} bytes")]
+    TooLong,
+    /// A UNIX socket or a datagram.
+    #[error("the PROXY protocol header names no TCP connection")]
+    Unsupported,
+}
+
+/// Reads a header from the start of `buf`: the addresses and how many bytes it took. `None` outside: it is not all
+/// there. `None` inside: the sender speaks for itself (`LOCAL`, a health check) or does not know (`UNKNOWN`); the
+/// connection's own addresses count.
+///
+/// # Errors
+/// Anything else. The protocol demands to close then, never to guess.
+pub fn parse(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
+    if begins(buf, V2_SIGNATURE) {
+        parse_v2(buf)
+    } else if begins(buf, V1_SIGNATURE) {
+        parse_v1(buf)
+    } else {
+        Err(ProxyHeaderError::Missing)
+    }
+}
+
+/// Whether `buf` agrees with the signature as far as both go.
+fn begins(buf: &[u8], signature: &[u8]) -> bool {
+    buf.iter().zip(signature).all(|(a, b)| a == b)
+}
+
+fn parse_v1(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
+    let within = buf.get(..V1_MAX).unwrap_or(buf);
+    let Some(lf) = memchr::memchr(b'\n', within) else {
+        return if within.len() == V1_MAX { Err(ProxyHeaderError::Malformed) } else { Ok(None) };
+    };
+    let line = within.get(..lf).and_then(|l| l.strip_suffix(b"\r")).ok_or(ProxyHeaderError::Malformed)?;
+    let line = std::str::from_utf8(line).map_err(|_| ProxyHeaderError::Malformed)?;
+    let words: Vec<&str> = line.split(' ').collect();
+    let header = match words[..] {
+        ["PROXY", "UNKNOWN", ..] => None,
+        ["PROXY", "TCP4", source, destination, from, to] => {
+            Some(v1_addresses::<Ipv4Addr>([source, destination], [from, to])?)
+        }
+        ["PROXY", "TCP6", source, destination, from, to] => {
+            Some(v1_addresses::<Ipv6Addr>([source, destination], [from, to])?)
+        }
+        _ => return Err(ProxyHeaderError::Malformed),
+    };
+    Ok(Some((header, lf + 1)))
+}
+
+fn v1_addresses<A: std::str::FromStr + Into<IpAddr>>(
+    [source, destination]: [&str; 2],
+    [from, to]: [&str; 2],
+) -> Result<ProxyHeader, ProxyHeaderError> {
+    let address = |ip: &str, port: &str| {
+        let port = Some(port).filter(|p| p.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()?;
+        Some(SocketAddr::new(ip.parse::<A>().ok()?.into(), port))
+    };
+    address(source, from)
+        .zip(address(destination, to))
+        .map(|(source, destination)| ProxyHeader { source, destination })
+        .ok_or(ProxyHeaderError::Malformed)
+}
+
+fn parse_v2(buf: &[u8]) -> Result<Option<(Option<ProxyHeader>, usize)>, ProxyHeaderError> {
+    const LOCAL: u8 = 0x20;
+    const PROXY: u8 = 0x21;
+    let mut c = Cursor(buf);
+    let Some((command, family, length)) = c.array::<12>().and_then(|_| Some((c.u8()?, c.u8()?, c.u16()?))) else {
+        return Ok(None);
+    };
+    if command != LOCAL && command != PROXY {
+        return Err(ProxyHeaderError::Malformed);
+    }
+    let total = 16 + usize::from(length);
+    if total > MAX_BYTES {
+        return Err(ProxyHeaderError::TooLong);
+    }
+    let Some(rest) = c.take(length.into()) else { return Ok(None) };
+    let header = if command == LOCAL { None } else { v2_addresses(family, Cursor(rest))? };
+    Ok(Some((header, total)))
+}
+
+/// The address block; what stands behind it are extensions, which nothing here needs.
+fn v2_addresses(family: u8, mut c: Cursor<'_>) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
+    let ips: Option<(IpAddr, IpAddr)> = match family {
+        0x00 => return Ok(None),
+        0x11 => c.array::<4>().zip(c.array::<4>()).map(|(a, b)| (a.into(), b.into())),
+        0x21 => c.array::<16>().zip(c.array::<16>()).map(|(a, b)| (a.into(), b.into())),
+        0x12 | 0x22 | 0x31 | 0x32 => return Err(ProxyHeaderError::Unsupported),
+        _ => return Err(ProxyHeaderError::Malformed),
+    };
+    let ports = c.u16().zip(c.u16());
+    ips.zip(ports)
+        .map(|((source, destination), (from, to))| {
+            Some(ProxyHeader { source: SocketAddr::new(source, from), destination: SocketAddr::new(destination, to) })
+        })
+        .ok_or(ProxyHeaderError::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
+        [&V2_SIGNATURE[..], &[command, family], &length, rest].concat()
+    }
+
+    fn addresses(raw: &[u8]) -> Result<Option<(String, String)>, ProxyHeaderError> {
+        let (header, used) = parse(&[raw, b"GET /"].concat())?.expect("the header is whole");
+        assert_eq!(used, raw.len());
+        Ok(header.map(|h| (h.source.to_string(), h.destination.to_string())))
+    }
+
+    fn pair(a: &str, b: &str) -> Option<(String, String)> {
+        Some((a.to_owned(), b.to_owned()))
+    }
+
+    #[test]
+    fn version_1_lines_are_read() {
+        for (raw, expected) in [
+            ("PROXY TCP4 192.0.2.1 198.51.100.2 56324 443\r\n", pair("192.0.2.1:56324", "198.51.100.2:443")),
+            ("PROXY TCP6 2001:db8::1 ::1 1 65535\r\n", pair("[2001:db8::1]:1", "[::1]:65535")),
+            ("PROXY UNKNOWN\r\n", None),
+            ("PROXY UNKNOWN ff:ff::1 whatever 1 2\r\n", None),
+        ] {
+            assert_eq!(addresses(raw.as_bytes()), Ok(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn version_1_lines_that_are_off_are_refused() {
+        let long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(100));
+        for raw in [
+            "PROXY TCP4 192.0.2.1 198.51.100.2 1 2\n",
+            "PROXY  TCP4 192.0.2.1 198.51.100.2 1 2\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.2 1\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.2 1 2 3\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.2 1 65536\r\n",
+            "PROXY TCP4 192.0.2.1 198.51.100.2 +1 2\r\n",
+            "PROXY TCP4 192.0.2.1 ::1 1 2\r\n",
+            "PROXY TCP4 192.0.2.01 198.51.100.2 1 2\r\n",
+            "PROXY UDP4 192.0.2.1 198.51.100.2 1 2\r\n",
+            "PROXY \r\n",
+            long.as_str(),
+        ] {
+            assert_eq!(parse(raw.as_bytes()), Err(ProxyHeaderError::Malformed), "{raw}");
+        }
+    }
+
+    #[test]
+    fn version_2_headers_are_read_and_extensions_skipped() {
+        let v4 = [192, 0, 2, 1, 198, 51, 100, 2, 0xdc, 4, 1, 0xbb];
+        let expected = pair("192.0.2.1:56324", "198.51.100.2:443");
+        assert_eq!(addresses(&v2(0x21, 0x11, &v4)), Ok(expected.clone()));
+        let extended = [&v4[..], &[4, 0, 1, 0]].concat();
+        assert_eq!(addresses(&v2(0x21, 0x11, &extended)), Ok(expected));
+        let v6: Vec<u8> = [&Ipv6Addr::LOCALHOST.octets()[..], &[0; 16], &[0, 1, 0, 2]].concat();
+        assert_eq!(addresses(&v2(0x21, 0x21, &v6)), Ok(pair("[::1]:1", "[::]:2")));
+        assert_eq!(addresses(&v2(0x20, 0x00, &[])), Ok(None));
+        assert_eq!(addresses(&v2(0x20, 0x11, &v4)), Ok(None));
+        assert_eq!(addresses(&v2(0x21, 0x00, &[1, 2, 3])), Ok(None));
+    }
+
+    #[test]
+    fn version_2_headers_that_are_off_are_refused() {
+        use ProxyHeaderError::*;
+        for (raw, error) in [
+            (v2(0x22, 0x11, &[0; 12]), Malformed),
+            (v2(0x11, 0x11, &[0; 12]), Malformed),
+            (v2(0x21, 0x11, &[0; 11]), Malformed),
+            (v2(0x21, 0x21, &[0; 35]), Malformed),
+            (v2(0x21, 0x41, &[0; 36]), Malformed),
+            (v2(0x21, 0x31, &[0; 216]), Unsupported),
+            (v2(0x21, 0x12, &[0; 12]), Unsupported),
+            (v2(0x21, 0x11, &[0; MAX_BYTES]), TooLong),
+        ] {
+            assert_eq!(parse(&raw), Err(error));
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_cut_off_asks_for_more() {
+        for raw in [b"PROXY TCP4 192.0.2.1 198.51.100.2 1 2\r\n".to_vec(), v2(0x21, 0x11, &[0; 20])] {
+            for end in 0..raw.len() {
+                assert_eq!(parse(&raw[..end]), Ok(None), "{end}");
+            }
+            assert!(parse(&raw).unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn other_protocols_are_told_apart_at_the_first_byte_that_differs() {
+        for raw in [&b"G"[..], b"PROXZ", b"\r\n\r\nG", b"\x16\x03\x01", b"POST / HTTP/1.1\r\n"] {
+            assert_eq!(parse(raw), Err(ProxyHeaderError::Missing));
+        }
+    }
+}
