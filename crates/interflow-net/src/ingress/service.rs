@@ -8,6 +8,8 @@ use interflow_flow::{
     Body, BoxFuture, ByteStr, Clock, Error, Headers, Method, Response, ResponseHead, Target, Version,
 };
 
+use interflow_wire::h1::HeadLimits;
+
 use crate::io::Io;
 
 /// A request as the client sent it.
@@ -102,6 +104,8 @@ pub trait Service: Send + Sync + 'static {
 /// Bounds of a client connection that speaks HTTP.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
+    /// How large the head of a request may be.
+    pub head: HeadLimits,
     /// From the first byte of a head to its last.
     pub head_timeout: Duration,
     /// Without a request on a connection.
@@ -127,6 +131,7 @@ pub struct HttpOptions {
 impl Default for HttpOptions {
     fn default() -> Self {
         Self {
+            head: HeadLimits::default(),
             head_timeout: Duration::from_secs(15),
             idle_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(60),

@@ -1,0 +1,206 @@
+//! How a response is framed towards an HTTP/1 client (RFC 9112 6), and whether the connection goes on behind it.
+
+use bytes::Bytes;
+use interflow_flow::{Frame, Headers, Method, ResponseHead, StatusCode, Version, name};
+use interflow_wire::h1::{self, RequestLine};
+
+use super::out::Out;
+
+/// What matters of a request when it is answered.
+pub(super) struct Asked {
+    pub method: Method,
+    pub version: Version,
+    /// The client lets the connection go on.
+    pub keep_alive: bool,
+    /// The client waits for 100 (Continue) before it sends the body.
+    pub expects: bool,
+}
+
+impl Asked {
+    pub(super) fn new(line: &RequestLine) -> Self {
+        let RequestLine { method, version, headers, .. } = line;
+        let keep_alive = h1::keeps_alive(*version, headers);
+        let expects = *version == Version::Http11 && headers.has_token(name::EXPECT, "100-continue");
+        Self { method: method.clone(), version: *version, keep_alive, expects }
+    }
+}
+
+/// The framing of a response's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The message has none, whatever its fields say.
+    None,
+    /// So many bytes are still to come.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+    /// It ends with the connection.
+    UntilClose,
+}
+
+/// Why a body cannot be sent as its head announced it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WrongLength;
+
+impl Content {
+    /// Chooses the framing of a body of which `remaining` bytes are known to come.
+    pub(super) fn choose(asked: &Asked, status: StatusCode, remaining: Option<u64>) -> Self {
+        if asked.method == Method::HEAD || status.is_informational() || matches!(status.as_u16(), 204 | 304) {
+            return Self::None;
+        }
+        match remaining {
+            Some(n) => Self::Length(n),
+            None if asked.version == Version::Http11 => Self::Chunked,
+            None => Self::UntilClose,
+        }
+    }
+
+    /// Makes the head's fields say this, and whether the connection goes on. A `Content-Length` that agrees is left
+    /// where it stands.
+    pub(super) fn announce(self, head: &mut ResponseHead, asked: &Asked, keep_alive: bool) {
+        let headers = &mut head.headers;
+        if headers.contains(name::TRANSFER_ENCODING) {
+            headers.remove(name::TRANSFER_ENCODING);
+        }
+        match self {
+            Self::None if head.status == StatusCode::NO_CONTENT || head.status.is_informational() => {
+                headers.remove(name::CONTENT_LENGTH);
+            }
+            Self::None => {}
+            Self::Length(n) if agrees(headers, n) => {}
+            Self::Length(n) => put(headers, name::CONTENT_LENGTH, n.to_string().as_bytes()),
+            Self::Chunked => {
+                headers.remove(name::CONTENT_LENGTH);
+                put(headers, name::TRANSFER_ENCODING, b"chunked");
+            }
+            Self::UntilClose => {
+                headers.remove(name::CONTENT_LENGTH);
+            }
+        }
+        match (keep_alive, asked.version) {
+            (false, _) if !headers.has_token(name::CONNECTION, "close") => put(headers, name::CONNECTION, b"close"),
+            (true, Version::Http10) if !headers.has_token(name::CONNECTION, "keep-alive") => {
+                put(headers, name::CONNECTION, b"keep-alive");
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts a frame of the body in the queue.
+    pub(super) fn frame(&mut self, out: &mut Out, frame: Frame) -> Result<(), WrongLength> {
+        match (self, frame) {
+            (Self::None, _) | (Self::Length(_) | Self::UntilClose, Frame::Trailers(_)) => {}
+            (Self::Length(left), Frame::Data(data)) => {
+                *left = left.checked_sub(data.len() as u64).ok_or(WrongLength)?;
+                out.data(data);
+            }
+            (Self::UntilClose, Frame::Data(data)) => out.data(data),
+            (Self::Chunked, Frame::Data(data)) => chunk(out, data),
+            (this @ Self::Chunked, Frame::Trailers(trailers)) => {
+                out.add(|b| h1::write_last_chunk(b, Some(&trailers)));
+                // The trailer section is the end: nothing may follow it.
+                *this = Self::None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the end of the body in the queue.
+    pub(super) fn end(self, out: &mut Out) -> Result<(), WrongLength> {
+        match self {
+            Self::Length(1..) => return Err(WrongLength),
+            Self::Chunked => out.add(|b| h1::write_last_chunk(b, None)),
+            Self::None | Self::Length(0) | Self::UntilClose => {}
+        }
+        Ok(())
+    }
+}
+
+/// An empty chunk would be the last one, so data that is empty is left out.
+fn chunk(out: &mut Out, data: Bytes) {
+    if data.is_empty() {
+        return;
+    }
+    out.add(|b| h1::write_chunk_size(b, data.len()));
+    out.data(data);
+    out.add(|b| b.extend_from_slice(h1::CHUNK_END));
+}
+
+/// Whether there is exactly one `Content-Length`, and it is this one.
+fn agrees(headers: &Headers, n: u64) -> bool {
+    let mut lengths = headers.get_all(name::CONTENT_LENGTH);
+    let first = lengths.next().and_then(|v| std::str::from_utf8(v).ok()).and_then(|v| v.parse().ok());
+    first == Some(n) && lengths.next().is_none()
+}
+
+fn put(headers: &mut Headers, name: &str, value: &[u8]) {
+    headers.set(name, value).expect("framing fields are well formed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: Method, version: Version) -> Asked {
+        Asked { method, version, keep_alive: true, expects: false }
+    }
+
+    fn announced(asked: &Asked, status: u16, fields: &[(&str, &str)], remaining: Option<u64>, keep: bool) -> String {
+        let mut head = ResponseHead::new(StatusCode::from_u16(status).unwrap());
+        for (n, v) in fields {
+            head = head.with(n, v);
+        }
+        Content::choose(asked, head.status, remaining).announce(&mut head, asked, keep);
+        head.headers
+            .iter()
+            .map(|(n, v)| format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)))
+            .collect::<Vec<_>>()
+            .join(" | ")
+    }
+
+    #[test]
+    fn fields_say_what_the_body_is() {
+        use Version::{Http10, Http11};
+        let get = Method::GET;
+        for (method, version, status, fields, remaining, keep, want) in [
+            (&get, Http11, 200, &[][..], Some(5), true, "Content-Length: 5"),
+            (&get, Http11, 200, &[("content-length", "5"), ("X", "1")], Some(5), true, "content-length: 5 | X: 1"),
+            (&get, Http11, 200, &[("Content-Length", "7"), ("X", "1")], Some(5), true, "Content-Length: 5 | X: 1"),
+            (
+                &get,
+                Http11,
+                200,
+                &[("Content-Length", "5"), ("X", "1"), ("Content-Length", "5")],
+                Some(5),
+                true,
+                "Content-Length: 5 | X: 1",
+            ),
+            (&get, Http11, 200, &[("Transfer-Encoding", "gzip")], Some(0), true, "Content-Length: 0"),
+            (&get, Http11, 200, &[("Content-Length", "5")], None, true, "Transfer-Encoding: chunked"),
+            (&get, Http11, 200, &[], None, false, "Transfer-Encoding: chunked | Connection: close"),
+            (&get, Http11, 200, &[("Connection", "close")], Some(0), false, "Connection: close | Content-Length: 0"),
+            (&get, Http10, 200, &[("Content-Length", "5")], None, false, "Connection: close"),
+            (&get, Http10, 200, &[], Some(5), true, "Content-Length: 5 | Connection: keep-alive"),
+            (&Method::HEAD, Http11, 200, &[("Content-Length", "1000")], Some(0), true, "Content-Length: 1000"),
+            (&Method::HEAD, Http11, 200, &[("Transfer-Encoding", "chunked")], None, true, ""),
+            (&get, Http11, 304, &[("Content-Length", "500")], Some(0), true, "Content-Length: 500"),
+            (&get, Http11, 204, &[("Content-Length", "0")], Some(0), true, ""),
+            (&get, Http11, 204, &[("Transfer-Encoding", "chunked")], None, true, ""),
+        ] {
+            let asked = asked(method.clone(), version);
+            assert_eq!(announced(&asked, status, fields, remaining, keep), want, "{method} {status} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_length_than_announced_is_noticed() {
+        let data = |n: usize| Frame::Data(Bytes::from(vec![0; n]));
+        let mut out = Out::default();
+        assert_eq!(Content::Length(3).frame(&mut out, data(4)), Err(WrongLength));
+        let mut content = Content::Length(3);
+        assert_eq!(content.frame(&mut out, data(2)), Ok(()));
+        assert_eq!(content.end(&mut out), Err(WrongLength));
+        assert_eq!(content.frame(&mut out, data(1)), Ok(()));
+        assert_eq!(content.end(&mut out), Ok(()));
+    }
+}

@@ -1,0 +1,142 @@
+//! Waiting for the next request's head.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Buf;
+use interflow_flow::{Clock, Error, Kind};
+use interflow_wire::h1::{self, HeadLimits, RequestLine};
+use tokio::time::Instant;
+
+use super::link::State;
+use crate::ingress::alarm::Alarm;
+use crate::ingress::{Drain, HttpOptions};
+
+/// After this long without a request a connection gives its buffers back.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How a wait came to its end.
+pub(super) enum Next {
+    /// A head, and the clock started at its first byte.
+    Request(RequestLine, Clock),
+    /// Nothing for a while; the wait should be gone on with, with less memory.
+    Quiet,
+    /// No further request comes, or is wanted.
+    End,
+    /// The client went away in the middle of a head.
+    Gone(Error),
+    /// The head is bad or too slow in coming.
+    Refuse(Error),
+}
+
+/// The wait between two requests, as far as it has got.
+#[derive(Default)]
+pub(super) struct Wait {
+    /// Since when there is nothing to read.
+    idle: Option<Instant>,
+    quiet: bool,
+    /// Started when the head's first byte had come.
+    clock: Option<Clock>,
+    /// Since when the rest of the head is waited for.
+    slow: Option<Instant>,
+    /// How many bytes the last attempt to parse saw.
+    tried: usize,
+}
+
+impl Wait {
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        state: &mut State,
+        alarm: &mut Alarm,
+        drain: &mut Drain,
+        options: &HttpOptions,
+    ) -> Poll<Next> {
+        loop {
+            if let Some(next) = self.parse(state, &options.head) {
+                *self = Self::default();
+                return Poll::Ready(next);
+            }
+            let begun = !state.buf.is_empty();
+            let read = match (state.ended, begun) {
+                (true, false) => return Poll::Ready(Next::End),
+                (true, true) => return Poll::Ready(Next::Gone(broken_off())),
+                (false, false) => state.poll_first(cx),
+                (false, true) => state.poll_fill(cx),
+            };
+            match read {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) if !begun => return Poll::Ready(Next::End),
+                Poll::Ready(Err(e)) => return Poll::Ready(Next::Gone(broken_off().because(e))),
+                Poll::Pending if begun => return self.poll_slow(cx, alarm, options),
+                Poll::Pending if drain.poll_drained(cx).is_ready() => return Poll::Ready(Next::End),
+                Poll::Pending => return self.poll_idle(cx, alarm, options),
+            }
+        }
+    }
+
+    fn parse(&mut self, state: &mut State, limits: &HeadLimits) -> Option<Next> {
+        // RFC 9112 2.2: an empty line that an old client puts behind a body is no request.
+        while state.buf.starts_with(b"\r\n") {
+            state.buf.advance(2);
+        }
+        if state.buf.is_empty() {
+            return None;
+        }
+        let clock = *self.clock.get_or_insert_with(Clock::start);
+        if !worth_parsing(&state.buf, self.tried, limits.max_bytes) {
+            return None;
+        }
+        self.tried = state.buf.len();
+        match h1::parse_request(&state.buf, limits) {
+            Ok(Some((line, used))) => {
+                state.buf.advance(used);
+                Some(Next::Request(line, clock))
+            }
+            Ok(None) if state.buf.len() >= limits.max_bytes => Some(Next::Refuse(Error::new(
+                Kind::HeadTooLarge,
+                format!("the request's head is larger than {} bytes", limits.max_bytes),
+            ))),
+            Ok(None) => None,
+            Err(e) => Some(Next::Refuse(e.into())),
+        }
+    }
+
+    /// Part of a head is here and the rest is waited for.
+    fn poll_slow(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, options: &HttpOptions) -> Poll<Next> {
+        let since = *self.slow.get_or_insert_with(Instant::now);
+        alarm.poll(cx, since + options.head_timeout).map(|()| {
+            Next::Refuse(Error::new(
+                Kind::ClientTimeout,
+                format!("the request's head was not complete within {:?}", options.head_timeout),
+            ))
+        })
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, options: &HttpOptions) -> Poll<Next> {
+        let since = *self.idle.get_or_insert_with(Instant::now);
+        if !self.quiet && QUIET < options.idle_timeout {
+            return alarm.poll(cx, since + QUIET).map(|()| {
+                self.quiet = true;
+                Next::Quiet
+            });
+        }
+        alarm.poll(cx, since + options.idle_timeout).map(|()| Next::End)
+    }
+}
+
+/// Whether another attempt may tell something new: at the first bytes, when an end of a head has come, and each time
+/// that there is a quarter more. So a head in tiny pieces costs a bounded number of attempts, and a bad one is still
+/// noticed before its end.
+fn worth_parsing(buf: &[u8], tried: usize, max: usize) -> bool {
+    let fresh = &buf[tried.saturating_sub(3).min(buf.len())..];
+    tried == 0
+        || buf.len() >= max
+        || buf.len() > tried + tried / 4
+        || fresh.windows(2).any(|w| w == b"\n\n")
+        || fresh.windows(3).any(|w| w == b"\n\r\n")
+}
+
+fn broken_off() -> Error {
+    Error::new(Kind::ClientGone, "the client went away in the middle of a request's head")
+}

@@ -1,0 +1,662 @@
+//! The driver from the outside: raw bytes in, raw bytes out.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_flow::{Body, BodyStream, Error, Frame, Headers, Kind, Response, ResponseHead, StatusCode, Target};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::super::{Drain, DrainSignal, HttpOptions, Incoming, Outgoing, Service, serve_http1};
+use crate::io::Io;
+
+/// A service made of a function.
+struct Answers<F>(F);
+
+impl<F, T> Service for Answers<F>
+where
+    F: Fn(Incoming) -> T + Send + Sync + 'static,
+    T: Future<Output = Outgoing> + Send,
+{
+    fn call(&self, request: Incoming) -> impl Future<Output = Outgoing> + Send {
+        (self.0)(request)
+    }
+
+    fn refuse(&self, error: &Error) -> Response {
+        let status = match error.kind() {
+            Kind::ClientTimeout => StatusCode::REQUEST_TIMEOUT,
+            Kind::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        Response { head: ResponseHead::new(status), body: Body::from(Bytes::from_static(b"no")) }
+    }
+}
+
+/// A body made of frames that are there at once.
+struct Frames(std::vec::IntoIter<Result<Frame, Error>>);
+
+impl BodyStream for Frames {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        Poll::Ready(self.0.next())
+    }
+}
+
+/// A body that a test feeds.
+struct Fed(mpsc::UnboundedReceiver<Result<Frame, Error>>);
+
+impl BodyStream for Fed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+fn data(text: &str) -> Result<Frame, Error> {
+    Ok(Frame::Data(Bytes::from(text.to_owned())))
+}
+
+fn frames(frames: Vec<Result<Frame, Error>>) -> Body {
+    Body::stream(Frames(frames.into_iter()))
+}
+
+fn ok(body: Body) -> Outgoing {
+    status(200, body)
+}
+
+fn status(code: u16, body: Body) -> Outgoing {
+    Outgoing::Response(Response { head: ResponseHead::new(StatusCode::from_u16(code).unwrap()), body })
+}
+
+fn path(request: &Incoming) -> String {
+    match &request.target {
+        Target::Origin(path) => path.to_string(),
+        Target::Absolute(url) => url.path.to_string(),
+        Target::Authority(a) => a.to_string(),
+        Target::Asterisk => "*".into(),
+    }
+}
+
+/// The service of the tables: what it does is in the path.
+async fn by_path(request: Incoming) -> Outgoing {
+    let path = path(&request);
+    match path.as_str() {
+        "/echo" => {
+            let method = request.method.clone();
+            match request.body.collect(1 << 20).await {
+                Ok((body, trailers)) => {
+                    let trailers = trailers.and_then(|t| t.get_str("X-T").map(|t| format!("+{t}"))).unwrap_or_default();
+                    let text = format!("{method}:{}{trailers}", String::from_utf8_lossy(&body));
+                    ok(Body::from(Bytes::from(text)))
+                }
+                Err(_) => status(400, Body::Empty),
+            }
+        }
+        "/back" => ok(request.body),
+        "/ignore" => ok(Body::from(Bytes::from_static(b"ignored"))),
+        "/chunks" => ok(frames(vec![data("one"), data("two")])),
+        "/trailers" => {
+            let trailers: Headers = [("X-Sum", "42")].into_iter().collect();
+            ok(frames(vec![data("hello"), Ok(Frame::Trailers(trailers))]))
+        }
+        "/big" => ok(Body::from(Bytes::from(vec![b'b'; 5000]))),
+        "/204" => status(204, Body::Empty),
+        "/304" => {
+            let head = ResponseHead::new(StatusCode::NOT_MODIFIED).with("Content-Length", "500");
+            Outgoing::Response(Response { head, body: Body::Empty })
+        }
+        "/hints" => {
+            request.interim.send(ResponseHead::new(StatusCode::EARLY_HINTS).with("Link", "</a>"));
+            tokio::task::yield_now().await;
+            ok(Body::Empty)
+        }
+        "/close" => {
+            let head = ResponseHead::new(StatusCode::OK).with("Connection", "close");
+            Outgoing::Response(Response { head, body: Body::Empty })
+        }
+        "/breaks" => ok(frames(vec![data("half"), Err(Error::new(Kind::UpstreamClosed, "gone"))])),
+        "/short" => {
+            struct Liar(bool);
+            impl BodyStream for Liar {
+                fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+                    Poll::Ready((!std::mem::replace(&mut self.0, true)).then(|| data("abc")))
+                }
+                fn remaining(&self) -> Option<u64> {
+                    Some(5)
+                }
+            }
+            ok(Body::stream(Liar(false)))
+        }
+        "/abort" => Outgoing::Abort(Error::new(Kind::Denied, "cut")),
+        "tunnel:1" => Outgoing::Upgrade(
+            ResponseHead::new(StatusCode::OK).with("Content-Length", "0"),
+            Box::new(|mut io| {
+                Box::pin(async move {
+                    let mut all = Vec::new();
+                    io.read_to_end(&mut all).await.unwrap();
+                    io.write_all(b"tunnelled:").await.unwrap();
+                    io.write_all(&all).await.unwrap();
+                    io.shutdown().await.unwrap();
+                })
+            }),
+        ),
+        _ => status(404, Body::from(Bytes::from_static(b"what?"))),
+    }
+}
+
+fn options() -> HttpOptions {
+    HttpOptions::default()
+}
+
+/// Serves one end of a pipe and gives the other.
+fn serve<S: Service>(service: S, options: HttpOptions) -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
+    serve_until(service, options, Drain::never())
+}
+
+fn serve_until<S: Service>(
+    service: S,
+    options: HttpOptions,
+    drain: Drain,
+) -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
+    let (near, far) = duplex(64 * 1024);
+    let service = Arc::new(service);
+    let task = tokio::spawn(async move { serve_http1(Io::other(far), &options, drain, service).await });
+    (near, task)
+}
+
+/// Sends the pieces one after another, ends the sending side, and reads all that comes.
+async fn exchange(pieces: &[&[u8]]) -> String {
+    let (mut client, task) = serve(Answers(by_path), options());
+    for piece in pieces {
+        // The server may have closed already behind its last answer.
+        let _ = client.write_all(piece).await;
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+    }
+    let _ = client.shutdown().await;
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    let _ = task.await.unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+/// Reads until what came ends in `end`.
+async fn read_until(client: &mut DuplexStream, end: &str) -> String {
+    let mut got = Vec::new();
+    while !got.ends_with(end.as_bytes()) {
+        let byte = client.read_u8().await.unwrap_or_else(|_| panic!("ended after {}", String::from_utf8_lossy(&got)));
+        got.push(byte);
+    }
+    String::from_utf8(got).unwrap()
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\n";
+
+/// Requests, and everything that comes back until the connection ends.
+fn table() -> Vec<(&'static str, String)> {
+    let ok = |rest: &str| format!("{OK}{rest}");
+    vec![
+        ("GET /echo HTTP/1.1\r\nHost: a\r\n\r\n", ok("Content-Length: 4\r\n\r\nGET:")),
+        ("\r\nGET /echo HTTP/1.1\r\nHost: a\r\n\r\n\r\n", ok("Content-Length: 4\r\n\r\nGET:")),
+        (
+            "GET /echo HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            ok("Content-Length: 4\r\nConnection: close\r\n\r\nGET:"),
+        ),
+        (
+            "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+            ok("Content-Length: 10\r\n\r\nPOST:hello"),
+        ),
+        (
+            "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3;x=y\r\n yo\r\n0\r\nX-T: t\r\n\r\n",
+            ok("Content-Length: 15\r\n\r\nPOST:hello yo+t"),
+        ),
+        (
+            "POST /back HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /204 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Content-Length: 5\r\n\r\nhelloHTTP/1.1 204 No Content\r\n\r\n"),
+        ),
+        (
+            "POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhelloGET /204 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Content-Length: 7\r\n\r\nignoredHTTP/1.1 204 No Content\r\n\r\n"),
+        ),
+        (
+            "POST /ignore HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /204 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Content-Length: 7\r\n\r\nignoredHTTP/1.1 204 No Content\r\n\r\n"),
+        ),
+        (
+            "GET /chunks HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Transfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"),
+        ),
+        ("GET /chunks HTTP/1.0\r\n\r\n", ok("Connection: close\r\n\r\nonetwo")),
+        ("GET /chunks HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", ok("Connection: close\r\n\r\nonetwo")),
+        (
+            "GET /ignore HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /ignore HTTP/1.0\r\n\r\n",
+            ok("Content-Length: 7\r\nConnection: keep-alive\r\n\r\nignored")
+                + &ok("Content-Length: 7\r\nConnection: close\r\n\r\nignored"),
+        ),
+        (
+            "GET /trailers HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 42\r\n\r\n"),
+        ),
+        ("HEAD /chunks HTTP/1.1\r\nHost: a\r\n\r\n", ok("\r\n")),
+        (
+            "HEAD /ignore HTTP/1.1\r\nHost: a\r\n\r\nGET /204 HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("\r\nHTTP/1.1 204 No Content\r\n\r\n"),
+        ),
+        ("GET /304 HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 500\r\n\r\n".into()),
+        (
+            "GET /hints HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_owned() + &ok("Content-Length: 0\r\n\r\n"),
+        ),
+        ("GET /hints HTTP/1.0\r\n\r\n", ok("Content-Length: 0\r\nConnection: close\r\n\r\n")),
+        (
+            "GET /close HTTP/1.1\r\nHost: a\r\n\r\nGET /echo HTTP/1.1\r\nHost: a\r\n\r\n",
+            ok("Connection: close\r\nContent-Length: 0\r\n\r\n"),
+        ),
+        ("GET /breaks HTTP/1.1\r\nHost: a\r\n\r\n", ok("Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")),
+        ("GET /short HTTP/1.1\r\nHost: a\r\n\r\n", ok("Content-Length: 5\r\n\r\nabc")),
+        ("GET /abort HTTP/1.1\r\nHost: a\r\n\r\n", String::new()),
+        ("CONNECT tunnel:1 HTTP/1.1\r\nHost: tunnel:1\r\n\r\nearly bytes", ok("\r\ntunnelled:early bytes")),
+        (
+            "GET bad HTTP/1.1\r\nHost: a\r\n\r\nGET /echo HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno".into(),
+        ),
+        (
+            "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno".into(),
+        ),
+        (
+            "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nGET /echo HTTP/1.1\r\nHost: a\r\n\r\n",
+            "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into(),
+        ),
+        ("GET /echo HTTP/1.1\r\nHos", String::new()),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_in_and_bytes_out() {
+    for (request, want) in table() {
+        assert_eq!(exchange(&[request.as_bytes()]).await, want, "{request}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_cut_anywhere_means_the_same() {
+    for (request, want) in table() {
+        for at in 1..request.len() {
+            let (a, b) = request.as_bytes().split_at(at);
+            assert_eq!(exchange(&[a, b]).await, want, "{request:?} cut at {at}");
+        }
+        let bytes: Vec<&[u8]> = request.as_bytes().chunks(1).collect();
+        assert_eq!(exchange(&bytes).await, want, "{request:?} byte by byte");
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let requests: String = (0..50)
+        .map(|i| format!("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{i}", i.to_string().len()))
+        .collect();
+    let want: String =
+        (0..50).map(|i| format!("{OK}Content-Length: {}\r\n\r\nPOST:{i}", 5 + i.to_string().len())).collect();
+    assert_eq!(exchange(&[requests.as_bytes()]).await, want);
+}
+
+#[tokio::test]
+async fn a_large_body_comes_through_both_ways() {
+    let (client, task) = serve(Answers(by_path), options());
+    let body: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+    let (mut read, mut write) = tokio::io::split(client);
+    let head = format!("POST /back HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let send = async {
+        write.write_all(head.as_bytes()).await.unwrap();
+        write.write_all(&body).await.unwrap();
+    };
+    let mut answer = Vec::new();
+    let (_, read) = tokio::join!(send, read.read_to_end(&mut answer));
+    read.unwrap();
+    let at = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    assert!(answer[at..] == body[..]);
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn each_frame_of_a_stream_goes_out_at_once() {
+    let (feed, fed) = mpsc::unbounded_channel();
+    let fed = Mutex::new(Some(fed));
+    let service = Answers(move |_| {
+        let body = Body::stream(Fed(fed.lock().unwrap().take().unwrap()));
+        async move { ok(body) }
+    });
+    let (mut client, _task) = serve(service, options());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, format!("{OK}Transfer-Encoding: chunked\r\n\r\n"));
+    for event in ["data: 1\n\n", "data: 2\n\n"] {
+        feed.send(data(event)).unwrap();
+        assert_eq!(read_until(&mut client, "\n\n\r\n").await, format!("9\r\n{event}\r\n"));
+    }
+    drop(feed);
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, "0\r\n\r\n");
+}
+
+#[tokio::test]
+async fn an_expected_100_comes_from_the_service_and_before_the_body() {
+    let service = Answers(|request: Incoming| async move {
+        request.interim.send(ResponseHead::new(StatusCode::CONTINUE));
+        by_path(request).await
+    });
+    let (mut client, _task) = serve(service, options());
+    let head = b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    client.write_all(head).await.unwrap();
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(b"hi").await.unwrap();
+    assert_eq!(read_until(&mut client, "hi").await, format!("{OK}Content-Length: 7\r\n\r\nPOST:hi"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expectation_that_is_refused_closes_the_connection() {
+    let (mut client, task) = serve(Answers(|_| async { status(413, Body::Empty) }), options());
+    let head = b"POST /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n";
+    client.write_all(head).await.unwrap();
+    let answer = read_until(&mut client, "\r\n\r\n").await;
+    assert!(answer.ends_with("Connection: close\r\n\r\n"), "{answer}");
+    assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_early_response_is_sent_while_the_upload_goes_on() {
+    let (mut client, _task) = serve(Answers(by_path), options());
+    client.write_all(b"POST /back HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, format!("{OK}Transfer-Encoding: chunked\r\n\r\n"));
+    for _ in 0..3 {
+        client.write_all(b"3\r\nabc\r\n").await.unwrap();
+        assert_eq!(read_until(&mut client, "abc\r\n").await, "3\r\nabc\r\n");
+    }
+    client.write_all(b"0\r\n\r\nGET /204 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    assert_eq!(read_until(&mut client, "No Content\r\n\r\n").await, "0\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_unread_body_closes_the_connection_and_the_answer_is_still_read() {
+    let (client, task) = serve(Answers(by_path), options());
+    let (mut read, mut write) = tokio::io::split(client);
+    let send = tokio::spawn(async move {
+        let head = b"POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 3000000\r\n\r\n";
+        write.write_all(head).await.unwrap();
+        write.write_all(&vec![0; 3_000_000]).await.unwrap();
+        write.shutdown().await.unwrap();
+    });
+    let mut answer = String::new();
+    read.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, format!("{OK}Content-Length: 7\r\nConnection: close\r\n\r\nignored"));
+    send.await.unwrap();
+    task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unread_chunked_body_is_read_off_within_bounds_only() {
+    for (chunks, served) in [(10, true), (200, false)] {
+        let (client, task) = serve(Answers(by_path), options());
+        let (mut read, mut write) = tokio::io::split(client);
+        let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+        let send = tokio::spawn(async move {
+            let head = b"POST /ignore HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+            write.write_all(head).await.unwrap();
+            write.write_all(chunk.repeat(chunks).as_bytes()).await.unwrap();
+            let _ = write.write_all(b"0\r\n\r\nGET /204 HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let _ = write.shutdown().await;
+        });
+        let mut answer = String::new();
+        read.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer.contains("204 No Content"), served, "{chunks}: {answer}");
+        send.await.unwrap();
+        let _ = task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_outlives_its_exchange_is_broken_off() {
+    let (kept, mut bodies) = mpsc::unbounded_channel();
+    let service = Answers(move |request: Incoming| {
+        let _ = kept.send(request.body);
+        async { ok(Body::Empty) }
+    });
+    let (mut client, _task) = serve(service, options());
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n").await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    client.write_all(b"abcPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n").await.unwrap();
+    read_until(&mut client, "\r\n\r\n").await;
+    let mut old = bodies.recv().await.unwrap();
+    let error = old.frame().await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::ClientGone);
+}
+
+/// Counts how many are alive.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A connected pair over loopback, so that resets are real.
+async fn tcp_pair() -> (tokio::net::TcpStream, Io) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    (client, Io::from(server))
+}
+
+#[tokio::test]
+async fn a_reset_drops_the_service_and_a_half_close_does_not() {
+    for reset in [true, false] {
+        let count = Arc::new(AtomicUsize::new(0));
+        let alive = count.clone();
+        let go = Arc::new(tokio::sync::Notify::new());
+        let going = go.clone();
+        let service = Arc::new(Answers(move |_| {
+            let guard = Alive::new(&alive);
+            let going = going.clone();
+            async move {
+                going.notified().await;
+                drop(guard);
+                ok(Body::Empty)
+            }
+        }));
+        let (mut client, io) = tcp_pair().await;
+        let task = tokio::spawn(async move { serve_http1(io, &HttpOptions::default(), Drain::never(), service).await });
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        while count.load(Ordering::SeqCst) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        if reset {
+            socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+            drop(client);
+            assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
+            assert_eq!(count.load(Ordering::SeqCst), 0);
+        } else {
+            client.shutdown().await.unwrap();
+            sleep(Duration::from_millis(20)).await;
+            assert_eq!(count.load(Ordering::SeqCst), 1);
+            go.notify_one();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            assert_eq!(answer, format!("{OK}Content-Length: 0\r\n\r\n"));
+            task.await.unwrap().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_a_response_stops_it() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let alive = count.clone();
+    struct Endless(#[allow(dead_code)] Alive);
+    impl BodyStream for Endless {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+            Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+        }
+    }
+    let service = Arc::new(Answers(move |_| {
+        let body = Body::stream(Endless(Alive::new(&alive)));
+        async { ok(body) }
+    }));
+    let (mut client, io) = tcp_pair().await;
+    let task = tokio::spawn(async move { serve_http1(io, &HttpOptions::default(), Drain::never(), service).await });
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    client.read_exact(&mut [0; 10_000]).await.unwrap();
+    drop(client);
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    struct Counted(Arc<AtomicUsize>);
+    impl BodyStream for Counted {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+            self.0.fetch_add(8192, Ordering::SeqCst);
+            Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+        }
+    }
+    let counter = taken.clone();
+    let service = Answers(move |_| {
+        let body = Body::stream(Counted(counter.clone()));
+        async { ok(body) }
+    });
+    let (mut client, task) = serve(service, options());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let start = Instant::now();
+    let error = task.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), start.elapsed()), (Kind::ClientTimeout, options().write_timeout));
+    let taken = taken.load(Ordering::SeqCst);
+    assert!(taken <= 256 * 1024, "{taken} bytes were taken from the origin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_nobody_reads_is_not_taken_in() {
+    let service = Answers(|request: Incoming| async move {
+        let _body = request.body;
+        std::future::pending().await
+    });
+    let (mut client, _task) = serve(service, options());
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n").await.unwrap();
+    let mut sent = 0;
+    while tokio::time::timeout(Duration::from_secs(1), client.write_all(&[0; 4096])).await.is_ok() {
+        sent += 4096;
+        assert!(sent < 200 * 1024, "the upload went on without a reader");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_connection_after_the_time_set_for_it() {
+    let timed = |sent: &'static [u8]| async move {
+        let (mut client, task) = serve(Answers(by_path), options());
+        let start = Instant::now();
+        client.write_all(sent).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        let error = task.await.unwrap().err().map(|e| e.kind());
+        (start.elapsed(), answer.lines().next().unwrap_or_default().to_owned(), error)
+    };
+    let options = options();
+    assert_eq!(timed(b"").await, (options.idle_timeout, String::new(), None));
+    let (at, line, error) = timed(b"GET / HT").await;
+    assert_eq!((line.as_str(), error), ("HTTP/1.1 408 Request Timeout", Some(Kind::ClientTimeout)));
+    assert!((options.head_timeout..options.head_timeout + options.drain_timeout * 2).contains(&at), "{at:?}");
+    let (at, line, _) = timed(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nabc").await;
+    assert_eq!(line, "HTTP/1.1 400 Bad Request");
+    assert!((options.body_timeout..options.body_timeout + options.drain_timeout * 2).contains(&at), "{at:?}");
+    let (at, line, error) = timed(b"GET /ignore HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!((at, line.as_str(), error), (options.idle_timeout, "HTTP/1.1 200 OK", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_after_a_quiet_time_is_served_as_before() {
+    let (mut client, _task) = serve(Answers(by_path), options());
+    for wait in [0, 2, 50, 3] {
+        sleep(Duration::from_secs(wait)).await;
+        client.write_all(b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        assert_eq!(read_until(&mut client, "GET:").await, format!("{OK}Content-Length: 4\r\n\r\nGET:"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_idle_connections_at_once_and_busy_ones_behind_their_response() {
+    let signal = DrainSignal::new();
+    let (mut idle, idle_task) = serve_until(Answers(by_path), options(), signal.drain());
+    let (mut busy, busy_task) = serve_until(Answers(by_path), options(), signal.drain());
+    idle.write_all(b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    read_until(&mut idle, "GET:").await;
+    busy.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nh").await.unwrap();
+    sleep(Duration::from_millis(5)).await;
+    let start = Instant::now();
+    signal.start();
+    assert_eq!(idle.read(&mut [0; 1]).await.unwrap(), 0);
+    idle_task.await.unwrap().unwrap();
+    busy.write_all(b"i").await.unwrap();
+    let mut answer = String::new();
+    busy.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, format!("{OK}Content-Length: 7\r\nConnection: close\r\n\r\nPOST:hi"));
+    busy_task.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused_at_its_bound() {
+    let (client, task) = serve(Answers(by_path), options());
+    let (mut read, mut write) = tokio::io::split(client);
+    let send = tokio::spawn(async move {
+        let _ = write.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").await;
+        for _ in 0..20_000 {
+            if write.write_all(b"X-Fill: yyyyyyyyyyyyyyyyyyyyyyyyyy\r\n").await.is_err() {
+                return;
+            }
+        }
+        let _ = write.shutdown().await;
+    });
+    let mut answer = String::new();
+    read.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::HeadTooLarge);
+    send.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_came_behind_a_refused_connect_is_not_read_as_a_request() {
+    let service = Answers(|_| async { status(502, Body::Empty) });
+    let (mut client, _task) = serve(service, options());
+    client
+        .write_all(b"CONNECT x:1 HTTP/1.1\r\nHost: x:1\r\n\r\nGET http://evil/ HTTP/1.1\r\nHost: evil\r\n\r\n")
+        .await
+        .unwrap();
+    client.shutdown().await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+}
+
+#[tokio::test]
+async fn interim_responses_without_end_are_bounded() {
+    let service = Answers(|request: Incoming| async move {
+        for _ in 0..100_000 {
+            request.interim.send(ResponseHead::new(StatusCode::PROCESSING));
+        }
+        ok(Body::Empty)
+    });
+    let (mut client, _task) = serve(service, options());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    let answer = read_until(&mut client, "Content-Length: 0\r\n\r\n").await;
+    assert!(answer.len() < 40_000);
+}
