@@ -1,1 +1,330 @@
 //! Connecting: Happy Eyeballs (RFC 8305) and the chain of upstream proxies.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use interflow_flow::{Authority, Error, Kind, Retry};
+use smallvec::SmallVec;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+use super::dns::Resolver;
+use super::proxy::{ProxyKind, UpstreamProxy, open_tunnel};
+use crate::io::Io;
+use crate::tls::{Alpn, TlsProfile, TlsProfileOptions, connect_tls};
+
+/// Says which addresses may be connected to. Asked after name resolution, of every address, so that no name leads
+/// where an address may not.
+pub trait AddressGuard: Send + Sync {
+    /// Whether this address may be connected to.
+    ///
+    /// # Errors
+    /// Why not, for instance [`Kind::Denied`] or [`Kind::Loop`].
+    fn check(&self, addr: SocketAddr) -> Result<(), Error>;
+}
+
+/// Lets every address pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AnyAddress;
+
+impl AddressGuard for AnyAddress {
+    fn check(&self, _: SocketAddr) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Times and socket options of new connections.
+#[derive(Clone)]
+pub struct DialerOptions {
+    /// All attempts to connect to one host together may take this long, its name's resolution aside.
+    pub connect_timeout: Duration,
+    /// When one address has not answered after this long, the next is tried beside it (RFC 8305 5).
+    pub attempt_delay: Duration,
+    /// An upstream proxy may take this long to open its tunnel, and to make TLS when it speaks that.
+    pub proxy_timeout: Duration,
+    /// An idle connection is probed after this long, so that a peer that vanished is noticed. `None`: never.
+    pub keepalive: Option<Duration>,
+    /// How HTTPS proxies are verified; `None`: by the platform's roots.
+    pub proxy_tls: Option<Arc<TlsProfile>>,
+}
+
+impl Default for DialerOptions {
+    /// 10 s to connect, 250 ms between attempts, 30 s for a proxy, a probe after a minute.
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            attempt_delay: Duration::from_millis(250),
+            proxy_timeout: Duration::from_secs(30),
+            keepalive: Some(Duration::from_secs(60)),
+            proxy_tls: None,
+        }
+    }
+}
+
+/// How long the parts of a dial took, in microseconds; `None` where a part did not come up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DialTimes {
+    /// Name resolution.
+    pub dns: Option<u64>,
+    /// Connecting, and the handshakes of upstream proxies.
+    pub connect: Option<u64>,
+}
+
+/// Where a connection leads.
+#[derive(Clone, Debug)]
+pub struct DialInfo {
+    /// The address connected to: the origin's, or the first upstream proxy's.
+    pub peer: SocketAddr,
+    /// Our own address.
+    pub local: SocketAddr,
+    /// The upstream proxies in their order, without credentials, when there are any.
+    pub via: Option<Arc<str>>,
+}
+
+/// Opens connections. Shared by all workers.
+pub struct Dialer {
+    resolver: Resolver,
+    guard: Arc<dyn AddressGuard>,
+    proxy_tls: Arc<TlsProfile>,
+    options: DialerOptions,
+}
+
+impl Dialer {
+    /// A dialer.
+    pub fn new(resolver: Resolver, guard: Arc<dyn AddressGuard>, options: DialerOptions) -> Self {
+        let proxy_tls = options.proxy_tls.clone().unwrap_or_else(|| {
+            TlsProfile::new(TlsProfileOptions::default()).expect("default options name no file that could be wrong")
+        });
+        Self { resolver, guard, proxy_tls, options }
+    }
+
+    /// The resolver it asks.
+    pub fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// Connects to `target`, through the proxies of `chain` in their order when there are any. With a chain the
+    /// target's name is resolved by the last proxy. Cancel-safe: dropping the future closes what it opened.
+    ///
+    /// # Errors
+    /// [`Kind::Dns`], [`Kind::Connect`] and [`Kind::ConnectTimeout`] with every address tried, the guard's own error
+    /// when it refuses all addresses, [`Kind::UpstreamProxy`] with the proxy that failed and what it said.
+    pub async fn dial(
+        &self,
+        target: &Authority,
+        chain: &[UpstreamProxy],
+        times: &mut DialTimes,
+    ) -> Result<(Io, DialInfo), Error> {
+        let Some(last) = chain.last() else { return self.direct(target, &*self.guard, times).await };
+        if let Some(ip) = target.host.ip() {
+            self.guard.check(SocketAddr::new(ip, target.port))?;
+        }
+        let (io, info) = self.dial_proxy(chain, times).await?;
+        let begun = Instant::now();
+        let io = self.hop(io, last, target).await?;
+        add(&mut times.connect, begun);
+        Ok((io, info))
+    }
+
+    /// Connects to the last proxy of `chain`, through those before it, and makes TLS with it when it speaks that:
+    /// ready for a request in absolute-form.
+    ///
+    /// # Errors
+    /// As [`Self::dial`]; an empty chain is [`Kind::Internal`].
+    pub async fn dial_proxy(&self, chain: &[UpstreamProxy], times: &mut DialTimes) -> Result<(Io, DialInfo), Error> {
+        let Some(first) = chain.first() else {
+            return Err(Error::new(Kind::Internal, "a chain of upstream proxies is empty"));
+        };
+        // The owner named the proxies, so the guard has no say about their addresses.
+        let reached = self.direct(&first.authority, &AnyAddress, times).await;
+        let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
+        info.via = Some(via(chain));
+        let begun = Instant::now();
+        io = self.secure(io, first).await?;
+        for pair in chain.windows(2) {
+            if let [proxy, next] = pair {
+                io = self.hop(io, proxy, &next.authority).await?;
+                io = self.secure(io, next).await?;
+            }
+        }
+        add(&mut times.connect, begun);
+        Ok((io, info))
+    }
+
+    async fn secure(&self, io: Io, proxy: &UpstreamProxy) -> Result<Io, Error> {
+        if proxy.kind != ProxyKind::Https {
+            return Ok(io);
+        }
+        let limit = self.options.proxy_timeout;
+        let done = connect_tls(io, &proxy.authority.host, &self.proxy_tls, Alpn::Http1, limit).await;
+        Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
+    }
+
+    async fn hop(&self, io: Io, proxy: &UpstreamProxy, next: &Authority) -> Result<Io, Error> {
+        let limit = self.options.proxy_timeout;
+        tokio::time::timeout(limit, open_tunnel(io, proxy, next)).await.unwrap_or_else(|_| {
+            let seconds = limit.as_secs_f32();
+            let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
+            Err(Error::new(Kind::UpstreamProxy, message).retry_if(Retry::Yes))
+        })
+    }
+
+    async fn direct(
+        &self,
+        target: &Authority,
+        guard: &dyn AddressGuard,
+        times: &mut DialTimes,
+    ) -> Result<(Io, DialInfo), Error> {
+        let begun = Instant::now();
+        let ips = self.resolver.resolve(&target.host).await?;
+        if target.host.ip().is_none() {
+            add(&mut times.dns, begun);
+        }
+        let addrs = permitted(&ips, target.port, guard)?;
+        let begun = Instant::now();
+        let tcp = self.race(target, addrs).await?;
+        add(&mut times.connect, begun);
+        self.set_options(&tcp);
+        let ends = tcp.peer_addr().and_then(|peer| Ok((peer, tcp.local_addr()?)));
+        let (peer, local) = ends.map_err(|e| {
+            Error::new(Kind::Connect, format!("{target} closed at once")).because(e).retry_if(Retry::Yes)
+        })?;
+        Ok((Io::from(tcp), DialInfo { peer, local, via: None }))
+    }
+
+    /// Neither option decides over a connection's use, so a system that refuses one does not fail the dial.
+    fn set_options(&self, tcp: &TcpStream) {
+        let _ = tcp.set_nodelay(true);
+        if let Some(idle) = self.options.keepalive {
+            let _ = SockRef::from(tcp).set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle / 4));
+        }
+    }
+
+    /// Tries the addresses one after the other, each a little after the one before or as soon as that has failed;
+    /// the first to answer wins and the others are dropped.
+    async fn race(&self, target: &Authority, mut addrs: Addresses) -> Result<TcpStream, Error> {
+        let mut tried: SmallVec<[SocketAddr; 4]> = SmallVec::new();
+        let mut failures: SmallVec<[(SocketAddr, io::Error); 4]> = SmallVec::new();
+        let mut attempts = FuturesUnordered::new();
+        let deadline = tokio::time::sleep(self.options.connect_timeout);
+        let next = tokio::time::sleep(Duration::ZERO);
+        tokio::pin!(deadline, next);
+        loop {
+            tokio::select! {
+                biased;
+                Some((addr, outcome)) = attempts.next() => match outcome {
+                    Ok(tcp) => return Ok(tcp),
+                    Err(error) => {
+                        failures.push((addr, error));
+                        if addrs.is_empty() && attempts.is_empty() {
+                            return Err(none_answered(target, &failures));
+                        }
+                        next.as_mut().reset(tokio::time::Instant::now());
+                    }
+                },
+                () = &mut next, if !addrs.is_empty() => {
+                    if let Some(addr) = addrs.pop_front() {
+                        tried.push(addr);
+                        attempts.push(async move { (addr, TcpStream::connect(addr).await) });
+                    }
+                    next.as_mut().reset(tokio::time::Instant::now() + self.options.attempt_delay);
+                }
+                () = &mut deadline => {
+                    return Err(too_late(target, &tried, &failures, self.options.connect_timeout));
+                }
+            }
+        }
+    }
+}
+
+type Addresses = VecDeque<SocketAddr>;
+
+fn add(total: &mut Option<u64>, begun: Instant) {
+    *total = Some(total.unwrap_or(0) + begun.elapsed().as_micros() as u64);
+}
+
+fn via(chain: &[UpstreamProxy]) -> Arc<str> {
+    let mut text = String::new();
+    for proxy in chain {
+        let arrow = if text.is_empty() { "" } else { " > " };
+        let _ = write!(text, "{arrow}{proxy}");
+    }
+    text.into()
+}
+
+fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
+    let retry = error.retry();
+    let message = format!("the upstream proxy {proxy} cannot be reached");
+    Error::new(Kind::UpstreamProxy, message).retry_if(retry).because(error)
+}
+
+/// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first.
+fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<Addresses, Error> {
+    let mut refusal = None;
+    let mut same = VecDeque::new();
+    let mut other = VecDeque::new();
+    let mut family = None;
+    for ip in ips {
+        let addr = SocketAddr::new(ip.to_canonical(), port);
+        match guard.check(addr) {
+            Ok(()) => {
+                let first = *family.get_or_insert(addr.is_ipv6());
+                if addr.is_ipv6() == first { same.push_back(addr) } else { other.push_back(addr) }
+            }
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    let mut turns = VecDeque::with_capacity(same.len() + other.len());
+    while !(same.is_empty() && other.is_empty()) {
+        turns.extend(same.pop_front());
+        turns.extend(other.pop_front());
+    }
+    match refusal {
+        Some(refusal) if turns.is_empty() => Err(refusal),
+        _ => Ok(turns),
+    }
+}
+
+fn none_answered(target: &Authority, failures: &[(SocketAddr, io::Error)]) -> Error {
+    let mut message = format!("could not connect to {target}");
+    for (i, (addr, error)) in failures.iter().enumerate() {
+        let _ = write!(message, "{} {addr} {}", if i == 0 { ":" } else { "," }, reason(error));
+    }
+    let all_timed_out = !failures.is_empty() && failures.iter().all(|(_, e)| e.kind() == io::ErrorKind::TimedOut);
+    let kind = if all_timed_out { Kind::ConnectTimeout } else { Kind::Connect };
+    Error::new(kind, message).retry_if(Retry::Yes)
+}
+
+fn too_late(target: &Authority, tried: &[SocketAddr], failures: &[(SocketAddr, io::Error)], limit: Duration) -> Error {
+    let mut message = format!("could not connect to {target} within {} s", limit.as_secs_f32());
+    for (i, addr) in tried.iter().enumerate() {
+        let _ = write!(message, "{} {addr} ", if i == 0 { ":" } else { "," });
+        match failures.iter().find(|(failed, _)| failed == addr) {
+            Some((_, error)) => message.push_str(&reason(error)),
+            None => message.push_str("did not answer"),
+        }
+    }
+    Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes)
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "refused the connection".to_owned(),
+        io::ErrorKind::ConnectionReset => "reset the connection".to_owned(),
+        io::ErrorKind::TimedOut => "did not answer".to_owned(),
+        io::ErrorKind::HostUnreachable => "cannot be reached (no route to the host)".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "cannot be reached (no route to its network)".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be connected to (a firewall of this machine?)".to_owned(),
+        _ => format!("failed ({error})"),
+    }
+}
+
+#[cfg(test)]
+#[path = "dial_tests.rs"]
+mod tests;

@@ -1,1 +1,160 @@
 //! Tunnels: bytes both ways until both sides have ended.
+//!
+//! Each direction reads into a pooled buffer at first. One that has carried more than a page or two between two plain
+//! TCP connections moves on to `splice(2)` where the system has it, so that its bytes never enter the process.
+
+mod buffer;
+mod direction;
+#[cfg(target_os = "linux")]
+mod splice;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use interflow_flow::{Direction, Error, Kind, TunnelBytes};
+use tokio::time::Instant;
+
+use crate::io::Io;
+use direction::{Ended, Flowing, Step};
+
+/// How a tunnel is run.
+#[derive(Clone, Debug)]
+pub struct TunnelOptions {
+    /// A tunnel that carries nothing in either direction for this long is closed.
+    pub idle: Duration,
+    /// Whether `splice(2)` may be used where it can be.
+    pub splice: bool,
+}
+
+impl Default for TunnelOptions {
+    /// Ten minutes, and `splice(2)`.
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(600), splice: true }
+    }
+}
+
+/// What a tunnel has carried so far, to be read while it runs. A byte counts once it was handed to the other side.
+#[derive(Debug, Default)]
+pub struct TunnelCounters {
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+impl TunnelCounters {
+    /// The counts now.
+    pub fn get(&self) -> TunnelBytes {
+        TunnelBytes { sent: self.sent.load(Ordering::Relaxed), received: self.received.load(Ordering::Relaxed) }
+    }
+}
+
+/// Carries bytes between two connections until both directions have ended; an end in one direction is passed on and
+/// leaves the other open. When one side resets, the other is reset too. Dropping the future closes both.
+///
+/// # Errors
+/// [`Kind::ClientGone`] and [`Kind::UpstreamClosed`] when that side broke off, [`Kind::ClientTimeout`] when the tunnel
+/// idled; `bytes` holds what was carried until then.
+pub async fn tunnel(
+    client: Io,
+    upstream: Io,
+    options: &TunnelOptions,
+    bytes: &TunnelCounters,
+) -> Result<TunnelBytes, Error> {
+    let mut tunnel = Tunnel::new(client, upstream, options.splice);
+    let mut idle = pin!(tokio::time::sleep(options.idle));
+    let mut seen = TunnelBytes::default();
+    let mut last = Instant::now();
+    poll_fn(|cx| {
+        if let Poll::Ready(ended) = tunnel.poll(cx, bytes) {
+            return Poll::Ready(ended.map(|()| bytes.get()));
+        }
+        let now = bytes.get();
+        if now != seen {
+            (seen, last) = (now, Instant::now());
+        }
+        // The timer is moved only when it rings: most tunnels carry far more often than they idle.
+        while idle.as_mut().poll(cx).is_ready() {
+            let due = last + options.idle;
+            if due <= Instant::now() {
+                let message = format!("the tunnel carried nothing for {} s", options.idle.as_secs_f32());
+                return Poll::Ready(Err(Error::new(Kind::ClientTimeout, message)));
+            }
+            idle.as_mut().reset(due);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+struct Tunnel {
+    client: Io,
+    upstream: Io,
+    up: Flowing,
+    down: Flowing,
+    /// A sink that takes no more. What it had sent before may still be on its way, so the other direction goes on.
+    deaf: Option<Error>,
+}
+
+impl Tunnel {
+    fn new(client: Io, upstream: Io, splice: bool) -> Self {
+        let (client, up_first) = apart(client);
+        let (upstream, down_first) = apart(upstream);
+        let splice = splice && client.tcp_ref().is_some() && upstream.tcp_ref().is_some();
+        let (up, down) = (Flowing::new(up_first, splice), Flowing::new(down_first, splice));
+        Self { client, upstream, up, down, deaf: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, bytes: &TunnelCounters) -> Poll<Result<(), Error>> {
+        let up = self.up.poll(cx, &mut self.client, &mut self.upstream, &bytes.sent);
+        let up = self.unless_deaf(up, Direction::Request)?;
+        let down = self.down.poll(cx, &mut self.upstream, &mut self.client, &bytes.received);
+        let down = self.unless_deaf(down, Direction::Response)?;
+        if up.is_ready() && down.is_ready() {
+            return Poll::Ready(self.deaf.take().map_or(Ok(()), Err));
+        }
+        Poll::Pending
+    }
+
+    /// A direction whose sink fails is over; one whose source fails ends the tunnel.
+    fn unless_deaf(&mut self, polled: Poll<Result<(), Ended>>, way: Direction) -> Result<Poll<()>, Error> {
+        match polled {
+            Poll::Pending => Ok(Poll::Pending),
+            Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
+            Poll::Ready(Err(ended)) if ended.step == Step::Write => {
+                self.deaf.get_or_insert(broken_off(ended, way));
+                Ok(Poll::Ready(()))
+            }
+            Poll::Ready(Err(ended)) => {
+                // Cut visibly, so that nobody takes what came for the whole.
+                self.client.reset_on_drop();
+                self.upstream.reset_on_drop();
+                Err(broken_off(ended, way))
+            }
+        }
+    }
+}
+
+fn broken_off(ended: Ended, way: Direction) -> Error {
+    let by_client = (ended.step == Step::Read) == (way == Direction::Request);
+    let (kind, who) = if by_client { (Kind::ClientGone, "client") } else { (Kind::UpstreamClosed, "upstream") };
+    let how = match (ended.step, ended.error.kind()) {
+        (Step::Write, _) => "closed the tunnel while bytes were on their way to it",
+        (Step::Read, io::ErrorKind::ConnectionReset) => "reset the tunnel",
+        (Step::Read, _) => "broke off the tunnel",
+    };
+    Error::new(kind, format!("the {who} {how}")).because(ended.error)
+}
+
+/// The connection, and what was read ahead of it, as the first bytes to carry.
+fn apart(io: Io) -> (Io, bytes::Bytes) {
+    match io.into_tcp() {
+        Ok((tcp, first)) => (Io::from(tcp), first),
+        Err(io) => (io, bytes::Bytes::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -71,7 +71,14 @@ pub struct CertificateProblem {
 impl CertificateProblem {
     /// The problem below an error, when a certificate is what went wrong.
     pub fn of(error: &Error) -> Option<&Self> {
-        std::error::Error::source(error)?.downcast_ref()
+        let mut below = std::error::Error::source(error);
+        while let Some(error) = below {
+            if let Some(problem) = error.downcast_ref() {
+                return Some(problem);
+            }
+            below = error.source();
+        }
+        None
     }
 
     pub(super) fn new(reason: CertificateReason, text: impl Into<String>) -> Self {

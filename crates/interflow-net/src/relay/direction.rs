@@ -1,0 +1,246 @@
+//! One direction of a tunnel, as a state machine that is polled with both ends.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::buffer;
+#[cfg(target_os = "linux")]
+use super::splice::Pipe;
+use crate::io::Io;
+
+/// A direction that has carried this much is long enough for a pipe of its own.
+#[cfg(target_os = "linux")]
+const LONG: u64 = 64 * 1024;
+/// Reads or writes of one direction before other tasks of the worker get their turn.
+const TURN: usize = 64;
+
+/// Where a direction failed: reading from its source, or writing to its sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Read,
+    Write,
+}
+
+/// A direction that broke off.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) step: Step,
+    pub(super) error: io::Error,
+}
+
+impl Step {
+    fn failed(self, error: io::Error) -> Ended {
+        Ended { step: self, error }
+    }
+}
+
+/// Bytes on their way.
+enum Load {
+    /// None, and no memory held for them.
+    None,
+    /// Bytes that were read ahead of the tunnel.
+    First(Bytes),
+    /// Bytes from `at` to `end` of a pooled buffer.
+    Buffer { bytes: Box<[u8]>, at: usize, end: usize },
+    /// Bytes in a pipe of the kernel, which this direction has for itself.
+    #[cfg(target_os = "linux")]
+    Pipe(Pipe),
+}
+
+/// What happens next.
+enum Stage {
+    /// Reading when there is no load, writing when there is.
+    Carry,
+    /// The source has ended: what was written is pushed out, and the sink is told of the end.
+    ShutDown,
+    Done,
+}
+
+pub(super) struct Flowing {
+    load: Load,
+    stage: Stage,
+    /// Bytes were written that a TLS layer may still hold.
+    unflushed: bool,
+    /// Whether a pipe may still be taken.
+    splice: bool,
+}
+
+impl Flowing {
+    pub(super) fn new(first: Bytes, splice: bool) -> Self {
+        let load = if first.is_empty() { Load::None } else { Load::First(first) };
+        Self { load, stage: Stage::Carry, unflushed: false, splice }
+    }
+
+    /// Carries what can be carried now. Ready once the end of the source was passed on or something failed, and ever
+    /// after.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Io,
+        sink: &mut Io,
+        carried: &AtomicU64,
+    ) -> Poll<Result<(), Ended>> {
+        let polled = self.carry(cx, source, sink, carried);
+        if polled.is_ready() {
+            self.release();
+            self.stage = Stage::Done;
+        }
+        polled
+    }
+
+    fn carry(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Io,
+        sink: &mut Io,
+        carried: &AtomicU64,
+    ) -> Poll<Result<(), Ended>> {
+        for _ in 0..TURN {
+            match self.stage {
+                Stage::Carry => {
+                    if self.load.is_some() {
+                        ready!(self.poll_write(cx, sink, carried))?;
+                    } else {
+                        match self.poll_read(cx, source, sink, carried) {
+                            Poll::Ready(more) => {
+                                if !more? {
+                                    self.release();
+                                    self.stage = Stage::ShutDown;
+                                }
+                            }
+                            Poll::Pending => return self.poll_idle(cx, sink),
+                        }
+                    }
+                }
+                Stage::ShutDown => {
+                    match ready!(Pin::new(&mut *sink).poll_shutdown(cx)) {
+                        // A sink that is gone already knows that nothing more comes.
+                        Ok(()) => {}
+                        Err(e) if e.kind() == io::ErrorKind::NotConnected => {}
+                        Err(e) => return Poll::Ready(Err(Step::Write.failed(e))),
+                    }
+                    self.stage = Stage::Done;
+                }
+                Stage::Done => return Poll::Ready(Ok(())),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Nothing is there to read: what was written is pushed out, and memory given back.
+    fn poll_idle(&mut self, cx: &mut Context<'_>, sink: &mut Io) -> Poll<Result<(), Ended>> {
+        if self.unflushed {
+            ready!(Pin::new(sink).poll_flush(cx)).map_err(|e| Step::Write.failed(e))?;
+            self.unflushed = false;
+        }
+        if matches!(self.load, Load::Buffer { .. }) {
+            self.release();
+        }
+        Poll::Pending
+    }
+
+    fn release(&mut self) {
+        if let Load::Buffer { bytes, .. } = std::mem::replace(&mut self.load, Load::None) {
+            buffer::give_back(bytes);
+        }
+    }
+
+    /// Takes the next bytes in; `false` at the source's end.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut Io,
+        sink: &Io,
+        carried: &AtomicU64,
+    ) -> Poll<Result<bool, Ended>> {
+        #[cfg(target_os = "linux")]
+        {
+            self.take_pipe(source, sink, carried);
+            if let (Load::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
+                return pipe.poll_fill(cx, tcp).map_err(|e| Step::Read.failed(e));
+            }
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (sink, carried);
+        if !matches!(self.load, Load::Buffer { .. }) {
+            self.load = Load::Buffer { bytes: buffer::take(), at: 0, end: 0 };
+        }
+        let Load::Buffer { bytes, at, end } = &mut self.load else { return Poll::Ready(Ok(true)) };
+        let mut into = ReadBuf::new(bytes);
+        ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| Step::Read.failed(e))?;
+        (*at, *end) = (0, into.filled().len());
+        Poll::Ready(Ok(*end > 0))
+    }
+
+    /// Changes to a pipe once the direction proves long. When the system has none to give, buffers do.
+    #[cfg(target_os = "linux")]
+    fn take_pipe(&mut self, source: &Io, sink: &Io, carried: &AtomicU64) {
+        if !self.splice || carried.load(Ordering::Relaxed) < LONG {
+            return;
+        }
+        self.splice = false;
+        if source.tcp_ref().is_none() || sink.tcp_ref().is_none() {
+            return;
+        }
+        if let Ok(pipe) = Pipe::new() {
+            self.release();
+            self.load = Load::Pipe(pipe);
+        }
+    }
+
+    /// Hands on some of the load.
+    fn poll_write(&mut self, cx: &mut Context<'_>, sink: &mut Io, carried: &AtomicU64) -> Poll<Result<(), Ended>> {
+        let fail = |e| Step::Write.failed(e);
+        let written = match &mut self.load {
+            Load::None => 0,
+            Load::First(first) => {
+                let n = ready!(Pin::new(&mut *sink).poll_write(cx, first)).map_err(fail)?;
+                first.advance(n);
+                n
+            }
+            Load::Buffer { bytes, at, end } => {
+                let n = ready!(Pin::new(&mut *sink).poll_write(cx, &bytes[*at..*end])).map_err(fail)?;
+                *at += n;
+                n
+            }
+            #[cfg(target_os = "linux")]
+            Load::Pipe(pipe) => {
+                let Some(tcp) = sink.tcp_ref() else {
+                    return Poll::Ready(Err(fail(io::ErrorKind::NotConnected.into())));
+                };
+                ready!(pipe.poll_drain(cx, tcp)).map_err(fail)?
+            }
+        };
+        if written == 0 {
+            return Poll::Ready(Err(fail(io::ErrorKind::WriteZero.into())));
+        }
+        // Plain TCP holds nothing back; only layers above it need to be pushed.
+        self.unflushed = sink.tcp_ref().is_none();
+        carried.fetch_add(written as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Load {
+    fn is_some(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::First(first) => !first.is_empty(),
+            Self::Buffer { at, end, .. } => at < end,
+            #[cfg(target_os = "linux")]
+            Self::Pipe(pipe) => !pipe.is_empty(),
+        }
+    }
+}
+
+impl Drop for Flowing {
+    fn drop(&mut self) {
+        self.release();
+    }
+}

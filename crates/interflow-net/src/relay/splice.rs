@@ -1,0 +1,94 @@
+//! `splice(2)`: bytes go from one socket to another through a pipe in the kernel. The only unsafe code of the house.
+//!
+//! A pipe belongs to one direction of one tunnel and is filled only when it is empty. So no tunnel can ever see
+//! another's bytes, and an `EAGAIN` while filling always means that the socket has nothing, never that the pipe is
+//! full: the two look the same to the caller, and taking one for the other ends in a busy loop or a stall.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// Bytes asked for at once.
+const CAPACITY: usize = 256 * 1024;
+
+/// A pipe and the number of bytes in it.
+pub(super) struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    held: usize,
+    capacity: usize,
+}
+
+impl Pipe {
+    /// A pipe of [`CAPACITY`] where the system allows it, of the system's default size otherwise.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut fds: [RawFd; 2] = [-1; 2];
+        // SAFETY: `fds` is valid for the two descriptors that pipe2 writes.
+        if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: pipe2 succeeded, so both descriptors are open and nobody else owns them.
+        let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
+        // SAFETY: F_SETPIPE_SZ takes an integer and touches no memory of ours; the descriptor is open.
+        let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, CAPACITY as libc::c_int) };
+        // An unprivileged user's pipes may together be too large already; a small one still works.
+        let capacity = usize::try_from(set).unwrap_or(64 * 1024);
+        Ok(Self { read, write, held: 0, capacity })
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Moves what the socket has into the empty pipe; `false` at the socket's end.
+    pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<bool>> {
+        debug_assert!(self.is_empty(), "a pipe is filled only when it is empty");
+        loop {
+            ready!(socket.poll_read_ready(cx))?;
+            let (from, to, most) = (socket.as_raw_fd(), self.write.as_raw_fd(), self.capacity);
+            match socket.try_io(Interest::READABLE, || splice(from, to, most)) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                moved => {
+                    self.held = moved?;
+                    return Poll::Ready(Ok(self.held > 0));
+                }
+            }
+        }
+    }
+
+    /// Moves what the socket takes out of the pipe, and says how much that was.
+    pub(super) fn poll_drain(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(socket.poll_write_ready(cx))?;
+            let (from, to, most) = (self.read.as_raw_fd(), socket.as_raw_fd(), self.held);
+            match socket.try_io(Interest::WRITABLE, || splice(from, to, most)) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                moved => {
+                    let moved = moved?;
+                    self.held -= moved;
+                    return Poll::Ready(Ok(moved));
+                }
+            }
+        }
+    }
+}
+
+fn splice(from: RawFd, to: RawFd, most: usize) -> io::Result<usize> {
+    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
+    loop {
+        // SAFETY: both descriptors are open for the whole call, since their owners are borrowed by the caller; no
+        // offsets are given, so no memory of ours is read or written.
+        let moved = unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), most, flags) };
+        if let Ok(moved) = usize::try_from(moved) {
+            return Ok(moved);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
