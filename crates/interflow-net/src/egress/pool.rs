@@ -1,1 +1,321 @@
-//! Connections kept for the next request to the same place.
+//! Connections kept for the next request to the same place: one pool per worker, so that its locks are never waited
+//! for by another worker on the way of a request.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use interflow_flow::Version;
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+
+use super::http1::Conn;
+use super::http2::H2Conn;
+use super::route::{PoolKey, Protocol, Route};
+use super::shared::{EgressShared, Evict, HostCap};
+
+/// The bounds of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolLimits {
+    /// Idle HTTP/1 connections kept per key.
+    pub idle_per_host: usize,
+    /// Idle HTTP/1 connections kept in all.
+    pub idle_total: usize,
+    /// How long a connection may stay idle.
+    pub idle_timeout: Duration,
+    /// How old a connection may be when a request is put on it.
+    pub max_lifetime: Duration,
+    /// HTTP/2 connections per key: another is made when the streams of those there are used up.
+    pub http2_per_host: usize,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self {
+            idle_per_host: 64,
+            idle_total: 1024,
+            idle_timeout: Duration::from_secs(60),
+            max_lifetime: Duration::from_secs(3600),
+            http2_per_host: 4,
+        }
+    }
+}
+
+/// The size of an ordinary read buffer.
+pub(crate) const READ: usize = 16 * 1024;
+/// How many read buffers a worker keeps for reuse.
+const SPARE_BUFFERS: usize = 32;
+
+/// One worker's connections.
+pub(crate) struct Pool {
+    pub(crate) limits: PoolLimits,
+    shared: Arc<EgressShared>,
+    hasher: RandomState,
+    hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, PlainHash>>,
+    idle: Arc<AtomicUsize>,
+    buffers: Mutex<Vec<BytesMut>>,
+    sweeping: AtomicBool,
+}
+
+/// The connections under one key.
+pub(crate) struct HostPool {
+    key: PoolKey,
+    /// The cap over all workers, when one is set.
+    pub(crate) cap: Option<Arc<HostCap>>,
+    idle: Mutex<VecDeque<Box<Conn>>>,
+    h2: Mutex<Vec<Arc<H2Conn>>>,
+    /// Held by whoever makes a connection that may turn out to be HTTP/2, so that others wait for it and share it.
+    pub(crate) flight: tokio::sync::Mutex<()>,
+    version: AtomicU8,
+    idle_in_pool: Arc<AtomicUsize>,
+}
+
+/// An HTTP/1 connection in use.
+pub(crate) struct Lease {
+    pub(crate) conn: Box<Conn>,
+    pub(crate) host: Arc<HostPool>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Lease {
+    /// Gives the connection back for the next request.
+    pub(crate) fn give_back(self) {
+        let Self { conn, host, pool, permit } = self;
+        pool.put(&host, conn);
+        drop(permit);
+    }
+}
+
+impl Pool {
+    pub(crate) fn new(limits: PoolLimits, shared: Arc<EgressShared>) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            shared,
+            hasher: RandomState::new(),
+            hosts: Mutex::default(),
+            idle: Arc::default(),
+            buffers: Mutex::default(),
+            sweeping: AtomicBool::new(false),
+        })
+    }
+
+    /// The connections under the route's key with that protocol.
+    pub(crate) fn host(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
+        let mut hasher = self.hasher.build_hasher();
+        route.hash_for(protocol, &mut hasher);
+        let mut hosts = self.hosts.lock();
+        let alike = hosts.entry(hasher.finish()).or_default();
+        if let Some(host) = alike.iter().find(|h| route.has_key(protocol, &h.key)) {
+            return host.clone();
+        }
+        let host = Arc::new(HostPool {
+            key: route.key_for(protocol),
+            cap: self.shared.cap(&route.authority),
+            idle: Mutex::default(),
+            h2: Mutex::default(),
+            flight: tokio::sync::Mutex::new(()),
+            version: AtomicU8::new(0),
+            idle_in_pool: self.idle.clone(),
+        });
+        if let Some(cap) = &host.cap {
+            let keeper: Arc<dyn Evict> = host.clone();
+            cap.join(Arc::downgrade(&keeper));
+        }
+        alike.push(host.clone());
+        drop(hosts);
+        self.sweep_later();
+        host
+    }
+
+    /// The connection that was used last of those that are still good.
+    pub(crate) fn take(&self, host: &HostPool, now: Instant) -> Option<Box<Conn>> {
+        loop {
+            let mut conn = host.idle.lock().pop_back()?;
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+            if conn.may_serve(now, &self.limits) {
+                return Some(conn);
+            }
+        }
+    }
+
+    fn put(self: &Arc<Self>, host: &HostPool, mut conn: Box<Conn>) {
+        if let Some(buffer) = conn.rest(Instant::now()) {
+            self.give_buffer(buffer);
+        }
+        if self.idle.load(Ordering::Relaxed) >= self.limits.idle_total && !self.evict_oldest() {
+            return;
+        }
+        let surplus = {
+            let mut idle = host.idle.lock();
+            idle.push_back(conn);
+            (idle.len() > self.limits.idle_per_host).then(|| idle.pop_front())
+        };
+        if surplus.is_none() {
+            self.idle.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sweep_later();
+    }
+
+    /// Keeps an HTTP/2 connection for this and further requests.
+    pub(crate) fn put_h2(self: &Arc<Self>, host: &HostPool, conn: Arc<H2Conn>) {
+        host.h2.lock().push(conn);
+        self.sweep_later();
+    }
+
+    /// A read buffer of [`READ`] bytes.
+    pub(crate) fn take_buffer(&self) -> BytesMut {
+        if let Some(mut buffer) = self.buffers.lock().pop()
+            && buffer.try_reclaim(READ)
+        {
+            return buffer;
+        }
+        BytesMut::with_capacity(READ)
+    }
+
+    /// Keeps a buffer for the next read of any connection.
+    pub(crate) fn give_buffer(&self, mut buffer: BytesMut) {
+        buffer.clear();
+        let mut buffers = self.buffers.lock();
+        if buffers.len() < SPARE_BUFFERS {
+            buffers.push(buffer);
+        }
+    }
+
+    /// Closes the connection that has been idle longest in the whole pool. Runs only at the pool's bound.
+    fn evict_oldest(&self) -> bool {
+        let hosts = self.hosts.lock();
+        let oldest = hosts
+            .values()
+            .flatten()
+            .filter_map(|h| h.idle.lock().front().map(|c| (c.idle_since(), h)))
+            .min_by_key(|(since, _)| *since);
+        oldest.is_some_and(|(_, host)| host.evict())
+    }
+
+    /// Makes sure that one task looks after idle connections as long as there are any.
+    fn sweep_later(self: &Arc<Self>) {
+        if self.sweeping.load(Ordering::Relaxed) || self.sweeping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let every = (self.limits.idle_timeout / 4).clamp(Duration::from_millis(50), Duration::from_secs(5));
+        let pool = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let Some(pool) = pool.upgrade() else { return };
+                if pool.sweep(Instant::now()) {
+                    // A connection put back between the sweep and this store starts a sweeper of its own.
+                    pool.sweeping.store(false, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Closes what is dead or too old and forgets hosts that nobody uses; true when none is left.
+    fn sweep(&self, now: Instant) -> bool {
+        let mut hosts = self.hosts.lock();
+        hosts.retain(|_, alike| {
+            alike.retain(|host| host.sweep(now, &self.limits) || Arc::strong_count(host) > 1);
+            !alike.is_empty()
+        });
+        hosts.is_empty()
+    }
+}
+
+impl HostPool {
+    /// The HTTP/2 connection to put the next request on: one with a stream to spare, or, when no more connections
+    /// may be made, the one with the fewest streams. `None` when a connection is to be made.
+    pub(crate) fn h2(&self, now: Instant, limits: &PoolLimits) -> Option<Arc<H2Conn>> {
+        let mut conns = self.h2.lock();
+        conns.retain(|c| c.may_serve(now, limits));
+        if let Some(free) = conns.iter().find(|c| c.has_room()) {
+            return Some(free.clone());
+        }
+        if conns.len() < limits.http2_per_host.max(1) {
+            return None;
+        }
+        conns.iter().min_by_key(|c| c.streams()).cloned()
+    }
+
+    /// What the origin was seen to speak over TLS.
+    pub(crate) fn version(&self, shared: &EgressShared, profile: u64) -> Option<Version> {
+        match self.version.load(Ordering::Relaxed) {
+            1 => Some(Version::Http11),
+            2 => Some(Version::H2),
+            _ => shared.alpn(self.key.authority(), profile),
+        }
+    }
+
+    /// Remembers what the origin speaks.
+    pub(crate) fn learn(&self, shared: &EgressShared, profile: u64, version: Version) {
+        let new = if version == Version::H2 { 2 } else { 1 };
+        if self.version.swap(new, Ordering::Relaxed) != new {
+            shared.learn_alpn(self.key.authority(), profile, version);
+        }
+    }
+
+    /// Closes dead and outdated connections; true when some are left.
+    fn sweep(&self, now: Instant, limits: &PoolLimits) -> bool {
+        let mut idle = self.idle.lock();
+        let before = idle.len();
+        idle.retain_mut(|c| c.may_serve(now, limits));
+        self.idle_in_pool.fetch_sub(before - idle.len(), Ordering::Relaxed);
+        let mut h2 = self.h2.lock();
+        h2.retain(|c| c.may_serve(now, limits));
+        !idle.is_empty() || !h2.is_empty()
+    }
+}
+
+impl Evict for HostPool {
+    fn evict(&self) -> bool {
+        let oldest = self.idle.lock().pop_front();
+        if oldest.is_some() {
+            self.idle_in_pool.fetch_sub(1, Ordering::Relaxed);
+        }
+        oldest.is_some()
+    }
+}
+
+impl Drop for HostPool {
+    fn drop(&mut self) {
+        self.idle_in_pool.fetch_sub(self.idle.get_mut().len(), Ordering::Relaxed);
+    }
+}
+
+/// Takes a number that is a hash already for its own hash.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PlainHash;
+
+/// The number given last.
+pub(crate) struct PlainHasher(u64);
+
+impl BuildHasher for PlainHash {
+    type Hasher = PlainHasher;
+
+    fn build_hasher(&self) -> PlainHasher {
+        PlainHasher(0)
+    }
+}
+
+impl Hasher for PlainHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &b in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(b);
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+}

@@ -1,0 +1,185 @@
+//! The response's body on its way in, and what is left of the request's body on its way out.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_flow::{Body, BodyStream, Error, Frame, Kind};
+use interflow_wire::h1::{BodyDecoder, Decoded, Framing};
+
+use super::ExchangeOptions;
+use super::upload::{Upload, UploadError};
+use crate::egress::pool::Lease;
+
+/// A body that is read from the connection piece by piece.
+pub(crate) struct Download {
+    /// `None` once the connection was given back or dropped.
+    lease: Option<Lease>,
+    decoder: BodyDecoder,
+    /// Frames that came together with the head.
+    ahead: VecDeque<Frame>,
+    /// What is still to be sent while the response comes already.
+    upload: Option<Box<Upload>>,
+    reusable: bool,
+    idle: Duration,
+    /// Something has moved since the timer was armed.
+    moved: bool,
+}
+
+impl Download {
+    /// The body behind a head. When it came whole in the same bytes, nothing is left to be read and the connection
+    /// goes back at once.
+    pub(crate) fn begin(
+        lease: Lease,
+        framing: Framing,
+        upload: Option<Box<Upload>>,
+        reusable: bool,
+        options: &ExchangeOptions,
+    ) -> Result<Body, Error> {
+        let mut lease = lease;
+        if upload.is_none() {
+            match framing {
+                Framing::None => {
+                    settle(lease, reusable);
+                    return Ok(Body::Empty);
+                }
+                Framing::Length(n) if n <= lease.conn.buf.len() as u64 => {
+                    let data = lease.conn.buf.split_to(n as usize).freeze();
+                    settle(lease, reusable);
+                    return Ok(Body::Full(data));
+                }
+                _ => {}
+            }
+        }
+        let mut decoder = BodyDecoder::for_response(framing, &options.head);
+        let mut ahead = VecDeque::new();
+        if framing == Framing::Chunked && upload.is_none() {
+            let mut whole = Bytes::new();
+            loop {
+                match decoder.decode(&mut lease.conn.buf)? {
+                    Decoded::Data(data) if whole.is_empty() && ahead.is_empty() => whole = data,
+                    Decoded::Data(data) => ahead.push_back(Frame::Data(data)),
+                    Decoded::Trailers(trailers) => ahead.push_back(Frame::Trailers(trailers)),
+                    Decoded::NeedMore => break,
+                    Decoded::Done if ahead.is_empty() => {
+                        settle(lease, reusable);
+                        return Ok(Body::from(whole));
+                    }
+                    Decoded::Done => break,
+                }
+            }
+            if !whole.is_empty() {
+                ahead.push_front(Frame::Data(whole));
+            }
+        }
+        let mut download =
+            Self { lease: Some(lease), decoder, ahead, upload, reusable, idle: options.body_timeout, moved: true };
+        download.finish_if_done();
+        Ok(Body::stream(download))
+    }
+
+    /// Gives the connection back as soon as both directions have ended, even when nobody asks for more frames.
+    fn finish_if_done(&mut self) {
+        if self.decoder.is_done()
+            && self.upload.is_none()
+            && let Some(lease) = self.lease.take()
+        {
+            settle(lease, self.reusable);
+        }
+    }
+
+    /// Sends on what is left of the request.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) {
+        let (Some(upload), Some(lease)) = (&mut self.upload, &mut self.lease) else { return };
+        let before = upload.written;
+        match upload.poll(&mut lease.conn.io, cx) {
+            Poll::Pending => {
+                self.moved |= upload.written != before;
+                return;
+            }
+            Poll::Ready(Ok(())) => {}
+            // The response may be whole all the same, and is judged by itself.
+            Poll::Ready(Err(UploadError::Io(_) | UploadError::Body(_))) => self.reusable = false,
+        }
+        self.upload = None;
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
+        if std::mem::take(&mut self.moved) {
+            lease.conn.timer.arm(self.idle);
+        }
+        if lease.conn.timer.poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.lease = None;
+        self.upload = None;
+        if self.decoder.is_done() {
+            // The answer is whole; only the request was not, and its sender stands still.
+            return Poll::Ready(None);
+        }
+        let text = format!("the origin's response stood still for {:?}", self.idle);
+        Poll::Ready(Some(Err(Error::new(Kind::UpstreamTimeout, text))))
+    }
+
+    fn broken(&mut self, error: Error) -> Poll<Option<Result<Frame, Error>>> {
+        self.lease = None;
+        self.upload = None;
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl BodyStream for Download {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        self.poll_upload(cx);
+        if let Some(frame) = self.ahead.pop_front() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        loop {
+            let Some(lease) = &mut self.lease else { return Poll::Ready(None) };
+            match self.decoder.decode(&mut lease.conn.buf) {
+                Ok(Decoded::Data(data)) => {
+                    self.moved = true;
+                    self.finish_if_done();
+                    return Poll::Ready(Some(Ok(Frame::Data(data))));
+                }
+                Ok(Decoded::Trailers(trailers)) => {
+                    self.finish_if_done();
+                    return Poll::Ready(Some(Ok(Frame::Trailers(trailers))));
+                }
+                Ok(Decoded::Done) if self.upload.is_none() => {
+                    self.finish_if_done();
+                    return Poll::Ready(None);
+                }
+                Ok(Decoded::Done) => return self.poll_timeout(cx),
+                Ok(Decoded::NeedMore) => {}
+                Err(error) => return self.broken(error.into()),
+            }
+            match lease.conn.poll_fill(&lease.pool, cx) {
+                Poll::Ready(Ok(0)) => match self.decoder.eof() {
+                    Ok(()) => self.reusable = false,
+                    Err(error) => return self.broken(error.into()),
+                },
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => {
+                    let text = "the origin broke the connection within its response";
+                    return self.broken(Error::new(Kind::UpstreamClosed, text).because(error));
+                }
+                Poll::Pending => return self.poll_timeout(cx),
+            }
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        // Frames that came ahead are kept only for chunked bodies, whose length is not known.
+        self.decoder.remaining().filter(|_| self.ahead.is_empty())
+    }
+}
+
+/// Gives the connection back, unless it must not be used again or holds bytes that nobody asked for.
+fn settle(lease: Lease, reusable: bool) {
+    if reusable && lease.conn.buf.is_empty() {
+        lease.give_back();
+    }
+}

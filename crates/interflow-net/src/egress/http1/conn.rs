@@ -1,0 +1,227 @@
+//! One HTTP/1 connection to an upstream: its stream, its read buffer, its timer, and when it may be used again.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{Headers, UpstreamInfo};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use crate::egress::pool::{Pool, PoolLimits, READ};
+use crate::egress::shared::OpenConnection;
+use crate::io::Io;
+
+/// The size of a read buffer once a body has proved long.
+const READ_LONG: usize = 64 * 1024;
+
+/// An HTTP/1 connection.
+pub(crate) struct Conn {
+    pub(crate) io: Io,
+    /// Bytes that came and are not consumed yet.
+    pub(crate) buf: BytesMut,
+    pub(crate) timer: LazyTimer,
+    pub(crate) info: UpstreamInfo,
+    /// How many exchanges were begun on it.
+    pub(crate) exchanges: u64,
+    /// Requests are written in absolute-form, with these credentials, since an HTTP proxy reads them.
+    pub(crate) forward: Option<ProxyHop>,
+    /// Memory for the next request's head.
+    pub(crate) scratch: Vec<u8>,
+    /// A read filled its buffer: more is to come, so the next buffer is larger.
+    long: bool,
+    born: Instant,
+    idle_since: Instant,
+    /// How long the origin said that it keeps an idle connection.
+    patience: Option<Duration>,
+    _open: Option<OpenConnection>,
+}
+
+/// What a request through a cleartext HTTP proxy carries besides its own fields.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProxyHop {
+    /// The whole value of `Proxy-Authorization`.
+    pub(crate) authorization: Option<String>,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        io: Io,
+        info: UpstreamInfo,
+        forward: Option<ProxyHop>,
+        open: Option<OpenConnection>,
+    ) -> Box<Self> {
+        let now = Instant::now();
+        Box::new(Self {
+            io,
+            buf: BytesMut::new(),
+            timer: LazyTimer::new(now),
+            info,
+            exchanges: 0,
+            forward,
+            scratch: Vec::new(),
+            long: false,
+            born: now,
+            idle_since: now,
+            patience: None,
+            _open: open,
+        })
+    }
+
+    /// Reads what is there into the buffer; 0 is the end. While nothing is there, no buffer is held for it.
+    pub(crate) fn poll_fill(&mut self, pool: &Pool, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        if self.buf.is_empty()
+            && let Some(tcp) = self.io.tcp_ref()
+            && tcp.poll_read_ready(cx)?.is_pending()
+        {
+            self.shed_buffer(pool);
+            return Poll::Pending;
+        }
+        self.make_room(pool);
+        let room = self.buf.capacity() - self.buf.len();
+        let n = ready!(pin!(self.io.read_buf(&mut self.buf)).poll(cx))?;
+        self.long = n == room;
+        Poll::Ready(Ok(n))
+    }
+
+    fn make_room(&mut self, pool: &Pool) {
+        let want = if self.long { READ_LONG } else { READ };
+        if self.buf.capacity() - self.buf.len() >= want / 2 || self.buf.try_reclaim(want) {
+            return;
+        }
+        if !self.buf.is_empty() {
+            self.buf.reserve(want);
+        } else if self.long {
+            self.buf = BytesMut::with_capacity(READ_LONG);
+        } else {
+            self.buf = pool.take_buffer();
+        }
+    }
+
+    fn shed_buffer(&mut self, pool: &Pool) {
+        if self.buf.capacity() > 0 {
+            let buffer = std::mem::take(&mut self.buf);
+            if !self.long {
+                pool.give_buffer(buffer);
+            }
+        }
+    }
+
+    /// Prepares for a time without use; gives the read buffer back when others can use it.
+    pub(crate) fn rest(&mut self, now: Instant) -> Option<BytesMut> {
+        self.idle_since = now;
+        let buffer = std::mem::take(&mut self.buf);
+        let ordinary = !std::mem::take(&mut self.long) && buffer.capacity() > 0;
+        ordinary.then_some(buffer)
+    }
+
+    /// The stream for another protocol, and the bytes of it that came already.
+    pub(crate) fn into_stream(mut self) -> (Io, Bytes) {
+        (self.io, self.buf.split().freeze())
+    }
+
+    /// Since when it is not in use.
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.idle_since
+    }
+
+    /// Whether another request may be put on it: young enough, open, and silent, since a byte that comes unasked
+    /// could be taken for the answer.
+    pub(crate) fn may_serve(&mut self, now: Instant, limits: &PoolLimits) -> bool {
+        let patience = self.patience.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
+        now.saturating_duration_since(self.idle_since) < patience
+            && now.saturating_duration_since(self.born) < limits.max_lifetime
+            && self.is_silent()
+    }
+
+    fn is_silent(&mut self) -> bool {
+        let mut byte = [0; 1];
+        if let Some(tcp) = self.io.tcp_ref() {
+            // Without a system call as long as the reactor has reported nothing.
+            return matches!(tcp.try_read(&mut byte), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock);
+        }
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(&mut self.io).poll_read(&mut cx, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    /// Asks the kernel itself whether the connection is open and silent: for requests that must not be sent twice.
+    pub(crate) fn is_silent_for_certain(&self) -> bool {
+        let Some(tcp) = self.io.socket() else { return true };
+        let mut byte = [std::mem::MaybeUninit::uninit(); 1];
+        match socket2::SockRef::from(tcp).peek(&mut byte) {
+            // Below TLS, bytes may be a session ticket; only the end counts there.
+            Ok(n) => n > 0 && self.io.tcp_ref().is_none(),
+            Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Heeds `Keep-Alive: timeout=N`: the connection is left alone a second before the origin closes it.
+    pub(crate) fn heed_keep_alive(&mut self, headers: &Headers) {
+        let seconds = headers.tokens("Keep-Alive").find_map(|t| {
+            let n = t.strip_prefix(b"timeout=").or_else(|| t.strip_prefix(b"Timeout="))?;
+            std::str::from_utf8(n).ok()?.parse::<u32>().ok()
+        });
+        if let Some(seconds) = seconds {
+            self.patience = Some(Duration::from_secs(u64::from(seconds)).saturating_sub(Duration::from_secs(1)));
+        }
+    }
+}
+
+/// A deadline that moves often and is hardly ever reached. It enters the runtime's timer wheel once and is looked
+/// at again when that time has come, rather than being moved there for each operation.
+pub(crate) struct LazyTimer {
+    sleep: Option<Pin<Box<Sleep>>>,
+    due: Instant,
+}
+
+impl LazyTimer {
+    pub(crate) fn new(due: Instant) -> Self {
+        Self { sleep: None, due }
+    }
+
+    /// Sets the deadline to `after` from now.
+    pub(crate) fn arm(&mut self, after: Duration) {
+        let now = Instant::now();
+        self.due = now.checked_add(after).unwrap_or(now + Duration::from_secs(86_400 * 365));
+    }
+
+    /// Ready when the deadline has passed.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let due = self.due;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        if sleep.deadline() > due {
+            sleep.as_mut().reset(due);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= due {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(due);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test]
+    async fn a_moved_deadline_is_waited_for_whole() {
+        let mut timer = LazyTimer::new(Instant::now());
+        timer.arm(Duration::from_millis(20));
+        let start = Instant::now();
+        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        timer.arm(Duration::from_millis(60));
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert!(start.elapsed() >= Duration::from_millis(60));
+        timer.arm(Duration::from_secs(100));
+        assert!(timer.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        timer.arm(Duration::from_millis(5));
+        poll_fn(|cx| timer.poll(cx)).await;
+        assert!(start.elapsed() < Duration::from_secs(50));
+    }
+}

@@ -1,0 +1,223 @@
+//! What a request's head looks like on the wire of an HTTP/1 upstream, and what a response's head says of its
+//! connection.
+
+use interflow_flow::{Body, ByteStr, Method, RequestHead, ResponseHead, Version, name};
+use interflow_wire::h1;
+
+use super::conn::ProxyHop;
+use super::upload::UploadFraming;
+
+/// Puts the fields right that belong to this hop: framing after the body, `Host`, and what an upgrade or an HTTP
+/// proxy needs. Everything else keeps its place and spelling. Doing it twice changes nothing more.
+pub(crate) fn prepare(head: &mut RequestHead, body: &Body, forward: Option<&ProxyHop>) -> UploadFraming {
+    if head.protocol.is_some() {
+        ask_for_upgrade(head);
+    }
+    let headers = &mut head.headers;
+    if !headers.contains(name::HOST) {
+        let host = head.url.authority.host_field(head.url.scheme);
+        headers.append_parsed(name::HOST.as_bytes(), host.as_bytes());
+    }
+    // RFC 9110 10.1.4: who sends TE names it in Connection.
+    if headers.contains(name::TE) && !headers.contains(name::CONNECTION) {
+        headers.append_parsed(name::CONNECTION.as_bytes(), b"TE");
+    }
+    if let Some(authorization) = forward.and_then(|hop| hop.authorization.as_deref()) {
+        headers.remove(name::PROXY_AUTHORIZATION);
+        headers.append_parsed(name::PROXY_AUTHORIZATION.as_bytes(), authorization.as_bytes());
+    }
+    frame(head, body)
+}
+
+fn frame(head: &mut RequestHead, body: &Body) -> UploadFraming {
+    let headers = &mut head.headers;
+    let Some(length) = body.remaining() else {
+        headers.remove(name::CONTENT_LENGTH);
+        if !headers.contains(name::TRANSFER_ENCODING) {
+            headers.append_parsed(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
+        }
+        return UploadFraming::Chunked;
+    };
+    headers.remove(name::TRANSFER_ENCODING);
+    let mut digits = [0; 20];
+    let right = decimal(length, &mut digits);
+    let mut said = headers.get_all(name::CONTENT_LENGTH);
+    let agreed = match said.next() {
+        Some(first) => first == right && said.next().is_none(),
+        // Only for these methods does the absence of both fields leave open whether content was meant (RFC 9110 8.6).
+        None => length == 0 && !matches!(head.method, Method::POST | Method::PUT | Method::PATCH),
+    };
+    drop(said);
+    if !agreed {
+        headers.set(name::CONTENT_LENGTH, right).expect("a number is a valid field value");
+    }
+    UploadFraming::Length(length)
+}
+
+/// RFC 9110 7.8, and RFC 6455 4.1 for a WebSocket that was asked for over HTTP/2 (RFC 8441 5).
+fn ask_for_upgrade(head: &mut RequestHead) {
+    let Some(protocol) = head.protocol.clone() else { return };
+    if head.method == Method::CONNECT {
+        head.method = Method::GET;
+    }
+    let headers = &mut head.headers;
+    if !headers.contains(name::UPGRADE) {
+        headers.append_parsed(name::UPGRADE.as_bytes(), protocol.as_bytes());
+    }
+    if !headers.has_token(name::CONNECTION, "upgrade") {
+        headers.append_parsed(name::CONNECTION.as_bytes(), b"Upgrade");
+    }
+    if &*protocol == "websocket" && !headers.contains("Sec-WebSocket-Key") {
+        headers.append_parsed(b"Sec-WebSocket-Key", websocket_key().as_bytes());
+    }
+}
+
+fn websocket_key() -> String {
+    use base64::Engine as _;
+    let mut nonce = [0u8; 16];
+    getrandom::fill(&mut nonce).expect("the operating system hands out random bytes");
+    base64::engine::general_purpose::STANDARD.encode(nonce)
+}
+
+/// Writes the number in decimal.
+fn decimal(mut n: u64, out: &mut [u8; 20]) -> &[u8] {
+    let mut at = out.len();
+    loop {
+        at -= 1;
+        out[at] = b'0' + (n % 10) as u8;
+        n /= 10;
+        if n == 0 {
+            return &out[at..];
+        }
+    }
+}
+
+/// Serialises a prepared head.
+pub(crate) fn write(out: &mut Vec<u8>, head: &RequestHead, absolute: bool) {
+    let absolute_form;
+    let target = if absolute {
+        absolute_form = ByteStr::from(head.url.to_string());
+        absolute_form.as_str()
+    } else {
+        head.url.path.as_str()
+    };
+    h1::write_request_head(out, &head.method, target, Version::Http11, &head.headers);
+}
+
+/// Whether the request waits for `100 Continue` before its body goes.
+pub(crate) fn expects_continue(head: &RequestHead, body: &Body) -> bool {
+    !body.is_empty() && head.headers.has_token(name::EXPECT, "100-continue")
+}
+
+/// Whether the connection may carry another request after this response.
+pub(crate) fn keeps_alive(head: &ResponseHead, framing: h1::Framing) -> bool {
+    framing != h1::Framing::UntilClose && h1::keeps_alive(head.version, &head.headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use interflow_flow::{Headers, Scheme, Url};
+
+    fn head(method: Method, fields: &[(&str, &str)]) -> RequestHead {
+        RequestHead {
+            method,
+            url: Url { scheme: Scheme::Http, authority: "a.test:8080".parse().unwrap(), path: "/p?q".into() },
+            version: Version::Http11,
+            headers: fields.iter().copied().collect::<Headers>(),
+            protocol: None,
+        }
+    }
+
+    fn text(mut h: RequestHead, body: &Body, forward: Option<&ProxyHop>) -> String {
+        prepare(&mut h, body, forward);
+        let once = h.headers.clone();
+        prepare(&mut h, body, forward);
+        assert_eq!(h.headers.iter().collect::<Vec<_>>(), once.iter().collect::<Vec<_>>(), "twice is once");
+        let mut out = Vec::new();
+        write(&mut out, &h, forward.is_some());
+        String::from_utf8(out).unwrap()
+    }
+
+    struct Unknown;
+
+    impl interflow_flow::BodyStream for Unknown {
+        fn poll_frame(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Option<Result<interflow_flow::Frame, interflow_flow::Error>>> {
+            std::task::Poll::Ready(None)
+        }
+    }
+
+    #[test]
+    fn framing_follows_the_body_and_a_right_field_keeps_its_place() {
+        let five = || Body::Full(Bytes::from_static(b"hello"));
+        for (method, fields, body, expected) in [
+            (Method::GET, &[][..], Body::Empty, "GET /p?q HTTP/1.1\r\nHost: a.test:8080\r\n\r\n"),
+            (Method::GET, &[("host", "x")], Body::Empty, "GET /p?q HTTP/1.1\r\nhost: x\r\n\r\n"),
+            (Method::POST, &[("Host", "x")], Body::Empty, "POST /p?q HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"),
+            (
+                Method::PUT,
+                &[("content-length", "5"), ("Host", "x")],
+                five(),
+                "PUT /p?q HTTP/1.1\r\ncontent-length: 5\r\nHost: x\r\n\r\n",
+            ),
+            (
+                Method::PUT,
+                &[("Content-Length", "7"), ("Host", "x"), ("Transfer-Encoding", "chunked")],
+                five(),
+                "PUT /p?q HTTP/1.1\r\nContent-Length: 5\r\nHost: x\r\n\r\n",
+            ),
+            (
+                Method::PUT,
+                &[("Content-Length", "5"), ("Host", "x"), ("Content-Length", "5")],
+                five(),
+                "PUT /p?q HTTP/1.1\r\nContent-Length: 5\r\nHost: x\r\n\r\n",
+            ),
+            (
+                Method::PUT,
+                &[("Content-Length", "5"), ("Host", "x")],
+                Body::stream(Unknown),
+                "PUT /p?q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
+            ),
+            (
+                Method::GET,
+                &[("Host", "x"), ("TE", "trailers")],
+                Body::Empty,
+                "GET /p?q HTTP/1.1\r\nHost: x\r\nTE: trailers\r\nConnection: TE\r\n\r\n",
+            ),
+        ] {
+            assert_eq!(text(head(method, fields), &body, None), expected);
+        }
+    }
+
+    #[test]
+    fn an_http_proxy_gets_absolute_form_and_its_own_credentials_only() {
+        let hop = ProxyHop { authorization: Some("Basic eA==".into()) };
+        let h = head(Method::GET, &[("Host", "a.test:8080"), ("Proxy-Authorization", "Basic old")]);
+        assert_eq!(
+            text(h, &Body::Empty, Some(&hop)),
+            "GET http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test:8080\r\nProxy-Authorization: Basic eA==\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn an_extended_connect_becomes_an_upgrade() {
+        let mut h = head(Method::CONNECT, &[("Host", "x"), ("Sec-WebSocket-Version", "13")]);
+        h.protocol = Some("websocket".into());
+        let shown = text(h, &Body::Empty, None);
+        assert!(
+            shown.starts_with("GET /p?q HTTP/1.1\r\nHost: x\r\nSec-WebSocket-Version: 13\r\nUpgrade: websocket\r\n")
+        );
+        assert!(shown.contains("\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "), "{shown}");
+    }
+
+    #[test]
+    fn numbers_are_written_in_decimal() {
+        for n in [0, 9, 10, 1234, u64::MAX] {
+            assert_eq!(decimal(n, &mut [0; 20]), n.to_string().as_bytes());
+        }
+    }
+}

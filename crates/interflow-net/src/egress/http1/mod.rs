@@ -1,0 +1,300 @@
+//! The HTTP/1 client driver: one request and its response over one connection (RFC 9112), both directions at once.
+
+mod body;
+mod conn;
+mod head;
+mod upload;
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use interflow_flow::{Body, Error, Kind, Method, RequestHead, ResponseHead, Retry, StatusCode};
+use interflow_wire::h1::{self, HeadLimits};
+use tokio::time::Sleep;
+
+pub(crate) use conn::{Conn, LazyTimer, ProxyHop};
+pub(crate) use head::expects_continue;
+
+use super::pool::Lease;
+use super::route::{Answer, Exchange};
+use body::Download;
+use upload::{Upload, UploadError};
+
+/// How long `100 Continue` is waited for before the body is sent without it (RFC 9110 10.1.1).
+pub(crate) const CONTINUE_WAIT: Duration = Duration::from_secs(1);
+
+/// The bounds of an exchange, whichever protocol it goes over.
+#[derive(Clone, Debug)]
+pub struct ExchangeOptions {
+    /// Bounds on response heads and trailers.
+    pub head: HeadLimits,
+    /// How long the response's head may take after the request was sent.
+    pub head_timeout: Duration,
+    /// How long a body may stand still, in either direction.
+    pub body_timeout: Duration,
+    /// How many interim responses one request may get.
+    pub max_interim: u32,
+}
+
+impl Default for ExchangeOptions {
+    fn default() -> Self {
+        Self {
+            head: HeadLimits::default(),
+            head_timeout: Duration::from_secs(300),
+            body_timeout: Duration::from_secs(300),
+            max_interim: 256,
+        }
+    }
+}
+
+/// An exchange that came to nothing.
+pub(crate) struct Failed {
+    pub(crate) error: Error,
+    /// The request's body, when it can be sent again from its beginning.
+    pub(crate) replay: Option<Body>,
+}
+
+/// Sends the request over the connection and waits for the head of the final response.
+///
+/// When the connection dies before a byte of the response has come, the error says [`Retry::Yes`] if nothing of the
+/// request was written and [`Retry::ReusedOnly`] otherwise, provided that the connection had served before.
+pub(crate) async fn exchange(
+    mut lease: Lease,
+    head: &mut RequestHead,
+    body: Body,
+    x: &mut Exchange<'_>,
+    options: &ExchangeOptions,
+) -> Result<Answer, Failed> {
+    let conn = &mut *lease.conn;
+    let held = head::expects_continue(head, &body);
+    let framing = head::prepare(head, &body, conn.forward.as_ref());
+    let mut out = std::mem::take(&mut conn.scratch);
+    out.clear();
+    head::write(&mut out, head, conn.forward.is_some());
+    conn.exchanges += 1;
+    conn.timer.arm(options.head_timeout);
+    let mut run = Run {
+        lease,
+        upload: Upload::new(out, body, framing, held),
+        uploading: true,
+        broken: None,
+        held_until: held.then(|| Box::pin(tokio::time::sleep(CONTINUE_WAIT))),
+        scanned: 0,
+        interim: 0,
+        seen: false,
+        options,
+    };
+    match poll_fn(|cx| run.poll_head(cx, x)).await {
+        Ok(response) => run.answer(head, response).map_err(|error| Failed { error, replay: None }),
+        Err(error) => Err(run.fail(error)),
+    }
+}
+
+/// An exchange until the head of its final response.
+struct Run<'a> {
+    lease: Lease,
+    upload: Upload,
+    /// Whether the upload is still to be driven.
+    uploading: bool,
+    /// Why the upload ended early; an answer may lie in the socket all the same.
+    broken: Option<io::Error>,
+    held_until: Option<Pin<Box<Sleep>>>,
+    /// Bytes of an incomplete head in which no end was found.
+    scanned: usize,
+    interim: u32,
+    /// A byte of the response has come.
+    seen: bool,
+    options: &'a ExchangeOptions,
+}
+
+impl Run<'_> {
+    fn poll_head(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Poll<Result<ResponseHead, Error>> {
+        loop {
+            self.poll_upload(cx, x)?;
+            match self.poll_response(cx, x)? {
+                Poll::Ready(Some(head)) => return Poll::Ready(Ok(head)),
+                // 100 Continue has let the body go.
+                Poll::Ready(None) => {}
+                Poll::Pending => break,
+            }
+        }
+        if let Some(sleep) = &mut self.held_until
+            && sleep.as_mut().poll(cx).is_ready()
+        {
+            self.let_body_go();
+            self.poll_upload(cx, x)?;
+        }
+        self.poll_timeout(cx)
+    }
+
+    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Result<(), Error> {
+        if !self.uploading {
+            return Ok(());
+        }
+        let before = self.upload.written;
+        match self.upload.poll(&mut self.lease.conn.io, cx) {
+            Poll::Ready(Ok(())) => {
+                self.uploading = false;
+                x.timings.request_sent = Some(x.clock.micros());
+            }
+            Poll::Ready(Err(UploadError::Body(error))) => return Err(error),
+            Poll::Ready(Err(UploadError::Io(error))) => {
+                self.uploading = false;
+                self.broken = Some(error);
+            }
+            Poll::Pending => {}
+        }
+        if before != 0 && self.upload.written != before {
+            self.lease.conn.timer.arm(self.options.head_timeout);
+        }
+        Ok(())
+    }
+
+    /// Reads until a final head is there (`Some`) or the body was let go by an interim one (`None`).
+    fn poll_response(
+        &mut self,
+        cx: &mut Context<'_>,
+        x: &mut Exchange<'_>,
+    ) -> Result<Poll<Option<ResponseHead>>, Error> {
+        loop {
+            while let Some(head) = self.parse()? {
+                if !head.status.is_informational() || head.status == StatusCode::SWITCHING_PROTOCOLS {
+                    x.timings.first_byte = Some(x.clock.micros());
+                    return Ok(Poll::Ready(Some(head)));
+                }
+                self.interim += 1;
+                if self.interim > self.options.max_interim {
+                    let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
+                    return Err(Error::new(Kind::BadResponse, text));
+                }
+                let go = self.upload.is_held() && head.status == StatusCode::CONTINUE;
+                (x.interim)(head);
+                if go {
+                    self.let_body_go();
+                    return Ok(Poll::Ready(None));
+                }
+            }
+            match self.lease.conn.poll_fill(&self.lease.pool, cx) {
+                Poll::Ready(Ok(0)) => return Err(self.closed(None)),
+                Poll::Ready(Ok(_)) => self.seen = true,
+                Poll::Ready(Err(error)) => return Err(self.closed(Some(error))),
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+        }
+    }
+
+    /// Takes a head from the buffer. An incomplete one is parsed again only once its end can be seen, so that a head
+    /// in many small pieces costs no more than its length.
+    fn parse(&mut self) -> Result<Option<ResponseHead>, Error> {
+        let buf = &mut self.lease.conn.buf;
+        let limits = &self.options.head;
+        let fresh = buf.get(self.scanned.saturating_sub(3)..).unwrap_or_default();
+        if buf.is_empty() || (self.scanned > 0 && buf.len() <= limits.max_bytes && !has_blank_line(fresh)) {
+            self.scanned = buf.len();
+            return Ok(None);
+        }
+        match h1::parse_response(buf, limits)? {
+            Some((head, used)) => {
+                bytes::Buf::advance(buf, used);
+                self.scanned = 0;
+                Ok(Some(head))
+            }
+            None => {
+                self.scanned = buf.len();
+                Ok(None)
+            }
+        }
+    }
+
+    fn let_body_go(&mut self) {
+        self.held_until = None;
+        self.upload.release();
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Error>> {
+        while self.lease.conn.timer.poll(cx).is_ready() {
+            if !self.uploading || !self.upload.waits_for_body() {
+                let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
+                return Poll::Ready(Err(Error::new(Kind::UpstreamTimeout, text)));
+            }
+            // It is the client who is slow; its own timeout watches over it.
+            self.lease.conn.timer.arm(self.options.head_timeout);
+        }
+        Poll::Pending
+    }
+
+    fn closed(&mut self, error: Option<io::Error>) -> Error {
+        let text = if self.seen {
+            "the origin closed the connection within the head of its response"
+        } else {
+            "the origin closed the connection without an answer"
+        };
+        let closed = Error::new(Kind::UpstreamClosed, text).retry_if(self.retry());
+        match error.or(self.broken.take()) {
+            Some(error) => closed.because(error),
+            None => closed,
+        }
+    }
+
+    fn retry(&self) -> Retry {
+        if self.seen || self.lease.conn.exchanges <= 1 {
+            Retry::No
+        } else if self.upload.written == 0 {
+            Retry::Yes
+        } else {
+            Retry::ReusedOnly
+        }
+    }
+
+    fn fail(self, error: Error) -> Failed {
+        let replay = if error.retry() == Retry::No { None } else { self.upload.into_replay() };
+        Failed { error, replay }
+    }
+
+    /// The answer with what there is of its body.
+    fn answer(mut self, request: &RequestHead, response: ResponseHead) -> Result<Answer, Error> {
+        if response.status == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch(request, response);
+        }
+        let framing = h1::response_framing(&request.method, &response)?;
+        let conn = &mut self.lease.conn;
+        if conn.exchanges == 1 {
+            conn.heed_keep_alive(&response.headers);
+        }
+        let mut reusable = head::keeps_alive(&response, framing);
+        if self.uploading && (!reusable || response.status.as_u16() >= 300) {
+            // RFC 9112 9.5: who is told early that it was in vain need not send the rest.
+            self.uploading = false;
+            reusable = false;
+        }
+        reusable &= self.broken.is_none();
+        self.upload.release();
+        let upload = match self.uploading {
+            true => Some(Box::new(self.upload)),
+            false => {
+                conn.scratch = self.upload.into_scratch();
+                None
+            }
+        };
+        let body = Download::begin(self.lease, framing, upload, reusable, self.options)?;
+        Ok(Answer { head: response, body, upgrade: None })
+    }
+
+    fn switch(self, request: &RequestHead, response: ResponseHead) -> Result<Answer, Error> {
+        if request.protocol.is_none() || self.uploading || request.method == Method::HEAD {
+            let text = "the origin switched protocols though nobody had asked it to";
+            return Err(Error::new(Kind::BadResponse, text));
+        }
+        let conn = *self.lease.conn;
+        let (io, early) = conn.into_stream();
+        Ok(Answer { head: response, body: Body::Empty, upgrade: Some(io.prefixed(early)) })
+    }
+}
+
+/// Whether an empty line stands in these bytes, however its lines are ended.
+fn has_blank_line(bytes: &[u8]) -> bool {
+    bytes.windows(2).any(|w| w == b"\n\n") || bytes.windows(3).any(|w| w == b"\n\r\n")
+}

@@ -1,1 +1,0 @@
-//! The HTTP/2 client driver.

@@ -1,0 +1,180 @@
+//! Heads between our vocabulary and HTTP/2's pseudo-header fields (RFC 9113 8.3).
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::uri::{Authority, PathAndQuery, Uri};
+use interflow_flow::{Body, Error, Headers, Kind, Method, RequestHead, ResponseHead, Version, name};
+
+/// The request as the `h2` crate takes it.
+pub(super) fn request(head: &RequestHead, body: &Body, tls: bool) -> Result<http::Request<()>, Error> {
+    let tunnel = head.protocol.is_some();
+    let mut message = http::Request::new(());
+    *message.method_mut() = if tunnel { Method::CONNECT } else { head.method.clone() };
+    *message.version_mut() = http::Version::HTTP_2;
+    *message.uri_mut() = uri(head, tls)?;
+    *message.headers_mut() = fields(&head.headers, tunnel);
+    if let Some(protocol) = &head.protocol {
+        message.extensions_mut().insert(h2::ext::Protocol::from(protocol.as_str()));
+    } else {
+        frame(head, body, message.headers_mut());
+    }
+    Ok(message)
+}
+
+/// `:scheme`, `:authority` (the `Host` field where that is one) and `:path`.
+fn uri(head: &RequestHead, tls: bool) -> Result<Uri, Error> {
+    let invalid = |e: http::Error| {
+        Error::new(Kind::BadRequest, format!("{} cannot be asked for over HTTP/2", head.url)).because(e)
+    };
+    let host = head.headers.get_str(name::HOST).and_then(|h| h.parse::<Authority>().ok());
+    let authority = match host {
+        Some(host) => host,
+        None => head.url.authority.host_field(head.url.scheme).parse().map_err(|e| invalid(http::Error::from(e)))?,
+    };
+    let path = PathAndQuery::from_maybe_shared(head.url.path.as_bytes().clone()).map_err(|e| invalid(e.into()))?;
+    Uri::builder()
+        .scheme(if tls { "https" } else { "http" })
+        .authority(authority)
+        .path_and_query(path)
+        .build()
+        .map_err(invalid)
+}
+
+/// `Content-Length` says what is known of the body (RFC 9113 8.1.1).
+fn frame(head: &RequestHead, body: &Body, fields: &mut HeaderMap) {
+    match body.remaining() {
+        None => {
+            fields.remove(http::header::CONTENT_LENGTH);
+        }
+        Some(length) => {
+            let wanted = length > 0 || matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
+            if wanted || fields.contains_key(http::header::CONTENT_LENGTH) {
+                fields.insert(http::header::CONTENT_LENGTH, HeaderValue::from(length));
+            }
+        }
+    }
+}
+
+/// The fields that may stand in HTTP/2: none of those that speak of a connection (RFC 9113 8.2.2).
+pub(super) fn fields(headers: &Headers, tunnel: bool) -> HeaderMap {
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (field, value) in headers {
+        if is_of_connection(field, value) || (tunnel && field.eq_ignore_ascii_case(b"sec-websocket-key")) {
+            continue;
+        }
+        if let (Ok(field), Ok(value)) = (HeaderName::from_bytes(field), HeaderValue::from_bytes(value)) {
+            map.append(field, value);
+        }
+    }
+    map
+}
+
+fn is_of_connection(field: &[u8], value: &[u8]) -> bool {
+    const FORBIDDEN: [&[u8]; 7] = [
+        b"host",
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    ];
+    FORBIDDEN.iter().any(|f| field.eq_ignore_ascii_case(f))
+        || (field.eq_ignore_ascii_case(b"te") && !value.eq_ignore_ascii_case(b"trailers"))
+}
+
+/// A response's head in our words.
+pub(super) fn response(parts: http::response::Parts) -> ResponseHead {
+    ResponseHead {
+        status: parts.status,
+        reason: bytes::Bytes::new(),
+        version: Version::H2,
+        headers: headers(&parts.headers),
+    }
+}
+
+/// Fields in our words.
+pub(super) fn headers(map: &HeaderMap) -> Headers {
+    let bytes = map.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
+    let mut headers = Headers::with_capacity(map.len(), bytes);
+    for (field, value) in map {
+        headers.append_parsed(field.as_str().as_bytes(), value.as_bytes());
+    }
+    headers
+}
+
+/// How long the body will be, when the response says so. The `h2` crate holds the origin to it.
+pub(super) fn length(request: &RequestHead, response: &ResponseHead) -> Option<u64> {
+    if request.method == Method::HEAD {
+        return Some(0);
+    }
+    let mut said = response.headers.get_all(name::CONTENT_LENGTH);
+    let length = std::str::from_utf8(said.next()?).ok()?.parse().ok()?;
+    said.next().is_none().then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_flow::{Scheme, Url};
+
+    fn head(fields: &[(&str, &str)]) -> RequestHead {
+        RequestHead {
+            method: Method::GET,
+            url: Url { scheme: Scheme::Https, authority: "a.test:443".parse().unwrap(), path: "/p?q".into() },
+            version: Version::Http11,
+            headers: fields.iter().copied().collect(),
+            protocol: None,
+        }
+    }
+
+    #[test]
+    fn fields_of_the_connection_stay_behind_and_host_becomes_the_authority() {
+        let head = head(&[
+            ("Host", "b.test:8443"),
+            ("Connection", "TE, x"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "keep-alive"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("TE", "trailers"),
+            ("TE", "gzip"),
+            ("Cookie", "a=1; b=2"),
+            ("X-Two", "1"),
+            ("x-two", "2"),
+        ]);
+        let message = request(&head, &Body::Empty, true).unwrap();
+        assert_eq!(message.uri().to_string(), "https://b.test:8443/p?q");
+        let shown: Vec<_> = message.headers().iter().map(|(n, v)| format!("{n}: {}", v.to_str().unwrap())).collect();
+        assert_eq!(shown, ["te: trailers", "cookie: a=1; b=2", "x-two: 1", "x-two: 2"]);
+    }
+
+    #[test]
+    fn another_protocol_goes_by_extended_connect() {
+        let mut head = head(&[("Sec-WebSocket-Key", "x"), ("Sec-WebSocket-Version", "13"), ("Upgrade", "websocket")]);
+        head.protocol = Some("websocket".into());
+        let message = request(&head, &Body::Empty, true).unwrap();
+        assert_eq!(message.method(), Method::CONNECT);
+        assert_eq!(message.uri().to_string(), "https://a.test/p?q");
+        assert_eq!(message.extensions().get::<h2::ext::Protocol>().map(|p| p.as_str()), Some("websocket"));
+        assert_eq!(message.headers().keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["sec-websocket-version"]);
+    }
+
+    #[test]
+    fn content_length_follows_the_body() {
+        let five = || Body::Full("hello".into());
+        for (method, said, body, expected) in [
+            (Method::GET, None, Body::Empty, None),
+            (Method::POST, None, Body::Empty, Some("0")),
+            (Method::POST, Some("7"), five(), Some("5")),
+            (Method::GET, None, five(), Some("5")),
+        ] {
+            let mut head = head(&[]);
+            head.method = method;
+            if let Some(said) = said {
+                head.headers.append("Content-Length", said).unwrap();
+            }
+            let message = request(&head, &body, true).unwrap();
+            assert_eq!(message.headers().get("content-length").map(|v| v.to_str().unwrap()), expected);
+        }
+    }
+}

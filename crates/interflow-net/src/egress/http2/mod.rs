@@ -1,0 +1,448 @@
+//! The HTTP/2 client: many exchanges over one connection (RFC 9113), driven by one task per connection.
+
+mod body;
+mod head;
+mod stream;
+mod upload;
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use interflow_flow::{Body, Error, Kind, RequestHead, ResponseHead, Retry, UpstreamInfo};
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+use super::http1::{CONTINUE_WAIT, ExchangeOptions, Failed, LazyTimer};
+use super::pool::PoolLimits;
+use super::route::{Answer, Exchange};
+use super::shared::OpenConnection;
+use crate::io::Io;
+use body::Download;
+use upload::{Upload, UploadEnd};
+
+use stream::H2Io;
+
+/// Flow control windows: of a stream and of the whole connection.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// How much of an upload may wait in the connection's own buffers.
+const SEND_BUFFER: usize = 128 * 1024;
+/// How often a connection with open streams is asked whether it lives, and how long the answer may take.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// How long a new connection may take to tell its settings when somebody depends on them.
+const SETTINGS_WAIT: Duration = Duration::from_secs(5);
+
+/// An HTTP/2 connection.
+pub(crate) struct H2Conn {
+    send: SendRequest<Bytes>,
+    info: UpstreamInfo,
+    born: Instant,
+    /// Microseconds after `born` at which it was used last.
+    used: AtomicU64,
+    exchanges: AtomicU64,
+    streams: AtomicUsize,
+    closed: Arc<AtomicBool>,
+    /// True once the peer's settings have come.
+    settled: watch::Receiver<bool>,
+}
+
+impl H2Conn {
+    /// Greets the peer and sets the connection's task going.
+    ///
+    /// # Errors
+    /// The connection broke at once.
+    pub(crate) async fn open(
+        io: Io,
+        info: UpstreamInfo,
+        options: &ExchangeOptions,
+        open: Option<OpenConnection>,
+    ) -> Result<Arc<Self>, Error> {
+        let (send, mut connection) = h2::client::Builder::new()
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
+            .enable_push(false)
+            .handshake::<_, Bytes>(io)
+            .await
+            .map_err(|e| Error::new(Kind::UpstreamClosed, "the HTTP/2 connection could not be begun").because(e))?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let (settle, settled) = watch::channel(false);
+        let ping = connection.ping_pong();
+        let conn = Arc::new(Self {
+            send,
+            info,
+            born: Instant::now(),
+            used: AtomicU64::new(0),
+            exchanges: AtomicU64::new(0),
+            streams: AtomicUsize::new(0),
+            closed: closed.clone(),
+            settled,
+        });
+        let mut life = Life::new(ping, Arc::downgrade(&conn), settle);
+        tokio::spawn(async move {
+            let mut connection = pin!(connection);
+            poll_fn(|cx| {
+                if let Poll::Ready(end) = connection.as_mut().poll(cx) {
+                    if let Err(error) = end {
+                        tracing::debug!(%error, "an HTTP/2 connection to an upstream ended");
+                    }
+                    return Poll::Ready(());
+                }
+                life.poll(cx)
+            })
+            .await;
+            closed.store(true, Ordering::Relaxed);
+            drop(open);
+        });
+        Ok(conn)
+    }
+
+    /// Whether another request may be put on it.
+    pub(crate) fn may_serve(&self, now: Instant, limits: &PoolLimits) -> bool {
+        let age = now.saturating_duration_since(self.born);
+        let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
+        !self.closed.load(Ordering::Relaxed)
+            && age < limits.max_lifetime
+            && (age.saturating_sub(used) < limits.idle_timeout || self.streams() > 0)
+    }
+
+    /// Streams open now.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// Whether a further stream may be opened at once.
+    pub(crate) fn has_room(&self) -> bool {
+        self.streams() < self.send.current_max_send_streams()
+    }
+
+    /// Takes it out of use for new requests.
+    fn retire(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer lets CONNECT carry other protocols (RFC 8441 3).
+    async fn allows_extended_connect(&self) -> bool {
+        let mut settled = self.settled.clone();
+        let _ = tokio::time::timeout(SETTINGS_WAIT, settled.wait_for(|s| *s)).await;
+        self.send.is_extended_connect_protocol_enabled()
+    }
+}
+
+/// A stream of a connection, counted until this is dropped.
+struct OpenStream(Arc<H2Conn>);
+
+impl OpenStream {
+    fn new(conn: &Arc<H2Conn>) -> Self {
+        conn.streams.fetch_add(1, Ordering::Relaxed);
+        Self(conn.clone())
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let conn = &self.0;
+        conn.streams.fetch_sub(1, Ordering::Relaxed);
+        conn.used.store(conn.born.elapsed().as_micros() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Watches over a connection from its own task: learns when the settings have come, and asks for signs of life.
+struct Life {
+    ping: Option<PingPong>,
+    /// A ping is on its way.
+    asked: bool,
+    conn: Weak<H2Conn>,
+    settle: watch::Sender<bool>,
+    timer: LazyTimer,
+}
+
+impl Life {
+    fn new(mut ping: Option<PingPong>, conn: Weak<H2Conn>, settle: watch::Sender<bool>) -> Self {
+        // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4).
+        let asked = ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
+        let mut timer = LazyTimer::new(Instant::now());
+        timer.arm(KEEPALIVE);
+        Self { ping, asked, conn, settle, timer }
+    }
+
+    /// Ready when the connection shows no sign of life.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(ping) = &mut self.ping else { return Poll::Pending };
+        if self.asked
+            && let Poll::Ready(answer) = ping.poll_pong(cx)
+        {
+            self.asked = false;
+            if answer.is_ok() {
+                self.settle.send_replace(true);
+            }
+        }
+        while self.timer.poll(cx).is_ready() {
+            if self.asked {
+                return Poll::Ready(());
+            }
+            let busy = self.conn.upgrade().is_some_and(|c| c.streams() > 0);
+            self.asked = busy && ping.send_ping(Ping::opaque()).is_ok();
+            if self.asked {
+                // Registers for the answer; one that is there already is found at the next turn.
+                if ping.poll_pong(cx).is_ready() {
+                    self.asked = false;
+                }
+            }
+            self.timer.arm(KEEPALIVE);
+        }
+        Poll::Pending
+    }
+}
+
+/// Sends the request as one stream of the connection and waits for the head of the final response.
+///
+/// The error says [`Retry::Yes`] when the peer states that it has not looked at the request (RFC 9113 8.7), and
+/// [`Retry::ReusedOnly`] when a connection that had served before broke without an answer.
+pub(crate) async fn exchange(
+    conn: &Arc<H2Conn>,
+    request: &RequestHead,
+    body: Body,
+    x: &mut Exchange<'_>,
+    options: &ExchangeOptions,
+) -> Result<Answer, Failed> {
+    let tunnel = request.protocol.is_some();
+    if tunnel && !conn.allows_extended_connect().await {
+        let text = "the origin does not take other protocols over HTTP/2 (RFC 8441); use HTTP/1.1";
+        return Err(Failed { error: Error::new(Kind::Unsupported, text).retry_if(Retry::Yes), replay: Some(body) });
+    }
+    let open = OpenStream::new(conn);
+    let reused = conn.exchanges.fetch_add(1, Ordering::Relaxed) > 0;
+    *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
+    let message = match head::request(request, &body, conn.info.tls.is_some()) {
+        Ok(message) => message,
+        Err(error) => return Err(Failed { error, replay: None }),
+    };
+    let held = super::http1::expects_continue(request, &body);
+    let (future, upload) = match begin(conn, message, body, held, tunnel, options).await {
+        Ok(begun) => begun,
+        Err(failed) => return Err(failed),
+    };
+    let mut timer = LazyTimer::new(Instant::now());
+    timer.arm(options.head_timeout);
+    let mut run = Run {
+        open,
+        future,
+        upload,
+        uploading: true,
+        reused,
+        held_until: held.then(|| Box::pin(tokio::time::sleep(CONTINUE_WAIT))),
+        interim: 0,
+        timer,
+        options,
+    };
+    let outcome = poll_fn(|cx| run.poll_head(cx, x)).await;
+    match outcome {
+        Ok((head, recv, first)) => run.answer(request, head, recv, first, tunnel),
+        Err(error) => {
+            let replay = if error.retry() == Retry::No { None } else { run.upload.into_replay() };
+            Err(Failed { error, replay })
+        }
+    }
+}
+
+/// Opens the stream, as soon as the peer allows one more.
+async fn begin(
+    conn: &H2Conn,
+    message: http::Request<()>,
+    body: Body,
+    held: bool,
+    tunnel: bool,
+    options: &ExchangeOptions,
+) -> Result<(ResponseFuture, Upload), Failed> {
+    let mut send = conn.send.clone();
+    let refused = |error: h2::Error, body| {
+        conn.retire();
+        let text = "the HTTP/2 connection takes no more requests";
+        let error = Error::new(Kind::UpstreamClosed, text).because(error).retry_if(Retry::Yes);
+        Failed { error, replay: Some(body) }
+    };
+    match tokio::time::timeout(options.head_timeout, poll_fn(|cx| send.poll_ready(cx))).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(refused(error, body)),
+        Err(_) => {
+            let text = "no stream of the HTTP/2 connection became free in time";
+            return Err(Failed { error: Error::new(Kind::PoolTimeout, text), replay: None });
+        }
+    }
+    let whole = body.is_empty() && !tunnel;
+    match send.send_request(message, whole) {
+        Ok((future, stream)) => Ok((future, Upload::new(stream, body, held, whole || tunnel))),
+        Err(error) if error.is_io() || error.is_go_away() => Err(refused(error, body)),
+        Err(error) => {
+            let text = "the request cannot be sent over HTTP/2";
+            Err(Failed { error: Error::new(Kind::BadRequest, text).because(error), replay: None })
+        }
+    }
+}
+
+/// An exchange until the head of its final response.
+struct Run<'a> {
+    open: OpenStream,
+    future: ResponseFuture,
+    upload: Upload,
+    uploading: bool,
+    reused: bool,
+    held_until: Option<Pin<Box<Sleep>>>,
+    interim: u32,
+    timer: LazyTimer,
+    options: &'a ExchangeOptions,
+}
+
+impl Run<'_> {
+    #[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        x: &mut Exchange<'_>,
+    ) -> Poll<Result<(ResponseHead, RecvStream, Option<Bytes>), Error>> {
+        self.poll_upload(cx, x)?;
+        while let Poll::Ready(Some(interim)) = self.future.poll_informational(cx) {
+            let interim = interim.map_err(|e| self.error(&e))?;
+            self.interim += 1;
+            if self.interim > self.options.max_interim {
+                let text = format!("the origin sent more than {} interim responses", self.options.max_interim);
+                return Poll::Ready(Err(Error::new(Kind::BadResponse, text)));
+            }
+            let go = self.upload.is_held() && interim.status() == http::StatusCode::CONTINUE;
+            (x.interim)(head::response(interim.into_parts().0));
+            if go {
+                self.let_body_go();
+                self.poll_upload(cx, x)?;
+            }
+        }
+        if let Some(sleep) = &mut self.held_until
+            && sleep.as_mut().poll(cx).is_ready()
+        {
+            self.let_body_go();
+            self.poll_upload(cx, x)?;
+        }
+        match Pin::new(&mut self.future).poll(cx) {
+            Poll::Ready(Ok(response)) => {
+                x.timings.first_byte = Some(x.clock.micros());
+                let (parts, mut recv) = response.into_parts();
+                let first = first_data(&mut recv, cx).map_err(|e| self.error(&e))?;
+                Poll::Ready(Ok((head::response(parts), recv, first)))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.error(&error))),
+            Poll::Pending => {
+                ready!(self.poll_timeout(cx));
+                let text = format!("the origin did not answer within {:?}", self.options.head_timeout);
+                Poll::Ready(Err(Error::new(Kind::UpstreamTimeout, text)))
+            }
+        }
+    }
+
+    fn poll_upload(&mut self, cx: &mut Context<'_>, x: &mut Exchange<'_>) -> Result<(), Error> {
+        if !self.uploading {
+            return Ok(());
+        }
+        let before = self.upload.written;
+        if let Poll::Ready(end) = self.upload.poll(cx) {
+            self.uploading = false;
+            match end {
+                UploadEnd::Sent => x.timings.request_sent = Some(x.clock.micros()),
+                // Why is told by the response.
+                UploadEnd::Stopped => {}
+                UploadEnd::Body(error) => return Err(error),
+            }
+        }
+        if self.upload.written != before {
+            self.timer.arm(self.options.head_timeout);
+        }
+        Ok(())
+    }
+
+    fn let_body_go(&mut self) {
+        self.held_until = None;
+        self.upload.release();
+    }
+
+    fn poll_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.timer.poll(cx).is_ready() {
+            if !self.uploading || !self.upload.waits_for_body() {
+                return Poll::Ready(());
+            }
+            self.timer.arm(self.options.head_timeout);
+        }
+        Poll::Pending
+    }
+
+    fn error(&self, error: &h2::Error) -> Error {
+        stream_error(error, self.reused, || self.open.0.retire())
+    }
+
+    fn answer(
+        mut self,
+        request: &RequestHead,
+        head: ResponseHead,
+        mut recv: RecvStream,
+        first: Option<Bytes>,
+        tunnel: bool,
+    ) -> Result<Answer, Failed> {
+        if tunnel && head.status.is_success() {
+            let io =
+                Io::other(H2Io::new(self.upload.into_stream(), recv, self.open)).prefixed(first.unwrap_or_default());
+            return Ok(Answer { head, body: Body::Empty, upgrade: Some(io) });
+        }
+        // Who is told early that it was in vain need not send the rest; dropping the upload resets its half.
+        self.uploading &= head.status.as_u16() < 300;
+        self.upload.release();
+        let length = first.as_ref().map_or(0, Bytes::len);
+        if recv.is_end_stream() && !self.uploading {
+            // The stream is over, so nothing can be gained or lost with its window any more.
+            let _ = recv.flow_control().release_capacity(length);
+            return Ok(Answer { head, body: Body::from(first.unwrap_or_default()), upgrade: None });
+        }
+        let upload = self.uploading.then(|| Box::new(self.upload));
+        let left = head::length(request, &head);
+        let body = Download::new(self.open, recv, first, left, upload, self.timer, self.options.body_timeout);
+        Ok(Answer { head, body: Body::stream(body), upgrade: None })
+    }
+}
+
+/// Data that came together with the head.
+fn first_data(recv: &mut RecvStream, cx: &mut Context<'_>) -> Result<Option<Bytes>, h2::Error> {
+    if recv.is_end_stream() {
+        return Ok(None);
+    }
+    match recv.poll_data(cx) {
+        Poll::Ready(Some(data)) => data.map(|d| Some(d).filter(|d| !d.is_empty())),
+        _ => Ok(None),
+    }
+}
+
+/// What a broken stream means for its flow.
+fn stream_error(error: &h2::Error, reused: bool, retire: impl FnOnce()) -> Error {
+    let refused = error.is_remote() && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
+    if error.is_io() || error.is_go_away() {
+        retire();
+    }
+    let retry = if refused || error.reason() == Some(Reason::HTTP_1_1_REQUIRED) {
+        Retry::Yes
+    } else if reused && error.is_io() {
+        Retry::ReusedOnly
+    } else {
+        Retry::No
+    };
+    let (kind, text) = match error.reason() {
+        Some(Reason::HTTP_1_1_REQUIRED) => (Kind::Unsupported, "the origin wants this request over HTTP/1.1"),
+        _ if error.is_library() => (Kind::BadResponse, "the origin's HTTP/2 breaks the protocol"),
+        _ if error.is_io() => (Kind::UpstreamClosed, "the origin closed the HTTP/2 connection without an answer"),
+        _ => (Kind::UpstreamClosed, "the origin gave the HTTP/2 stream up"),
+    };
+    Error::new(kind, text).because(error.to_string()).retry_if(retry)
+}
