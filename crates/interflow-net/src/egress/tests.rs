@@ -1,1 +1,1 @@
-
+//! The way out as a whole, against scripted origins over loopback.
