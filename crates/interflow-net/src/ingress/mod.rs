@@ -1,10 +1,19 @@
 //! Accepting: listeners, what a fresh connection speaks, and HTTP as a server.
 
 mod alarm;
+mod detect;
 mod drain;
 mod http1;
+mod listen;
+mod peek;
+mod proxy_protocol;
 mod service;
+pub mod socks5;
 
+pub use detect::{Detected, detect};
 pub use drain::{Drain, DrainSignal};
 pub use http1::serve_http1;
+pub use interflow_wire::proxy_protocol::ProxyHeader;
+pub use listen::{ListenOptions, Listener, bind};
+pub use proxy_protocol::read_proxy_header;
 pub use service::{HttpOptions, Incoming, Interim, OnUpgrade, Outgoing, Service};

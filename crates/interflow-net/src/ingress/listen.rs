@@ -1,0 +1,152 @@
+//! Bound addresses, and accepting on them whatever happens.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::time::{Duration, Instant};
+
+use interflow_flow::{Blame, Error, Kind, Result};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Where and how to listen.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenOptions {
+    /// The address; port 0 lets the system choose.
+    pub addr: SocketAddr,
+    /// Lets every worker bind a socket of its own; the system shares connections out.
+    pub reuse_port: bool,
+    /// Connections that wait to be accepted, at most; the system may allow fewer.
+    pub backlog: u32,
+}
+
+impl ListenOptions {
+    /// This address, for one socket, with a backlog of 4096.
+    pub const fn new(addr: SocketAddr) -> Self {
+        Self { addr, reuse_port: false, backlog: 4096 }
+    }
+}
+
+/// Binds an address.
+///
+/// # Errors
+/// The address is in use, not this machine's, or not permitted; the message says which, and what to do.
+pub fn bind(options: &ListenOptions) -> Result<StdListener> {
+    try_bind(options).map_err(|e| {
+        let addr = options.addr;
+        let message = match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("{addr} is in use: stop the program that listens there, or choose another port")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("listening on {addr} is not permitted: ports below 1024 need a privilege; choose a higher one")
+            }
+            io::ErrorKind::AddrNotAvailable => format!("{addr} is no address of this machine"),
+            _ => format!("could not listen on {addr}"),
+        };
+        Error::new(Kind::Internal, message).blame_on(Blame::Config).because(e)
+    })
+}
+
+fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
+    let socket = Socket::new(Domain::for_address(options.addr), Type::STREAM, Some(Protocol::TCP))?;
+    // A restart must not wait for the connections of the last run to be forgotten.
+    socket.set_reuse_address(true)?;
+    if options.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&options.addr.into())?;
+    socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// A bound address on a worker's runtime.
+pub struct Listener(TcpListener);
+
+impl Listener {
+    /// Takes a bound socket into the runtime of the calling task.
+    ///
+    /// # Errors
+    /// The runtime refuses it.
+    pub fn from_std(listener: StdListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener).map(Self)
+    }
+
+    /// The address, with the port that the system chose.
+    ///
+    /// # Errors
+    /// The system does not tell.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// The next connection, without Nagle's delay. Never gives up: when the system is out of descriptors or memory it
+    /// waits, longer each time, and says so once every ten seconds. Cancel-safe.
+    pub async fn accept(&self) -> (TcpStream, SocketAddr) {
+        let mut pause = Duration::from_millis(5);
+        let mut said: Option<Instant> = None;
+        loop {
+            match self.0.accept().await {
+                Ok((tcp, peer)) => {
+                    // A socket that is already reset refuses the option; its first read will tell.
+                    let _ = tcp.set_nodelay(true);
+                    return (tcp, peer);
+                }
+                Err(e) if is_of_one_connection(&e) => {}
+                Err(e) => {
+                    if said.is_none_or(|at| at.elapsed() > Duration::from_secs(10)) {
+                        said = Some(Instant::now());
+                        tracing::warn!(error = %e, "no connection can be accepted now; trying again");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+}
+
+/// Whether the error is about the connection that was next, which is gone, and says nothing of the listener.
+fn is_of_one_connection(e: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+        || matches!(e.raw_os_error(), Some(libc::EPERM | libc::EPROTO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn any_port() -> ListenOptions {
+        ListenOptions::new("127.0.0.1:0".parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn connections_are_accepted_on_the_port_that_the_system_chose() {
+        let listener = Listener::from_std(bind(&any_port()).unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, peer) = listener.accept().await;
+        assert_eq!(peer, client.local_addr().unwrap());
+        assert!(server.nodelay().unwrap());
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(server.read_u8().await.unwrap(), b'x');
+    }
+
+    #[test]
+    fn an_address_in_use_is_named_with_its_remedy() {
+        let first = bind(&any_port()).unwrap();
+        let error = bind(&ListenOptions::new(first.local_addr().unwrap())).unwrap_err();
+        let port = first.local_addr().unwrap().port().to_string();
+        assert!(error.message().contains(&port) && error.message().contains("in use"), "{error}");
+        assert_eq!(error.blame(), Blame::Config);
+    }
+
+    #[test]
+    fn workers_may_share_an_address() {
+        let first = bind(&ListenOptions { reuse_port: true, ..any_port() }).unwrap();
+        let addr = first.local_addr().unwrap();
+        bind(&ListenOptions { addr, reuse_port: true, backlog: 16 }).unwrap();
+    }
+}
