@@ -33,6 +33,10 @@ impl<'a> Cursor<'a> {
         self.array().map(|[a, b, c]| u32::from_be_bytes([0, a, b, c]))
     }
 
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
     /// A field behind its length in one byte.
     pub(crate) fn counted8(&mut self) -> Option<&'a [u8]> {
         let n = self.u8()?;

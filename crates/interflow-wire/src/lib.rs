@@ -4,10 +4,13 @@
 //! holds no more of them than its limits allow.
 #![forbid(unsafe_code)]
 
+pub mod aws_event_stream;
 pub mod client_hello;
 mod cursor;
+pub mod grpc;
 pub mod h1;
 pub mod proxy_protocol;
 pub mod socks5;
+pub mod sse;
 
 pub use client_hello::ClientHello;

@@ -1,0 +1,114 @@
+//! Splits gRPC's and gRPC-Web's length-prefixed messages (gRPC over HTTP/2, "Length-Prefixed-Message").
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use crate::cursor::Cursor;
+
+/// The length of a message's prefix: a byte of flags and the length in four.
+pub const PREFIX: usize = 5;
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrpcMessage {
+    /// Whether `data` is compressed as `grpc-encoding` says.
+    pub compressed: bool,
+    /// Whether it is the trailer block that ends a gRPC-Web body.
+    pub trailers: bool,
+    /// The content.
+    pub data: Bytes,
+    /// Prefix and content as they came.
+    pub raw: Bytes,
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GrpcError {
+    /// Flags that nobody defined.
+    #[error("the flags of a gRPC message are not known")]
+    Flags,
+    /// It is over the limit.
+    #[error("a gRPC message of {0} bytes is larger than the limit")]
+    TooLarge(u32),
+}
+
+/// Takes the next message of at most `max` bytes of content from the front of `buf`, without a copy; `None` when it
+/// is not all there.
+///
+/// # Errors
+/// Unknown flags, a length over `max`. The buffer is left as it is.
+pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage>, GrpcError> {
+    const COMPRESSED: u8 = 1;
+    const TRAILERS: u8 = 0x80;
+    let mut c = Cursor(buf);
+    let Some(flags) = c.u8() else { return Ok(None) };
+    if flags & !(COMPRESSED | TRAILERS) != 0 {
+        return Err(GrpcError::Flags);
+    }
+    let Some(length) = c.u32() else { return Ok(None) };
+    let content = usize::try_from(length).ok().filter(|&n| n <= max).ok_or(GrpcError::TooLarge(length))?;
+    if c.take(content).is_none() {
+        return Ok(None);
+    }
+    let raw = buf.split_to(PREFIX + content).freeze();
+    let mut data = raw.clone();
+    data.advance(PREFIX);
+    Ok(Some(GrpcMessage { compressed: flags & COMPRESSED != 0, trailers: flags & TRAILERS != 0, data, raw }))
+}
+
+/// Appends the prefix of a message of `len` bytes, fewer than 4 GiB; the content follows.
+pub fn write_prefix(out: &mut Vec<u8>, compressed: bool, len: u32) {
+    out.push(compressed.into());
+    out.extend_from_slice(&len.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all(raw: &[u8], max: usize) -> Result<(Vec<GrpcMessage>, BytesMut), GrpcError> {
+        let mut buf = BytesMut::from(raw);
+        let mut messages = Vec::new();
+        while let Some(message) = next_message(&mut buf, max)? {
+            messages.push(message);
+        }
+        Ok((messages, buf))
+    }
+
+    #[test]
+    fn messages_are_split_and_flags_told() {
+        let (got, rest) = all(b"\0\0\0\0\x02hi\x01\0\0\0\0\x80\0\0\0\x01x\0\0\0\0\x09cut", 10).unwrap();
+        let told: Vec<_> = got.iter().map(|m| (m.compressed, m.trailers, &m.data[..])).collect();
+        assert_eq!(told, [(false, false, &b"hi"[..]), (true, false, b""), (false, true, b"x")]);
+        assert_eq!(&rest[..], b"\0\0\0\0\x09cut");
+        assert_eq!(&got[0].raw[..], b"\0\0\0\0\x02hi");
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_by_its_prefix() {
+        assert_eq!(all(b"\0\0\0\0\x0b", 10), Err(GrpcError::TooLarge(11)));
+        assert_eq!(all(b"\0\xff\xff\xff\xff", 10), Err(GrpcError::TooLarge(u32::MAX)));
+    }
+
+    #[test]
+    fn flags_that_nobody_defined_are_refused() {
+        assert_eq!(all(b"\x02", 10), Err(GrpcError::Flags));
+        assert_eq!(all(b"{\"a\":1}", 10), Err(GrpcError::Flags));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(messages in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u8>(), 0..50)), 0..5)) {
+            let mut out = Vec::new();
+            for (compressed, data) in &messages {
+                write_prefix(&mut out, *compressed, u32::try_from(data.len()).unwrap());
+                out.extend_from_slice(data);
+            }
+            let (got, rest) = all(&out, 50).unwrap();
+            prop_assert!(rest.is_empty());
+            let got: Vec<_> = got.into_iter().map(|m| (m.compressed, m.data.to_vec())).collect();
+            prop_assert_eq!(got, messages);
+        }
+    }
+}
