@@ -163,13 +163,13 @@ pub struct Regex {
 }
 
 impl Regex {
-    /// A source in the syntax of the `regex` crate. `\/` becomes `/`, and nothing becomes an empty group, so that the
-    /// form between slashes reads back to the same.
+    /// A source in the syntax of the `regex` crate. A backslash before a slash or a space goes, and nothing becomes an
+    /// empty group, so that the form between slashes reads back to the same.
     pub fn new(source: &str, ignore_case: bool) -> Self {
         let mut plain = String::with_capacity(source.len());
         let mut chars = source.chars().peekable();
         while let Some(c) = chars.next() {
-            if c == '\\' && chars.peek().is_some_and(|&n| n != '/') {
+            if c == '\\' && chars.peek().is_some_and(|&n| n != '/' && !n.is_whitespace()) {
                 plain.push(c);
                 plain.extend(chars.next());
             } else if c != '\\' || chars.peek().is_none() {
@@ -320,9 +320,15 @@ mod tests {
 
     #[test]
     fn a_regex_has_one_spelling() {
-        for (written, kept) in
-            [("a\\/b", "a/b"), ("a/b", "a/b"), ("\\\\/", "\\\\/"), ("", "(?:)"), ("\\d", "\\d"), ("x\\", "x\\")]
-        {
+        for (written, kept) in [
+            ("a\\/b", "a/b"),
+            ("a/b", "a/b"),
+            ("\\\\/", "\\\\/"),
+            ("", "(?:)"),
+            ("\\d", "\\d"),
+            ("x\\", "x\\"),
+            ("a\\ b", "a b"),
+        ] {
             assert_eq!(Regex::new(written, false).source(), kept, "{written}");
         }
     }

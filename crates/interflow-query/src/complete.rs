@@ -99,7 +99,7 @@ Query language:
   a OR b, NOT a, -a      alternatives and opposites; (a OR b) c groups them
   key:(a OR b)           several values of one key
   word \"a phrase\"        text in the URL or in a body
-  /regex/ key:/regex/i   regular expressions; i ignores case
+  /regex/ key:/regex/i   regular expressions; i ignores case; write \\s for a space in a path or word
   key:*  key:=text       there at all; this very text
   host:*.example.com     * stands for anything
   status:>=400 status:4xx status:400..499 dur:>2s size:<=1.5MB

@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::ast::{Expr, Pattern, Regex, Term, Test};
 use crate::key::{Key, Kind};
+use crate::parse::{is_special, is_special_start, regex_extent, takes_paths};
 use crate::value::{NumberKind, show_number, show_time};
 
 impl fmt::Display for Expr {
@@ -49,7 +50,7 @@ impl fmt::Display for Term {
         }
         match &self.test {
             Test::Present => f.write_char('*'),
-            Test::Text(pattern) => show_pattern(f, pattern),
+            Test::Text(pattern) => show_pattern(f, self.key, pattern),
             Test::Number(number) => f.write_str(&show_number(number_kind(self.key), *number)),
             Test::Time(time) => f.write_str(&show_time(*time)),
             Test::Flag(flag) => f.write_str(flag.name()),
@@ -69,7 +70,7 @@ pub(crate) fn number_kind(key: Key) -> NumberKind {
     }
 }
 
-fn show_pattern(f: &mut fmt::Formatter<'_>, pattern: &Pattern) -> fmt::Result {
+fn show_pattern(f: &mut fmt::Formatter<'_>, key: Key, pattern: &Pattern) -> fmt::Result {
     match pattern {
         Pattern::Text(text) => show_text(f, text),
         Pattern::Exact(text) => {
@@ -78,12 +79,12 @@ fn show_pattern(f: &mut fmt::Formatter<'_>, pattern: &Pattern) -> fmt::Result {
         }
         Pattern::Glob(pieces) => {
             let text = pieces.iter().enumerate().map(|(i, piece)| escaped(piece, i == 0)).collect::<Vec<_>>().join("*");
-            if crate::parse::regex_extent(&text).is_some() {
+            if text.starts_with('/') && !takes_paths(key) || regex_extent(key, &text).is_some() {
                 f.write_char('\\')?;
             }
             f.write_str(&text)
         }
-        Pattern::Regex(regex) => show_regex(f, regex),
+        Pattern::Regex(regex) => show_regex(f, key, regex),
     }
 }
 
@@ -109,8 +110,8 @@ fn show_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 fn escaped(piece: &str, leading: bool) -> String {
     let mut out = String::with_capacity(piece.len());
     for (i, c) in piece.chars().enumerate() {
-        let starts = leading && i == 0 && crate::parse::is_special_start(c);
-        if starts || crate::parse::is_special(c) {
+        let starts = leading && i == 0 && is_special_start(c);
+        if starts || is_special(c) {
             out.push('\\');
         }
         out.push(c);
@@ -118,7 +119,7 @@ fn escaped(piece: &str, leading: bool) -> String {
     out
 }
 
-fn show_regex(f: &mut fmt::Formatter<'_>, regex: &Regex) -> fmt::Result {
+fn show_regex(f: &mut fmt::Formatter<'_>, key: Key, regex: &Regex) -> fmt::Result {
     f.write_char('/')?;
     let mut chars = regex.source().chars();
     while let Some(c) = chars.next() {
@@ -129,7 +130,7 @@ fn show_regex(f: &mut fmt::Formatter<'_>, regex: &Regex) -> fmt::Result {
                     f.write_char(next)?;
                 }
             }
-            '/' => f.write_str("\\/")?,
+            c if c == '/' || takes_paths(key) && c.is_whitespace() => write!(f, "\\{c}")?,
             other => f.write_char(other)?,
         }
     }

@@ -127,9 +127,9 @@ keys! {
         "media type of the response", "resp.type:image/*";
     Header "header" ["headers"] Kind::Header, ResponseHead,
         "a header field by name; with .name, by value", "header.server:nginx";
-    ReqHeader "req.header" ["request.header", "req.headers"] Kind::Header, RequestHead,
+    ReqHeader "req.header" ["request.header", "req.headers", "request.headers"] Kind::Header, RequestHead,
         "the same in the request only", "req.header.accept:html";
-    RespHeader "resp.header" ["response.header", "resp.headers"] Kind::Header, ResponseHead,
+    RespHeader "resp.header" ["response.header", "resp.headers", "response.headers"] Kind::Header, ResponseHead,
         "the same in the response only", "resp.header:set-cookie";
     Body "body" [] Kind::Inside, Done, "text in a body or message of either direction", "body:\"no funds\"";
     ReqBody "req.body" ["request.body"] Kind::Inside, RequestBody,

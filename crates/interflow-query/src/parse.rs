@@ -22,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
     if mitmproxy::leads(text) {
         return mitmproxy::parse(text);
     }
-    let mut parser = Parser { text, at: 0, depth: 0, terms: 0, foreign: false };
+    let mut parser = Parser { text, at: 0, depth: 0, terms: 0, keyed: false, foreign: false };
     match parser.whole() {
         Err(error) if parser.foreign => mitmproxy::parse(text).map_err(|_| error),
         other => other,
@@ -40,16 +40,18 @@ pub(crate) fn is_special_start(c: char) -> bool {
 }
 
 /// When the text begins with `/regex/` or `/regex/i` and then ends, or a space or `)` follows: the length of it all,
-/// and of the source.
-pub(crate) fn regex_extent(text: &str) -> Option<(usize, usize)> {
+/// and of the source. Where a value may well be a path, a space in it needs a backslash, so that two paths side by side
+/// are no regex.
+pub(crate) fn regex_extent(key: Key, text: &str) -> Option<(usize, usize)> {
     let body = text.strip_prefix('/')?;
     let mut escaped = false;
-    let end = body.char_indices().find_map(|(i, c)| {
-        let here = c == '/' && !escaped;
+    let stop_at_space = takes_paths(key);
+    let end = body.find(|c: char| {
+        let stops = !escaped && (c == '/' || stop_at_space && c.is_whitespace());
         escaped = c == '\\' && !escaped;
-        here.then_some(i)
+        stops
     })?;
-    if end == 0 {
+    if end == 0 || !body[end..].starts_with('/') {
         return None;
     }
     let rest = &body[end + 1..];
@@ -58,12 +60,19 @@ pub(crate) fn regex_extent(text: &str) -> Option<(usize, usize)> {
     boundary.then_some((end + 2 + flags, end))
 }
 
+/// Whether values of this key often begin with a slash without being a regex.
+pub(crate) fn takes_paths(key: Key) -> bool {
+    matches!(key, Key::Word | Key::Url | Key::Path | Key::Query)
+}
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
     terms: usize,
-    /// An atom of mitmproxy's language was met.
+    /// A `key:value` was met: the query is certainly ours.
+    keyed: bool,
+    /// An atom of mitmproxy's language was met in a query that may well be its.
     foreign: bool,
 }
 
@@ -138,7 +147,7 @@ impl<'a> Parser<'a> {
         let mut parts = vec![self.negation(within)?];
         loop {
             let explicit = self.operator(&["AND", "&&", "&"]);
-            if !explicit && (matches!(self.peek(), None | Some(')')) || self.sees(&["OR", "||", "|"])) {
+            if !explicit && (matches!(self.peek(), None | Some(')')) || self.sees(&["OR", "||", "|"]).is_some()) {
                 return Ok(Expr::and(parts));
             }
             parts.push(self.negation(within)?);
@@ -176,19 +185,17 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Whether one of these operators stands here as a word of its own.
-    fn sees(&self, names: &[&str]) -> bool {
-        let word = self.rest().split(|c: char| c.is_whitespace() || matches!(c, '(' | ')')).next().unwrap_or_default();
-        names.contains(&word)
+    /// The length of one of these operators, when it stands here as a word of its own.
+    fn sees(&self, names: &[&str]) -> Option<usize> {
+        let ends = |rest: &str| rest.chars().next().is_none_or(|c| c.is_whitespace() || matches!(c, '(' | ')'));
+        names.iter().find(|n| self.rest().strip_prefix(**n).is_some_and(ends)).map(|n| n.len())
     }
 
     fn operator(&mut self, names: &[&str]) -> bool {
-        let seen = self.sees(names);
-        if seen {
-            self.at += names.iter().find(|n| self.sees(&[n])).map_or(0, |n| n.len());
-            self.space();
-        }
-        seen
+        let Some(len) = self.sees(names) else { return false };
+        self.at += len;
+        self.space();
+        true
     }
 
     fn primary(&mut self, within: Option<&Subject>) -> Result<Expr> {
@@ -200,7 +207,7 @@ impl<'a> Parser<'a> {
             Some(')') => {
                 Err(self.error_here("a term is expected before ')'").hint("add one, such as host:example.com"))
             }
-            Some(_) if self.sees(&["AND", "OR", "&", "&&", "|", "||"]) => Err(self
+            Some(_) if self.sees(&["AND", "OR", "&", "&&", "|", "||"]).is_some() => Err(self
                 .error_here("a term is expected before the operator")
                 .hint("add one, or put the word in quotes to search for it")),
             Some(_) => {
@@ -247,13 +254,14 @@ impl<'a> Parser<'a> {
         if let Some(name) = self.key_text() {
             let subject = self.subject(name)?;
             self.at += name.len() + 1;
+            self.keyed = true;
             return match self.peek() {
                 Some('(') => self.group(Some(&subject)),
                 _ => self.value(&subject, start),
             };
         }
         if let Some(atom) = mitmproxy::atom(self.rest()) {
-            self.foreign = true;
+            self.foreign = !self.keyed;
             let message = format!("'{atom}' of mitmproxy's language stands among other terms");
             return Err(self
                 .error(Span::new(start, start + atom.len()), message)
@@ -267,7 +275,8 @@ impl<'a> Parser<'a> {
         let rest = self.rest();
         let name = rest.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).next()?;
         let behind = rest[name.len()..].strip_prefix(':')?;
-        (name.starts_with(|c: char| c.is_ascii_alphabetic()) && !behind.starts_with("//")).then_some(name)
+        let is_url = behind.starts_with("//") && self.subject(name).is_err();
+        (name.starts_with(|c: char| c.is_ascii_alphabetic()) && !is_url).then_some(name)
     }
 
     fn subject(&self, name: &str) -> Result<Subject> {
@@ -311,7 +320,7 @@ impl<'a> Parser<'a> {
         let (key, name) = subject;
         let test = if takes_text(*key)
             && !exact
-            && let Some((len, source)) = regex_extent(self.rest())
+            && let Some((len, source)) = regex_extent(*key, self.rest())
         {
             self.regex(len, source)?
         } else {

@@ -1,0 +1,219 @@
+//! What is read as what, and what is said of a query that cannot be read.
+
+use interflow_query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS, Query};
+
+fn canonical(text: &str) -> String {
+    match Query::parse(text) {
+        Ok(query) => query.to_string(),
+        Err(error) => format!("error: {error}"),
+    }
+}
+
+/// Each query and its plain form, which must read back to itself.
+fn check(table: &[(&str, &str)]) {
+    for (text, plain) in table {
+        assert_eq!(canonical(text), *plain, "{text}");
+        assert_eq!(Query::parse(plain).unwrap(), Query::parse(text).unwrap(), "{plain}");
+    }
+}
+
+#[test]
+fn operators_bind_as_the_help_says() {
+    check(&[
+        ("", ""),
+        ("  ", ""),
+        ("*", ""),
+        ("a b c", "a b c"),
+        ("a AND b", "a b"),
+        ("a && b & c", "a b c"),
+        ("a b OR c d", "(a b) OR (c d)"),
+        ("a (b OR c) d", "a (b OR c) d"),
+        ("a || b | c", "a OR b OR c"),
+        ("-a", "-a"),
+        ("NOT a b", "-a b"),
+        ("NOT (a b)", "-(a b)"),
+        ("NOT NOT a", "a"),
+        ("!a --b", "-a b"),
+        ("-(a OR -b)", "-(a OR -b)"),
+        ("((a))", "a"),
+        ("a * b", "a b"),
+        ("a OR *", ""),
+        ("-*", "-*"),
+        ("and or not", "and or not"),
+    ]);
+}
+
+#[test]
+fn texts_globs_and_regexes_are_told_apart() {
+    check(&[
+        ("refund", "refund"),
+        ("\"no refund\"", "\"no refund\""),
+        (r#""say \"hi\" \\ \d""#, r#""say \"hi\" \\ \\d""#),
+        ("\"AND\"", "\"AND\""),
+        ("http://a/b?c", "\"http://a/b?c\""),
+        ("12:30", "\"12:30\""),
+        (r"a\ b", "\"a b\""),
+        (r"body:\d+", r#"body:"\\d+""#),
+        (r"\*", "\"*\""),
+        ("a**b", "a*b"),
+        (r"/err(or)?\ x/i", r"/err(or)?\ x/i"),
+        ("resp.body:/a b/", "resp.body:/a b/"),
+        (r"user:\/*/", r"user:\/*/"),
+        ("path:/a path:/", "path:\"/a\" path:\"/\""),
+        (r"/a\/b/", r"/a\/b/"),
+        ("/v1/messages", "\"/v1/messages\""),
+        ("path:/v1/*", "path:/v1/*"),
+        ("path:/health", "path:\"/health\""),
+        ("path:\"/v1/\"", "path:\"/v1/\""),
+        ("path:/v1/", "path:/v1/"),
+        ("(path:/v1/)", "path:/v1/"),
+        ("host:*.openai.com", "host:*.openai.com"),
+        ("url:=http://x/", "url:=\"http://x/\""),
+        ("method:!=GET", "-method:=GET"),
+        ("comment:*", "comment:*"),
+    ]);
+}
+
+#[test]
+fn keys_take_their_kinds_of_values() {
+    check(&[
+        ("Status:4XX CODE:200", "status:4xx status:200"),
+        ("status:!=200", "-status:200"),
+        ("status:400..499", "status:400..499"),
+        ("dur:>2s took:<=1500us", "dur:>2s dur:<=1500us"),
+        ("size:>1MB resp.size:0", "size:>1MB resp.size:0"),
+        ("time:>2026-01-01", "time:>2026-01-01"),
+        ("time:<-1h -time:-2d", "time:<-1h -time:-2d"),
+        ("is:WebSocket", "is:websocket"),
+        ("scheme:wss version:h2 transport:socks", "scheme:https version:HTTP/2 transport:socks5"),
+        ("version:HTTP/*", "version:HTTP/*"),
+        ("client:10.1.2.3/8", "client:10.0.0.0/8"),
+        ("client:[::1] client:10.0.*", "client:::1 client:10.0.*"),
+        ("client:::ffff:10.0.0.1", "client:10.0.0.1"),
+        ("host:localhost:8080", "host:localhost port:8080"),
+        ("host:[::1]:443", "host:\"::1\" port:443"),
+        ("host:[2001:DB8::0:1]", "host:\"2001:db8::1\""),
+        ("host:*:443", "host:* port:443"),
+        ("header:x-api-key", "header:x-api-key"),
+        ("headers.X-Api-Key:abc", "header.x-api-key:abc"),
+        ("req.header.accept:*", "req.header.accept:*"),
+        ("request.headers.a.b:c", "req.header.a.b:c"),
+    ]);
+    check(&[
+        ("status:(200 OR 404)", "status:200 OR status:404"),
+        ("host:(a.b OR *.c) -is:(open OR error)", "(host:a.b OR host:*.c) -(is:open OR is:error)"),
+        ("status:(-404 -405)", "-status:404 -status:405"),
+        ("time:(-1h OR 2026-01-01)", "time:-1h OR time:2026-01-01"),
+    ]);
+}
+
+#[test]
+fn mitmproxys_filters_are_understood() {
+    check(&[
+        ("~m POST & ~d api | !(~c 404)", "(method:/POST/i host:/api/i) OR -status:404"),
+        ("~q", "-is:answered"),
+        ("~s ~e", "is:answered is:error"),
+        ("!~websocket", "-is:websocket"),
+        ("(~tcp | ~http)", "is:tunnel OR is:http"),
+        (
+            "~a | ~b x y",
+            "(resp.type:/^(text\\/javascript|(application|text)\\/(x-)?javascript|text\\/css|image\\/|application\\/x-shockwave-flash|(application\\/(x-)?)?font)/i OR body:/x/i) url:/y/i",
+        ),
+        ("~all", ""),
+        ("~udp", "-*"),
+        ("~bq a ~bs b", "req.body:/a/i resp.body:/b/i"),
+        ("~h 'x: y' ~hq a ~hs b", "header:/x: y/i req.header:/a/i resp.header:/b/i"),
+        ("~t a ~tq b ~ts c", "type:/a/i req.type:/b/i resp.type:/c/i"),
+        ("~u \"a\\\"b\\d\"", "url:/a\"b\\d/i"),
+        ("~src 10. ~dst :443", "client:/10./i upstream:/:443/i"),
+        ("~comment x ~marker y ~meta z", "comment:/x/i tag:/y/i (tag:/z/i OR comment:/z/i)"),
+        ("~marked ~replay ~replayq ~replays", "tag:* is:replay is:replay tag:server-replay"),
+        ("foo & ~m POST", "url:/foo/i method:/POST/i"),
+        ("~d example.com|example.org", "host:/example.com|example.org/i"),
+    ]);
+}
+
+#[test]
+fn an_error_names_column_cause_and_remedy() {
+    for (text, error) in [
+        ("stats:200", "column 1: unknown key 'stats': did you mean 'status'?"),
+        ("a websocket:x", "column 3: unknown key 'websocket': did you mean 'is:websocket'?"),
+        (
+            "localhost:80",
+            "column 1: unknown key 'localhost': put the term in quotes to search for its text; the keys are in the help",
+        ),
+        (
+            "status:abc",
+            "column 8: 'abc' does not fit 'status': expected a status code such as 404, or a class such as 4xx",
+        ),
+        (
+            "é dur:>2",
+            "column 7: '>2' does not fit 'dur': expected a duration with its unit, such as 2s, 500ms, 80us, 1.5m or 1h",
+        ),
+        ("size:>1XB", "column 6: '>1XB' does not fit 'size': expected bytes such as 512, 64KiB or 1.5MB"),
+        ("is:websoket", "column 4: unknown flag 'websoket': did you mean 'is:websocket'?"),
+        ("scheme:htp", "column 8: unknown value 'htp': did you mean 'http'?"),
+        (
+            "transport:zzz",
+            "column 11: unknown value 'zzz': the values are absolute, connect, socks5, gateway, internal",
+        ),
+        (
+            "client:example.com",
+            "column 8: 'example.com' does not fit 'client': expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)",
+        ),
+        ("host: a", "column 6: a value is missing behind 'host:': write it without a space, as in host:*.openai.com"),
+        ("(a OR b", "column 1: this '(' is not closed: add ')'"),
+        ("a)", "column 2: a ')' without its '(': take it out, or put the text that holds it in quotes"),
+        ("()", "column 2: a term is expected before ')': add one, such as host:example.com"),
+        ("a OR", "column 5: the query ends where a term is expected: add one, such as host:example.com"),
+        (
+            "OR a",
+            "column 1: a term is expected before the operator: add one, or put the word in quotes to search for it",
+        ),
+        ("a - b", "column 4: a term is missing behind the sign: write -term without a space"),
+        ("\"abc", "column 1: this quote is not closed: add a quote at the end"),
+        ("\"a\"b", "column 4: a space is missing behind the quote: write \\\" for a quote inside the text"),
+        ("a\"b", "column 2: a quote in the middle of a text: put the whole text in quotes"),
+        ("f(x)", "column 2: a '(' in the middle of a text: put the text in quotes, or a space before it"),
+        (
+            "path:>x",
+            "column 6: 'path' is a text and cannot be compared so: put the value in quotes if it begins with that sign",
+        ),
+        (
+            "host:=a*",
+            "column 7: '=' asks for this very text, without wildcards: leave out the '=' or write \\* for a star",
+        ),
+        ("body:/a(/", "column 6: the regex is malformed (unclosed group): put a text that is no regex in quotes"),
+        (
+            "host:a ~m POST",
+            "column 8: '~m' of mitmproxy's language stands among other terms: write the whole query in one language, or put it in quotes to search for it",
+        ),
+        ("~x", "column 1: mitmproxy has no '~x': did you mean '~a'?"),
+        ("~m", "column 3: '~m' needs a text behind it: put it in quotes if it has spaces or parentheses"),
+        ("~c abc", "column 4: 'abc' is no status code: write a number, as in ~c 404"),
+        ("~d 'a", "column 4: this quote is not closed: add a quote at the end"),
+        ("(~d a", "column 1: this '(' is not closed: add ')'"),
+        ("~d a | ", "column 8: a term is expected here: add one, such as ~d example.com"),
+    ] {
+        assert_eq!(canonical(text), format!("error: {error}"), "{text}");
+    }
+}
+
+#[test]
+fn queries_are_bounded() {
+    let nested = |n: usize| format!("{}a{}", "(".repeat(n), ")".repeat(n));
+    assert!(Query::parse(&nested(MAX_DEPTH)).is_ok());
+    for bad in [
+        nested(MAX_DEPTH + 1),
+        nested(100_000)[..MAX_LENGTH].to_owned(),
+        format!("~all & {}~q{}", "(".repeat(MAX_DEPTH + 1), ")".repeat(MAX_DEPTH + 1)),
+        "a ".repeat(MAX_TERMS + 1),
+        "~q ".repeat(MAX_TERMS + 1),
+        "a".repeat(MAX_LENGTH + 1),
+        format!("/{}/", "(a{1000}){1000}"),
+    ] {
+        assert!(Query::parse(&bad).is_err(), "{}", &bad[..bad.len().min(40)]);
+    }
+    assert!(Query::parse(&"-".repeat(MAX_LENGTH)).is_err());
+    assert!(Query::parse(&format!("{}a", "-".repeat(MAX_LENGTH - 1))).is_ok());
+}
