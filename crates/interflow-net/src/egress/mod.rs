@@ -255,7 +255,7 @@ impl Egress {
 
     async fn dial(&self, route: &Route, x: &mut Exchange<'_>) -> Result<(Io, DialInfo), Error> {
         let mut times = DialTimes::default();
-        let dialled = self.dialer.dial(&route.authority, &route.via, &mut times).await;
+        let dialled = self.dialer.dial(route.dial.as_ref().unwrap_or(&route.authority), &route.via, &mut times).await;
         (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
         dialled
     }

@@ -28,6 +28,8 @@ pub struct Route {
     pub scheme: Scheme,
     /// The origin.
     pub authority: Authority,
+    /// Where to connect when that is not the authority: the client named an address, and its TLS a name.
+    pub dial: Option<Authority>,
     /// Upstream proxies on the way, the one nearest to us first.
     pub via: Arc<[UpstreamProxy]>,
     /// The protocol to speak.
@@ -49,6 +51,7 @@ impl Route {
         PoolKey {
             scheme: self.scheme,
             authority: self.authority.clone(),
+            dial: self.dial.clone(),
             via: self.via.clone(),
             protocol,
             tls: self.tls.id(),
@@ -63,6 +66,7 @@ impl Route {
             && self.partition == key.partition
             && self.tls.id() == key.tls
             && self.authority == key.authority
+            && self.dial == key.dial
             && (Arc::ptr_eq(&self.via, &key.via) || self.via == key.via)
     }
 
@@ -81,6 +85,7 @@ impl Route {
 pub struct PoolKey {
     scheme: Scheme,
     authority: Authority,
+    dial: Option<Authority>,
     via: Arc<[UpstreamProxy]>,
     protocol: Protocol,
     tls: u64,
