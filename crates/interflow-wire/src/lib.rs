@@ -12,5 +12,6 @@ pub mod h1;
 pub mod proxy_protocol;
 pub mod socks5;
 pub mod sse;
+pub mod websocket;
 
 pub use client_hello::ClientHello;

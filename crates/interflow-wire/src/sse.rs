@@ -210,8 +210,13 @@ mod tests {
         (events, parser.rest())
     }
 
-    fn fields(raw: &str) -> Vec<(Option<String>, Option<String>, Option<String>, Option<u64>)> {
-        events(raw.as_bytes()).0.into_iter().map(|e| (e.event, e.data, e.id, e.retry)).collect()
+    /// The events without their bytes.
+    fn fields(raw: &str) -> Vec<SseEvent> {
+        said(&events(raw.as_bytes()).0)
+    }
+
+    fn said(events: &[SseEvent]) -> Vec<SseEvent> {
+        events.iter().map(|e| SseEvent { raw: Bytes::new(), ..e.clone() }).collect()
     }
 
     fn data(raw: &str) -> Vec<Option<String>> {
@@ -221,11 +226,11 @@ mod tests {
     #[test]
     fn the_fields_are_read() {
         let s = |text: &str| Some(text.to_owned());
-        assert_eq!(
-            fields("event: add\ndata: 73857293\nid: 1\nretry: 10\n\n:c\nid\ndata\n\n"),
-            [(s("add"), s("73857293"), s("1"), Some(10)), (None, s(""), s(""), None)]
-        );
-        assert_eq!(fields("id: a\0b\nretry: 1x\nretry:\nother: x\n\n"), [(None, None, None, None)]);
+        let first =
+            SseEvent { event: s("add"), data: s("73857293"), id: s("1"), retry: Some(10), ..SseEvent::default() };
+        let second = SseEvent { data: s(""), id: s(""), ..SseEvent::default() };
+        assert_eq!(fields("event: add\ndata: 73857293\nid: 1\nretry: 10\n\n:c\nid\ndata\n\n"), [first, second]);
+        assert_eq!(fields("id: a\0b\nretry: 1x\nretry:\nother: x\n\n"), [SseEvent::default()]);
     }
 
     /// The examples of the WHATWG text.
@@ -322,9 +327,6 @@ mod tests {
                 let (got, rest) = pieces(&arrival);
                 let joined: Vec<u8> = got.iter().flat_map(|e| e.raw.to_vec()).chain(rest).collect();
                 prop_assert_eq!(joined, raw.as_bytes());
-                let said = |list: &[SseEvent]| -> Vec<_> {
-                    list.iter().map(|e| SseEvent { raw: Bytes::new(), ..e.clone() }).collect()
-                };
                 prop_assert_eq!(said(&got), said(&whole));
             }
         }
@@ -336,7 +338,7 @@ mod tests {
             event.write_to(&mut out);
             let (got, rest) = events(&out);
             prop_assert!(rest.is_empty());
-            prop_assert_eq!(vec![event], got.into_iter().map(|e| SseEvent { raw: Bytes::new(), ..e }).collect::<Vec<_>>());
+            prop_assert_eq!(vec![event], said(&got));
         }
     }
 }

@@ -1,0 +1,245 @@
+//! Joins the frames of one direction into messages.
+
+use bytes::{Bytes, BytesMut};
+
+use super::deflate::Inflater;
+use super::{Deflate, FrameHeader, Opcode, Sender, WebSocketError, apply_mask, parse_frame_header};
+
+/// How to read one direction.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whose frames come.
+    pub sender: Sender,
+    /// The compression that was agreed on.
+    pub deflate: Option<Deflate>,
+    /// How many bytes of a message are held: of its content, and of its frames.
+    pub max_message: usize,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// Text; not checked to be UTF-8.
+    Text,
+    /// Bytes.
+    Binary,
+    /// The end; a status code in two bytes and a reason, or nothing.
+    Close,
+    /// A ping.
+    Ping,
+    /// A pong.
+    Pong,
+}
+
+impl MessageType {
+    /// The opcode of its first frame.
+    pub const fn opcode(self) -> Opcode {
+        match self {
+            Self::Text => Opcode::Text,
+            Self::Binary => Opcode::Binary,
+            Self::Close => Opcode::Close,
+            Self::Ping => Opcode::Ping,
+            Self::Pong => Opcode::Pong,
+        }
+    }
+}
+
+/// A message: a control frame, or all fragments of a text or of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// What it is.
+    pub kind: MessageType,
+    /// The content, unmasked and decompressed; only its beginning when `size` is more.
+    pub data: Bytes,
+    /// The length of the whole content in bytes.
+    pub size: u64,
+    /// Whether it was compressed on the wire.
+    pub compressed: bool,
+    /// Its frames as they came, less what was given as [`Item::Part`] before.
+    pub raw: Bytes,
+    /// Whether parts were given: then it is too late to change or drop it.
+    pub passed: bool,
+}
+
+/// What comes out of a decoder. Whoever forwards every `raw` and every part in order forwards what came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A message has ended.
+    Message(Message),
+    /// Bytes of a message too large to hold; its `Message` follows.
+    Part {
+        /// The bytes as they came.
+        raw: Bytes,
+        /// Whether the message is compressed.
+        compressed: bool,
+    },
+}
+
+/// Reads one direction of a WebSocket.
+pub struct Decoder {
+    options: Options,
+    inflater: Option<Inflater>,
+    frame: Option<Frame>,
+    /// The data message whose fragments are coming.
+    message: Option<Assembly>,
+    control: Assembly,
+}
+
+/// The frame whose payload is coming.
+struct Frame {
+    header: FrameHeader,
+    read: u64,
+}
+
+/// A message on its way.
+#[derive(Default)]
+struct Assembly {
+    text: bool,
+    compressed: bool,
+    passed: bool,
+    size: u64,
+    data: BytesMut,
+    raw: BytesMut,
+}
+
+impl Decoder {
+    /// For one direction of a connection whose handshake is done.
+    pub fn new(options: Options) -> Self {
+        let inflater = options.deflate.map(|deflate| Inflater::new(deflate, options.sender));
+        Self { options, inflater, frame: None, message: None, control: Assembly::default() }
+    }
+
+    /// Takes the next item from the front of `buf`; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// Frames that break RFC 6455 or do not decompress. To go on as a tunnel, forward [`take_held`](Self::take_held),
+    /// then `buf`, and do not come back.
+    pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<Item>, WebSocketError> {
+        loop {
+            if self.frame.is_none() && !self.start_frame(buf)? {
+                return Ok(None);
+            }
+            let ended = self.take_payload(buf)?;
+            if ended && let Some(message) = self.end_frame()? {
+                return Ok(Some(Item::Message(message)));
+            }
+            if let Some(part) = self.overflow() {
+                return Ok(Some(part));
+            }
+            if !ended {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The bytes that have been taken from the buffer and not been given out, in order as far as a control frame
+    /// between fragments permits.
+    pub fn take_held(&mut self) -> Bytes {
+        let mut held = self.message.take().map_or_else(BytesMut::new, |m| m.raw);
+        held.extend_from_slice(&std::mem::take(&mut self.control).raw);
+        self.frame = None;
+        held.freeze()
+    }
+
+    fn start_frame(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
+        let Some((header, len)) = parse_frame_header(buf, self.options.sender)? else { return Ok(false) };
+        if header.compressed && self.inflater.is_none() {
+            return Err(WebSocketError::ReservedBits);
+        }
+        let assembly = match header.opcode {
+            Opcode::Close | Opcode::Ping | Opcode::Pong => &mut self.control,
+            Opcode::Continuation => self.message.as_mut().ok_or(WebSocketError::Fragments)?,
+            Opcode::Text | Opcode::Binary if self.message.is_some() => return Err(WebSocketError::Fragments),
+            Opcode::Text | Opcode::Binary => self.message.insert(Assembly {
+                text: header.opcode == Opcode::Text,
+                compressed: header.compressed,
+                ..Assembly::default()
+            }),
+        };
+        assembly.raw.extend_from_slice(&buf.split_to(len));
+        self.frame = Some(Frame { header, read: 0 });
+        Ok(true)
+    }
+
+    /// Takes what there is of the frame's payload; says whether that was all.
+    fn take_payload(&mut self, buf: &mut BytesMut) -> Result<bool, WebSocketError> {
+        let Some(Frame { header, read }) = &mut self.frame else { return Ok(false) };
+        let left = header.len - *read;
+        let n = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
+        let assembly = if header.opcode.is_control() { Some(&mut self.control) } else { self.message.as_mut() };
+        let assembly = assembly.ok_or(WebSocketError::Fragments)?;
+        let mut payload = buf.split_to(n);
+        assembly.raw.extend_from_slice(&payload);
+        if let Some(key) = header.mask {
+            apply_mask(&mut payload, key, *read);
+        }
+        *read += n as u64;
+        let ended = *read == header.len;
+        let max = self.options.max_message;
+        match &mut self.inflater {
+            Some(inflater) if assembly.compressed => {
+                inflater.push(&payload, &mut |plain| assembly.add(plain, max))?;
+            }
+            _ => assembly.add(&payload, max),
+        }
+        Ok(ended)
+    }
+
+    /// The message that ends with this frame, if one does.
+    fn end_frame(&mut self) -> Result<Option<Message>, WebSocketError> {
+        let Some(Frame { header, .. }) = self.frame.take() else { return Ok(None) };
+        if !header.fin {
+            return Ok(None);
+        }
+        let kind = match header.opcode {
+            Opcode::Close => MessageType::Close,
+            Opcode::Ping => MessageType::Ping,
+            Opcode::Pong => MessageType::Pong,
+            Opcode::Continuation | Opcode::Text | Opcode::Binary => return self.end_message(),
+        };
+        Ok(Some(std::mem::take(&mut self.control).into_message(kind)))
+    }
+
+    fn end_message(&mut self) -> Result<Option<Message>, WebSocketError> {
+        let message = self.message.as_mut().ok_or(WebSocketError::Fragments)?;
+        if let Some(inflater) = &mut self.inflater
+            && message.compressed
+        {
+            inflater.finish(&mut |plain| message.add(plain, self.options.max_message))?;
+        }
+        Ok(self.message.take().map(|message| {
+            let kind = if message.text { MessageType::Text } else { MessageType::Binary };
+            message.into_message(kind)
+        }))
+    }
+
+    /// What must be passed on because its message is over the limit.
+    fn overflow(&mut self) -> Option<Item> {
+        let message = self.message.as_mut()?;
+        let over = message.passed || message.raw.len() > self.options.max_message;
+        if !over || message.raw.is_empty() {
+            return None;
+        }
+        message.passed = true;
+        Some(Item::Part { raw: message.raw.split().freeze(), compressed: message.compressed })
+    }
+}
+
+impl Assembly {
+    fn into_message(self, kind: MessageType) -> Message {
+        Message {
+            kind,
+            data: self.data.freeze(),
+            size: self.size,
+            compressed: self.compressed,
+            raw: self.raw.freeze(),
+            passed: self.passed,
+        }
+    }
+
+    fn add(&mut self, plain: &[u8], max: usize) {
+        self.size += plain.len() as u64;
+        let room = max.saturating_sub(self.data.len()).min(plain.len());
+        self.data.extend_from_slice(plain.get(..room).unwrap_or_default());
+    }
+}
