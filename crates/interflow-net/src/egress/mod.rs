@@ -162,6 +162,11 @@ impl Egress {
         }
     }
 
+    /// How many HTTP/1 connections of this worker are idle.
+    pub fn idle_connections(&self) -> usize {
+        self.pool.idle()
+    }
+
     /// A connection from the pool, or a new one.
     async fn connection(
         &self,

@@ -105,6 +105,11 @@ impl Pool {
         })
     }
 
+    /// How many connections are idle.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle.load(Ordering::Relaxed)
+    }
+
     /// The connections under the route's key with that protocol.
     pub(crate) fn host(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
         let mut hasher = self.hasher.build_hasher();
@@ -148,17 +153,21 @@ impl Pool {
         if let Some(buffer) = conn.rest(Instant::now()) {
             self.give_buffer(buffer);
         }
-        if self.idle.load(Ordering::Relaxed) >= self.limits.idle_total && !self.evict_oldest() {
+        if self.limits.idle_per_host == 0 || self.limits.idle_total == 0 {
             return;
         }
-        let surplus = {
-            let mut idle = host.idle.lock();
-            idle.push_back(conn);
-            (idle.len() > self.limits.idle_per_host).then(|| idle.pop_front())
-        };
-        if surplus.is_none() {
-            self.idle.fetch_add(1, Ordering::Relaxed);
+        let mut idle = host.idle.lock();
+        if idle.len() >= self.limits.idle_per_host {
+            idle.pop_front();
+            self.idle.fetch_sub(1, Ordering::Relaxed);
+        } else if self.idle.load(Ordering::Relaxed) >= self.limits.idle_total {
+            drop(idle);
+            self.evict_oldest();
+            idle = host.idle.lock();
         }
+        idle.push_back(conn);
+        drop(idle);
+        self.idle.fetch_add(1, Ordering::Relaxed);
         self.sweep_later();
     }
 
@@ -188,14 +197,16 @@ impl Pool {
     }
 
     /// Closes the connection that has been idle longest in the whole pool. Runs only at the pool's bound.
-    fn evict_oldest(&self) -> bool {
+    fn evict_oldest(&self) {
         let hosts = self.hosts.lock();
         let oldest = hosts
             .values()
             .flatten()
             .filter_map(|h| h.idle.lock().front().map(|c| (c.idle_since(), h)))
             .min_by_key(|(since, _)| *since);
-        oldest.is_some_and(|(_, host)| host.evict())
+        if let Some((_, host)) = oldest {
+            host.evict();
+        }
     }
 
     /// Makes sure that one task looks after idle connections as long as there are any.

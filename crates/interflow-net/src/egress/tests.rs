@@ -1,1 +1,0 @@
-//! The way out as a whole, against scripted origins over loopback.

@@ -1,0 +1,290 @@
+//! HTTP/2 with prior knowledge, against origins made of the `h2` crate's server side.
+
+use super::*;
+use h2::Reason;
+use h2::server::{Connection, SendResponse};
+use http::{HeaderMap, Response, StatusCode};
+use interflow_flow::{Kind, Retry};
+
+type Stream = (http::Request<h2::RecvStream>, SendResponse<Bytes>);
+
+/// Answers every request with this body.
+pub(super) async fn answer_all(io: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, body: &'static str) {
+    let Ok(mut connection) = h2::server::handshake(io).await else { return };
+    while let Some(Ok((_, mut respond))) = connection.accept().await {
+        let mut send = respond.send_response(Response::new(()), false).unwrap();
+        send.send_data(body.into(), true).unwrap();
+    }
+}
+
+/// Serves each stream by a closure that is told the connection's and the stream's number.
+async fn origin<F: Future<Output = ()> + Send + 'static>(
+    serve: impl Fn(usize, usize, Stream) -> F + Clone + Send + 'static,
+) -> Origin {
+    Origin::new(move |n, stream| {
+        let serve = serve.clone();
+        async move {
+            let mut builder = h2::server::Builder::new();
+            let mut connection: Connection<_, Bytes> =
+                builder.enable_connect_protocol().max_concurrent_streams(4).handshake(stream).await.unwrap();
+            let mut m = 0;
+            while let Some(Ok(stream)) = connection.accept().await {
+                tokio::spawn(serve(n, m, stream));
+                m += 1;
+            }
+        }
+    })
+    .await
+}
+
+fn h2_route(origin: &Origin) -> Route {
+    Route { protocol: Protocol::Http2, ..origin.route() }
+}
+
+fn ok() -> Response<()> {
+    Response::new(())
+}
+
+async fn read_all(body: &mut h2::RecvStream) -> (Vec<u8>, Option<HeaderMap>) {
+    let mut all = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        body.flow_control().release_capacity(data.len()).unwrap();
+        all.extend_from_slice(&data);
+    }
+    (all, body.trailers().await.unwrap())
+}
+
+#[tokio::test]
+async fn requests_and_responses_pass_with_trailers_over_one_connection() {
+    let origin = origin(|_, _, (request, mut respond)| async move {
+        let (parts, mut body) = request.into_parts();
+        assert_eq!((parts.uri.path(), parts.headers["x-a"].to_str().unwrap()), ("/p", "b"));
+        assert!(!parts.headers.contains_key("connection") && !parts.headers.contains_key("host"));
+        let (data, trailers) = read_all(&mut body).await;
+        let mut send = respond.send_response(ok(), false).unwrap();
+        send.send_data(data.into(), false).unwrap();
+        send.send_trailers(trailers.unwrap()).unwrap();
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    for round in 0..3 {
+        let mut body = Pieces::new(&[Some("hel"), Some("lo")]);
+        body.trailers = Some([("grpc-status", "0")].into_iter().collect());
+        let request = request(&route, Method::POST, "/p", &[("Connection", "X"), ("X-A", "b")], Body::stream(body));
+        let mut leg = Leg::new();
+        let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
+        assert_eq!((answer.head.version, leg.reused()), (Version::H2, round > 0));
+        let (data, trailers) = answer.body.collect(100).await.unwrap();
+        assert_eq!((&data[..], trailers.unwrap().get("grpc-status")), (&b"hello"[..], Some(&b"0"[..])));
+    }
+    assert_eq!(origin.accepted(), 1);
+}
+
+#[tokio::test]
+async fn interim_responses_are_relayed_and_100_continue_is_waited_for() {
+    let origin = origin(|_, _, (request, mut respond)| async move {
+        let mut early = Response::new(());
+        *early.status_mut() = StatusCode::EARLY_HINTS;
+        respond.send_informational(early).unwrap();
+        let mut body = request.into_body();
+        assert!(tokio::time::timeout(Duration::from_millis(100), body.data()).await.is_err(), "came uncalled");
+        let mut go = Response::new(());
+        *go.status_mut() = StatusCode::CONTINUE;
+        respond.send_informational(go).unwrap();
+        assert_eq!(read_all(&mut body).await.0, b"hello");
+        respond.send_response(ok(), true).unwrap();
+    })
+    .await;
+    let route = h2_route(&origin);
+    let request = request(&route, Method::POST, "/", &[("Expect", "100-continue")], Body::Full("hello".into()));
+    let mut leg = Leg::new();
+    let answer = soon(leg.send(&egress(), &route, request)).await.unwrap();
+    assert_eq!(answer.head.status, StatusCode::OK);
+    assert_eq!(leg.interim.iter().map(|h| h.status.as_u16()).collect::<Vec<_>>(), [103, 100]);
+}
+
+#[tokio::test]
+async fn an_exchange_that_is_given_up_resets_its_stream_and_no_other() {
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let origin = origin(move |_, m, (_, mut respond)| {
+        let tell = tell.clone();
+        async move {
+            if m == 0 {
+                let reason = std::future::poll_fn(|cx| respond.poll_reset(cx)).await.unwrap();
+                tell.send(reason).unwrap();
+            } else if m == 1 {
+                let mut send = respond.send_response(ok(), false).unwrap();
+                send.send_data("part".into(), false).unwrap();
+                let reason = std::future::poll_fn(|cx| send.poll_reset(cx)).await.unwrap();
+                tell.send(reason).unwrap();
+            } else {
+                respond.send_response(ok(), true).unwrap();
+            }
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let mut leg = Leg::new();
+    let given_up = tokio::time::timeout(Duration::from_millis(50), leg.send(&egress, &route, get(&route))).await;
+    assert!(given_up.is_err());
+    assert_eq!(soon(told.recv()).await, Some(Reason::CANCEL));
+    let mut body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    body.frame().await.unwrap().unwrap();
+    drop(body);
+    assert_eq!(soon(told.recv()).await, Some(Reason::CANCEL));
+    assert_eq!(soon(fetch(&egress, &route)).await.0, "");
+    assert_eq!(origin.accepted(), 1);
+}
+
+#[tokio::test]
+async fn a_refused_stream_is_tried_again_whatever_the_method() {
+    let origin = origin(|n, m, (request, mut respond)| async move {
+        if (n, m) == (0, 0) {
+            respond.send_reset(Reason::REFUSED_STREAM);
+            return;
+        }
+        let (data, _) = read_all(&mut request.into_body()).await;
+        respond.send_response(ok(), false).unwrap().send_data(data.into(), true).unwrap();
+    })
+    .await;
+    let route = h2_route(&origin);
+    let answer = soon(Leg::new().send(&egress(), &route, post(&route, Body::Full("hello".into())))).await.unwrap();
+    assert_eq!(text(answer.body).await, "hello");
+}
+
+#[tokio::test]
+async fn after_goaway_a_new_connection_is_made() {
+    let origin = Origin::new(|n, stream| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            respond.send_response(ok(), false).unwrap().send_data("ok".into(), true).unwrap();
+            if n == 0 {
+                connection.graceful_shutdown();
+            }
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for round in 0..2 {
+        let answer = soon(Leg::new().send(&egress, &route, post(&route, Body::Empty))).await.unwrap();
+        assert_eq!(text(answer.body).await, "ok", "{round}");
+    }
+    assert_eq!(origin.accepted(), 2);
+}
+
+#[tokio::test]
+async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
+    let origin = origin(|_, m, (_, mut respond)| async move {
+        if m == 0 {
+            respond.send_reset(Reason::INTERNAL_ERROR);
+        } else {
+            let mut send = respond.send_response(ok(), false).unwrap();
+            send.send_data("part".into(), false).unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            send.send_reset(Reason::INTERNAL_ERROR);
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (Kind::UpstreamClosed, Retry::No), "{error}");
+    let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    let Err(interflow_flow::CollectError::Broken(error)) = body.collect(100).await else { panic!("it was whole") };
+    assert_eq!((error.kind(), origin.accepted()), (Kind::UpstreamClosed, 1));
+}
+
+#[tokio::test]
+async fn extended_connect_gives_a_stream_of_bytes() {
+    let origin = origin(|_, _, (request, mut respond)| async move {
+        assert_eq!(request.method(), Method::CONNECT);
+        assert_eq!(request.extensions().get::<h2::ext::Protocol>().unwrap().as_str(), "websocket");
+        let mut send = respond.send_response(ok(), false).unwrap();
+        send.send_data("early ".into(), false).unwrap();
+        let (data, _) = read_all(&mut request.into_body()).await;
+        send.send_data(data.into(), true).unwrap();
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let mut request = get(&route);
+    request.head.protocol = Some("websocket".into());
+    let mut io = soon(Leg::new().send(&egress, &route, request)).await.unwrap().upgrade.unwrap();
+    io.write_all(b"ping").await.unwrap();
+    io.shutdown().await.unwrap();
+    let mut all = String::new();
+    soon(io.read_to_string(&mut all)).await.unwrap();
+    assert_eq!(all, "early ping");
+}
+
+#[tokio::test]
+async fn extended_connect_is_not_sent_where_it_was_not_allowed() {
+    let origin = Origin::new(|_, stream| answer_all(stream, "ok")).await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let mut request = get(&route);
+    request.head.protocol = Some("websocket".into());
+    let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (Kind::Unsupported, Retry::Yes));
+    assert_eq!(soon(fetch(&egress, &route)).await.0, "ok");
+}
+
+#[tokio::test]
+async fn more_streams_than_a_connection_takes_open_another_up_to_the_bound() {
+    let origin = origin(|_, _, (_, mut respond)| async move {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        respond.send_response(ok(), false).unwrap().send_data("ok".into(), true).unwrap();
+    })
+    .await;
+    let pool = PoolLimits { http2_per_host: 2, ..PoolLimits::default() };
+    let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
+    let route = h2_route(&origin);
+    fetch(&egress, &route).await;
+    let all = futures_util::future::join_all((0..20).map(|_| fetch(&egress, &route)));
+    assert!(soon(all).await.iter().all(|(body, _)| body == "ok"));
+    assert_eq!(origin.accepted(), 2);
+}
+
+#[tokio::test]
+async fn a_window_opens_only_as_the_body_is_read() {
+    let given = Arc::new(AtomicUsize::new(0));
+    let count = given.clone();
+    let origin = origin(move |_, _, (_, mut respond)| {
+        let count = count.clone();
+        async move {
+            let mut send = respond.send_response(ok(), false).unwrap();
+            for n in 0..256 {
+                let piece = Bytes::from(vec![0; 64 * 1024]);
+                send.reserve_capacity(piece.len());
+                while send.capacity() < piece.len() {
+                    if !matches!(std::future::poll_fn(|cx| send.poll_capacity(cx)).await, Some(Ok(_))) {
+                        return;
+                    }
+                }
+                count.fetch_add(piece.len(), Ordering::Relaxed);
+                send.send_data(piece, n == 255).unwrap();
+            }
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), h2_route(&origin));
+    let body = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap().body;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(given.load(Ordering::Relaxed) <= 1024 * 1024, "{} bytes were sent", given.load(Ordering::Relaxed));
+    let (all, _) = soon(body.collect(usize::MAX)).await.unwrap();
+    assert_eq!(all.len(), 256 * 64 * 1024);
+}
+
+#[tokio::test]
+async fn idle_http2_connections_are_closed() {
+    let origin = Origin::new(|_, stream| answer_all(stream, "ok")).await;
+    let pool = PoolLimits { idle_timeout: Duration::from_millis(60), ..PoolLimits::default() };
+    let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
+    let route = h2_route(&origin);
+    fetch(&egress, &route).await;
+    fetch(&egress, &route).await;
+    assert_eq!(origin.accepted(), 1);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    fetch(&egress, &route).await;
+    assert_eq!(origin.accepted(), 2);
+}

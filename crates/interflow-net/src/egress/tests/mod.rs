@@ -1,0 +1,221 @@
+//! The way out as a whole, against scripted origins over loopback.
+
+mod bodies;
+mod http1;
+mod http2;
+mod pooling;
+mod retry;
+mod tls;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyStream, Clock, Error, Frame, Headers, Method, Request, RequestHead, ResponseHead, Scheme, Timings,
+    UpstreamInfo, Url, Version,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::dial::{AnyAddress, Dialer, DialerOptions};
+use super::dns::{Resolver, ResolverOptions};
+use super::*;
+use crate::tls::{TlsProfile, TlsProfileOptions};
+
+/// An origin whose every connection is served by a closure that is told the connection's number, from 0.
+struct Origin {
+    addr: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Origin {
+    async fn new<F: Future<Output = ()> + Send + 'static>(
+        serve: impl Fn(usize, TcpStream) -> F + Send + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = accepted.clone();
+        let task = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
+                let n = count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(serve(n, stream));
+            }
+        });
+        Self { addr, accepted, task }
+    }
+
+    /// Answers every request head with the same bytes.
+    async fn answering(raw: impl Into<Vec<u8>>) -> Self {
+        let raw: Arc<[u8]> = raw.into().into();
+        Self::new(move |_, mut stream| {
+            let raw = raw.clone();
+            async move {
+                while read_head(&mut stream).await.is_some() {
+                    stream.write_all(&raw).await.unwrap();
+                }
+            }
+        })
+        .await
+    }
+
+    fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    fn route(&self) -> Route {
+        route(self.addr)
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Reads up to an empty line and not a byte further; `None` when the peer closed before.
+async fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8(head).unwrap())
+}
+
+/// Closes with RST.
+fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+fn profile() -> Arc<TlsProfile> {
+    TlsProfile::new(TlsProfileOptions::default()).unwrap()
+}
+
+fn route(addr: SocketAddr) -> Route {
+    thread_local!(static PROFILE: Arc<TlsProfile> = profile());
+    Route {
+        scheme: Scheme::Http,
+        authority: addr.into(),
+        via: Arc::new([]),
+        protocol: Protocol::Auto,
+        tls: PROFILE.with(Arc::clone),
+        partition: 0,
+    }
+}
+
+fn egress() -> Egress {
+    egress_with(EgressOptions::default(), None)
+}
+
+fn egress_with(options: EgressOptions, cap: Option<u32>) -> Egress {
+    Egress::new(options, dialer(), EgressShared::new(cap))
+}
+
+fn dialer() -> Arc<Dialer> {
+    let resolver = Resolver::new(ResolverOptions::default());
+    Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()))
+}
+
+/// What a flow would hold.
+struct Leg {
+    clock: Clock,
+    timings: Timings,
+    upstream: Option<UpstreamInfo>,
+    interim: Vec<ResponseHead>,
+}
+
+impl Leg {
+    fn new() -> Self {
+        Self { clock: Clock::start(), timings: Timings::default(), upstream: None, interim: Vec::new() }
+    }
+
+    async fn send(&mut self, egress: &Egress, route: &Route, request: Request) -> Result<Answer, Error> {
+        let interim = &mut self.interim;
+        let mut exchange = Exchange {
+            clock: &self.clock,
+            timings: &mut self.timings,
+            upstream: &mut self.upstream,
+            interim: &mut |head| interim.push(head),
+        };
+        egress.send(route, request, &mut exchange).await
+    }
+
+    fn reused(&self) -> bool {
+        self.upstream.as_ref().unwrap().reused
+    }
+}
+
+fn request(route: &Route, method: Method, path: &str, fields: &[(&str, &str)], body: Body) -> Request {
+    let host = route.authority.host_field(route.scheme);
+    let mut headers: Headers = [("Host", host.as_str())].into_iter().collect();
+    for (name, value) in fields {
+        headers.append(name, value).unwrap();
+    }
+    let url = Url { scheme: route.scheme, authority: route.authority.clone(), path: path.into() };
+    Request { head: RequestHead { method, url, version: Version::Http11, headers, protocol: None }, body }
+}
+
+fn get(route: &Route) -> Request {
+    request(route, Method::GET, "/", &[], Body::Empty)
+}
+
+fn post(route: &Route, body: Body) -> Request {
+    request(route, Method::POST, "/", &[], body)
+}
+
+/// Sends a GET and collects the answer's body.
+async fn fetch(egress: &Egress, route: &Route) -> (String, Leg) {
+    let mut leg = Leg::new();
+    let answer = leg.send(egress, route, get(route)).await.unwrap();
+    (text(answer.body).await, leg)
+}
+
+async fn text(body: Body) -> String {
+    let (data, _) = body.collect(usize::MAX).await.unwrap();
+    String::from_utf8(data.to_vec()).unwrap()
+}
+
+/// A body in given pieces; `None` stands for a pause in which nothing comes until the test ends.
+struct Pieces {
+    pieces: VecDeque<Option<&'static str>>,
+    trailers: Option<Headers>,
+    length: Option<u64>,
+    polls: Arc<AtomicUsize>,
+}
+
+impl Pieces {
+    fn new(pieces: &[Option<&'static str>]) -> Self {
+        Self { pieces: pieces.iter().copied().collect(), trailers: None, length: None, polls: Arc::default() }
+    }
+}
+
+impl BodyStream for Pieces {
+    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        match self.pieces.front() {
+            Some(None) => Poll::Pending,
+            Some(Some(piece)) => {
+                let data = Bytes::from_static(piece.as_bytes());
+                self.pieces.pop_front();
+                Poll::Ready(Some(Ok(Frame::Data(data))))
+            }
+            None => Poll::Ready(self.trailers.take().map(|t| Ok(Frame::Trailers(t)))),
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.length
+    }
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(5), what).await.expect("it came within five seconds")
+}

@@ -1,0 +1,165 @@
+//! Which connections are kept, for whom, and for how long.
+
+use super::*;
+use interflow_flow::Kind;
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn routes_that_differ_in_anything_share_no_connection() {
+    let origin = Origin::answering(ANSWER).await;
+    let base = origin.route();
+    let by_name = Route { authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(), ..base.clone() };
+    let routes = [
+        base.clone(),
+        by_name,
+        Route { partition: 1, ..base.clone() },
+        Route { tls: profile(), ..base.clone() },
+        Route { protocol: Protocol::Http1, ..base.clone() },
+        Route { via: Arc::new([format!("http://{}", origin.addr).parse().unwrap()]), ..base.clone() },
+        Route { via: Arc::new([format!("http://u:p@{}", origin.addr).parse().unwrap()]), ..base.clone() },
+    ];
+    let egress = egress();
+    for round in 0..2 {
+        for (n, route) in routes.iter().enumerate() {
+            let (_, leg) = fetch(&egress, route).await;
+            assert_eq!(leg.reused(), round == 1, "route {n}");
+        }
+    }
+    assert_eq!(origin.accepted(), routes.len());
+    let keys: std::collections::HashSet<_> = routes.iter().map(Route::key).collect();
+    assert_eq!(keys.len(), routes.len());
+    let twin = Route { via: base.via.iter().cloned().collect(), ..base.clone() };
+    assert_eq!(twin.key(), base.key());
+}
+
+/// Sends so many requests at once and reads their answers.
+async fn at_once(egress: &Egress, route: &Route, n: usize) {
+    let all = futures_util::future::join_all((0..n).map(|_| async {
+        let mut leg = Leg::new();
+        leg.send(egress, route, get(route)).await.unwrap()
+    }));
+    for answer in soon(all).await {
+        assert_eq!(text(answer.body).await, "ok");
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_bounded_per_host_and_in_all() {
+    let (a, b) = (Origin::answering(ANSWER).await, Origin::answering(ANSWER).await);
+    let pool = PoolLimits { idle_per_host: 4, idle_total: 6, ..PoolLimits::default() };
+    let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
+    at_once(&egress, &a.route(), 8).await;
+    assert_eq!(egress.idle_connections(), 4);
+    at_once(&egress, &b.route(), 8).await;
+    assert_eq!(egress.idle_connections(), 6);
+    // The room was made by those that had been idle longest.
+    let (_, leg) = fetch(&egress, &b.route()).await;
+    assert!(leg.reused());
+}
+
+#[tokio::test]
+async fn connections_age_and_tire() {
+    let origin = Origin::answering(ANSWER).await;
+    for pool in [
+        PoolLimits { idle_timeout: Duration::from_millis(30), ..PoolLimits::default() },
+        PoolLimits { max_lifetime: Duration::from_millis(30), ..PoolLimits::default() },
+    ] {
+        let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
+        fetch(&egress, &origin.route()).await;
+        assert!(fetch(&egress, &origin.route()).await.1.reused());
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        assert!(!fetch(&egress, &origin.route()).await.1.reused());
+    }
+}
+
+#[tokio::test]
+async fn what_the_origin_says_of_its_patience_is_heeded() {
+    let origin =
+        Origin::answering("HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=9\r\nContent-Length: 2\r\n\r\nok").await;
+    let egress = egress();
+    for _ in 0..2 {
+        assert!(!fetch(&egress, &origin.route()).await.1.reused(), "it may close within a second");
+    }
+}
+
+#[tokio::test]
+async fn dead_and_outdated_connections_do_not_pile_up() {
+    let origin = Origin::new(|n, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+        stream.write_all(ANSWER.as_bytes()).await.unwrap();
+        // The first one dies, the second lives on.
+        if n == 1 {
+            read_head(&mut stream).await;
+        }
+    })
+    .await;
+    let pool = PoolLimits { idle_timeout: Duration::from_millis(400), ..PoolLimits::default() };
+    let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
+    at_once(&egress, &origin.route(), 2).await;
+    assert_eq!(egress.idle_connections(), 2);
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(egress.idle_connections(), 1);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(egress.idle_connections(), 0);
+}
+
+#[tokio::test]
+async fn a_cap_per_host_makes_requests_wait_in_line() {
+    let open = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, peak) = (open.clone(), most.clone());
+    let origin = Origin::new(move |_, mut stream| {
+        let (now, peak) = (now.clone(), peak.clone());
+        async move {
+            peak.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            while read_head(&mut stream).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                stream.write_all(ANSWER.as_bytes()).await.unwrap();
+            }
+            now.fetch_sub(1, Ordering::Relaxed);
+        }
+    })
+    .await;
+    let egress = egress_with(EgressOptions::default(), Some(2));
+    at_once_reading(&egress, &origin.route(), 12).await;
+    assert_eq!((origin.accepted(), most.load(Ordering::Relaxed)), (2, 2));
+}
+
+async fn at_once_reading(egress: &Egress, route: &Route, n: usize) {
+    let all = futures_util::future::join_all((0..n).map(|_| fetch(egress, route)));
+    assert!(soon(all).await.iter().any(|(_, leg)| leg.timings.blocked > Some(0)));
+}
+
+#[tokio::test]
+async fn the_wait_for_a_connection_ends() {
+    let origin = Origin::answering("").await;
+    let options = EgressOptions { pool_timeout: Duration::from_millis(30), ..EgressOptions::default() };
+    let egress = egress_with(options, Some(1));
+    let route = origin.route();
+    let (mut first, mut second) = (Leg::new(), Leg::new());
+    let stuck = first.send(&egress, &route, get(&route));
+    let waiting = second.send(&egress, &route, get(&route));
+    tokio::select! {
+        biased;
+        _ = stuck => panic!("this origin never answers"),
+        waited = soon(waiting) => assert_eq!(waited.unwrap_err().kind(), Kind::PoolTimeout),
+    }
+    // The place is free again once the first request was given up.
+    let mut third = Leg::new();
+    let again = tokio::time::timeout(Duration::from_millis(100), third.send(&egress, &route, get(&route))).await;
+    assert!(again.is_err(), "it got a connection and waits for the answer that does not come");
+    assert_eq!(origin.accepted(), 2);
+}
+
+#[tokio::test]
+async fn an_idle_connection_of_one_worker_gives_way_to_another() {
+    let origin = Origin::answering(ANSWER).await;
+    let shared = EgressShared::new(Some(1));
+    let worker = || Egress::new(EgressOptions::default(), dialer(), shared.clone());
+    let (one, two) = (worker(), worker());
+    fetch(&one, &origin.route()).await;
+    assert_eq!(one.idle_connections(), 1);
+    fetch(&two, &origin.route()).await;
+    assert_eq!((one.idle_connections(), two.idle_connections()), (0, 1));
+}

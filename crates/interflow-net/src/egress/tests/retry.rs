@@ -1,0 +1,115 @@
+//! Connections that died while they were idle, and what may be sent twice (RFC 9110 9.2.2).
+
+use super::*;
+use interflow_flow::{Kind, Retry};
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// Its first connection answers once and closes at the second request, having read it; the others answer always.
+async fn forgetful() -> Origin {
+    Origin::new(|n, mut stream| async move {
+        let mut served = 0;
+        while read_head(&mut stream).await.is_some() {
+            if n == 0 && served == 1 {
+                return;
+            }
+            served += 1;
+            stream.write_all(ANSWER.as_bytes()).await.unwrap();
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_reused_connection_that_dies_is_replaced_once_for_idempotent_requests() {
+    for method in ["GET", "PUT", "DELETE"] {
+        let origin = forgetful().await;
+        let (egress, route) = (egress(), origin.route());
+        fetch(&egress, &route).await;
+        let body = if method == "PUT" { Body::Full("hello".into()) } else { Body::Empty };
+        let mut leg = Leg::new();
+        let request = request(&route, method.parse().unwrap(), "/", &[], body);
+        let answer = soon(leg.send(&egress, &route, request)).await.unwrap();
+        assert_eq!((text(answer.body).await.as_str(), leg.reused(), origin.accepted()), ("ok", false, 2), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_been_acted_upon_is_not_sent_twice() {
+    let stream = || Body::stream(Pieces::new(&[Some("hello")]));
+    for (method, body) in
+        [("POST", Body::Empty), ("POST", Body::Full("x".into())), ("POST", stream()), ("PUT", stream())]
+    {
+        let origin = forgetful().await;
+        let (egress, route) = (egress(), origin.route());
+        fetch(&egress, &route).await;
+        let request = request(&route, method.parse().unwrap(), "/", &[], body);
+        let error = soon(Leg::new().send(&egress, &route, request)).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry()), (Kind::UpstreamClosed, Retry::ReusedOnly), "{method}: {error}");
+        assert_eq!(origin.accepted(), 1, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_fresh_connection_that_dies_is_not_replaced() {
+    let origin = Origin::new(|_, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+    })
+    .await;
+    let route = origin.route();
+    let error = soon(Leg::new().send(&egress(), &route, get(&route))).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry(), origin.accepted()), (Kind::UpstreamClosed, Retry::No, 1));
+}
+
+#[tokio::test]
+async fn the_replacement_is_not_replaced() {
+    let origin = Origin::new(|n, mut stream| async move {
+        if n == 0 {
+            read_head(&mut stream).await.unwrap();
+            stream.write_all(ANSWER.as_bytes()).await.unwrap();
+        }
+        read_head(&mut stream).await;
+    })
+    .await;
+    let (egress, route) = (egress(), origin.route());
+    fetch(&egress, &route).await;
+    let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
+    assert_eq!((error.kind(), origin.accepted()), (Kind::UpstreamClosed, 2));
+}
+
+#[tokio::test]
+async fn a_connection_closed_while_idle_is_seen_before_use_even_for_post() {
+    let origin = Origin::new(|_, mut stream| async move {
+        read_head(&mut stream).await.unwrap();
+        stream.write_all(ANSWER.as_bytes()).await.unwrap();
+    })
+    .await;
+    let (egress, route) = (egress(), origin.route());
+    for n in 1..4 {
+        let body = Body::stream(Pieces::new(&[Some("hello")]));
+        let answer = soon(Leg::new().send(&egress, &route, post(&route, body))).await.unwrap();
+        assert_eq!(text(answer.body).await, "ok");
+        assert_eq!(origin.accepted(), n);
+        // No turn of the reactor lies between the close and the next request, only time.
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_asked_for_is_never_given_to_the_next_request() {
+    let origin = Origin::new(|_, mut stream| async move {
+        while read_head(&mut stream).await.is_some() {
+            stream.write_all(ANSWER.as_bytes()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await.unwrap();
+        }
+    })
+    .await;
+    let (egress, route) = (egress(), origin.route());
+    for n in 1..4 {
+        let (body, leg) = fetch(&egress, &route).await;
+        assert_eq!((body.as_str(), leg.reused(), origin.accepted()), ("ok", false, n));
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    }
+}

@@ -1,0 +1,117 @@
+//! TLS and ALPN: what is offered, remembered and shared.
+
+use super::*;
+use crate::ca::Ca;
+use crate::tls::{Alpn, accept_tls};
+use interflow_flow::{Host, Kind};
+
+/// An origin with a certificate for `localhost`, and a route to it that trusts the certificate.
+async fn origin(offered: Alpn) -> (Origin, Route) {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::open_or_create(dir.path()).unwrap();
+    let tls = ca.server_tls(&Host::parse("localhost").unwrap(), offered);
+    let origin = Origin::new(move |_, stream| {
+        let tls = tls.clone();
+        async move {
+            let Ok((mut io, client)) = accept_tls(stream.into(), &tls, Duration::from_secs(5)).await else { return };
+            if client.alpn.as_deref() == Some("h2") {
+                return super::http2::answer_all(io, "h2").await;
+            }
+            let mut buf = [0; 4096];
+            while io.read(&mut buf).await.is_ok_and(|n| n > 0) {
+                io.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh1").await.unwrap();
+                io.flush().await.unwrap();
+            }
+        }
+    })
+    .await;
+    let trusting = TlsProfileOptions {
+        platform_roots: false,
+        extra_ca_pem: vec![ca.certificate_pem().as_bytes().to_vec()],
+        ..TlsProfileOptions::default()
+    };
+    let route = Route {
+        scheme: Scheme::Https,
+        authority: format!("localhost:{}", origin.addr.port()).parse().unwrap(),
+        tls: TlsProfile::new(trusting).unwrap(),
+        ..origin.route()
+    };
+    (origin, route)
+}
+
+async fn alpn(egress: &Egress, route: &Route) -> Result<Version, Error> {
+    let mut leg = Leg::new();
+    let mut x =
+        Exchange { clock: &leg.clock, timings: &mut leg.timings, upstream: &mut leg.upstream, interim: &mut |_| {} };
+    egress.alpn(route, &mut x).await
+}
+
+#[tokio::test]
+async fn each_protocol_is_spoken_where_both_sides_want_it() {
+    use Protocol::*;
+    for (offered, protocol, expected) in [
+        (Alpn::Both, Auto, "h2"),
+        (Alpn::Http1, Auto, "h1"),
+        (Alpn::None, Auto, "h1"),
+        (Alpn::Both, Http1, "h1"),
+        (Alpn::Both, Http2, "h2"),
+    ] {
+        let (_origin, route) = origin(offered).await;
+        let route = Route { protocol, ..route };
+        let egress = egress();
+        for round in 0..3 {
+            let (body, leg) = soon(fetch(&egress, &route)).await;
+            assert_eq!((body.as_str(), leg.reused()), (expected, round > 0), "{protocol:?}");
+            assert!(leg.upstream.unwrap().tls.is_some() && leg.timings.tls.is_some() == (round == 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn first_requests_at_once_share_one_http2_handshake() {
+    let (origin, route) = origin(Alpn::Both).await;
+    let egress = egress();
+    let all = futures_util::future::join_all((0..20).map(|_| fetch(&egress, &route)));
+    assert!(soon(all).await.iter().all(|(body, _)| body == "h2"));
+    assert_eq!(origin.accepted(), 1);
+}
+
+#[tokio::test]
+async fn what_the_origin_speaks_is_remembered_and_its_connection_kept() {
+    for (offered, version) in [(Alpn::Both, Version::H2), (Alpn::Http1, Version::Http11)] {
+        let (origin, route) = origin(offered).await;
+        let shared = EgressShared::new(None);
+        let one = Egress::new(EgressOptions::default(), dialer(), shared.clone());
+        assert_eq!(alpn(&one, &route).await.unwrap(), version);
+        assert_eq!(alpn(&one, &route).await.unwrap(), version);
+        soon(fetch(&one, &route)).await;
+        assert_eq!(origin.accepted(), 1);
+        let two = Egress::new(EgressOptions::default(), dialer(), shared);
+        assert_eq!(alpn(&two, &route).await.unwrap(), version);
+        assert_eq!(origin.accepted(), 1, "another worker knows it without asking");
+        assert_eq!(alpn(&one, &Route { protocol: Protocol::Http1, ..route.clone() }).await.unwrap(), Version::Http11);
+        assert_eq!(alpn(&one, &Route { scheme: Scheme::Http, ..route }).await.unwrap(), Version::Http11);
+    }
+}
+
+#[tokio::test]
+async fn an_untrusted_certificate_and_a_missing_protocol_are_told() {
+    let (_origin, route) = origin(Alpn::Http1).await;
+    let strict = Route { tls: profile(), ..route.clone() };
+    let error = Leg::new().send(&egress(), &strict, get(&strict)).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::UpstreamCertificate, "{error}");
+    let demanding = Route { protocol: Protocol::Http2, ..route };
+    let error = Leg::new().send(&egress(), &demanding, get(&demanding)).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::UpstreamTls | Kind::Unsupported), "{error}");
+}
+
+#[tokio::test]
+async fn an_upgrade_goes_over_http1_even_where_http2_is_spoken() {
+    let (_origin, route) = origin(Alpn::Both).await;
+    let egress = egress();
+    assert_eq!(soon(fetch(&egress, &route)).await.0, "h2");
+    let mut request = get(&route);
+    request.head.protocol = Some("websocket".into());
+    let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+    assert_eq!((answer.head.version, text(answer.body).await.as_str()), (Version::Http11, "h1"));
+}
