@@ -308,6 +308,7 @@ fn may_retry(error: &Error, head: &RequestHead) -> bool {
 fn forward_hop(route: &Route, protocol: Protocol) -> Option<ProxyHop> {
     let last = route.via.last()?;
     let forwards = route.scheme == Scheme::Http
+        && route.dial.is_none()
         && protocol != Protocol::Http2
         && matches!(last.kind, ProxyKind::Http | ProxyKind::Https);
     forwards.then(|| ProxyHop { authorization: last.basic_auth() })

@@ -285,6 +285,19 @@ async fn an_http_proxy_at_the_end_of_the_chain_gets_the_request_itself() {
 }
 
 #[tokio::test]
+async fn the_address_to_connect_to_may_differ_from_the_authority() {
+    let origin = Origin::new(|_, mut stream| async move {
+        let head = read_head(&mut stream).await.unwrap();
+        assert!(head.contains("\r\nHost: elsewhere.test\r\n"), "{head}");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+    })
+    .await;
+    let route =
+        Route { authority: "elsewhere.test:80".parse().unwrap(), dial: Some(origin.addr.into()), ..origin.route() };
+    assert_eq!(fetch(&egress(), &route).await.0, "ok");
+}
+
+#[tokio::test]
 async fn a_tunnel_is_raw_bytes() {
     let origin = Origin::new(|_, mut stream| async move {
         stream.write_all(b"220 first\r\n").await.unwrap();

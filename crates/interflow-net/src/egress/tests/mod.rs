@@ -104,6 +104,7 @@ fn route(addr: SocketAddr) -> Route {
     Route {
         scheme: Scheme::Http,
         authority: addr.into(),
+        dial: None,
         via: Arc::new([]),
         protocol: Protocol::Auto,
         tls: PROFILE.with(Arc::clone),

@@ -13,6 +13,7 @@ async fn routes_that_differ_in_anything_share_no_connection() {
     let routes = [
         base.clone(),
         by_name,
+        Route { dial: Some(origin.addr.into()), ..base.clone() },
         Route { partition: 1, ..base.clone() },
         Route { tls: profile(), ..base.clone() },
         Route { protocol: Protocol::Http1, ..base.clone() },
