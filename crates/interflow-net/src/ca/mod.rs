@@ -164,5 +164,5 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests;

@@ -1,1 +1,313 @@
+//! The CA's files, its leaves as clients see them, and its cache under load.
 
+use std::collections::HashSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Barrier;
+
+use rustls_pki_types::pem::PemObject;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::*;
+use crate::io::Io;
+use crate::tls::TlsProfile;
+use crate::tls::tests::{Authority, handshake, host, trusting};
+
+fn opened(dir: &Path) -> Ca {
+    Ca::open_or_create(dir).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+/// The chain that a client which trusts `roots` is shown for a host.
+async fn chain_for(ca: &Ca, name: &str, roots: &str) -> Vec<CertificateDer<'static>> {
+    let profile = TlsProfile::new(trusting(roots)).unwrap();
+    let server = ca.server_tls(&host(name), Alpn::Both);
+    let (accepted, connected) = handshake(&server, &profile, name, Alpn::Both).await;
+    accepted.unwrap();
+    let io: Io = connected.unwrap().0;
+    let chain = io.client_session().unwrap().peer_certificates().unwrap();
+    chain.iter().map(|der| der.clone().into_owned()).collect()
+}
+
+#[test]
+fn the_first_start_makes_a_ca_that_only_its_owner_can_use_and_the_second_finds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("deep").join("ca");
+    let ca = opened(&folder);
+    assert_eq!((mode(&folder), mode(&folder.join("ca.key"))), (0o700, 0o600));
+    assert_eq!(std::fs::read_to_string(folder.join("ca.pem")).unwrap(), ca.certificate_pem());
+    let again = opened(&folder);
+    assert_eq!(again.fingerprint_sha256(), ca.fingerprint_sha256());
+    assert_eq!(ca.fingerprint_sha256().len(), 32 * 3 - 1);
+    assert!(ca.name().starts_with("Interflow CA ("), "{}", ca.name());
+    let years = ca.remaining().as_secs() / (365 * 86_400);
+    assert!((9..=10).contains(&years), "{years}");
+}
+
+#[test]
+fn the_ca_may_sign_leaves_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let (_, cert) = X509Certificate::from_der(ca.certificate_der()).unwrap();
+    let constraints = cert.basic_constraints().unwrap().unwrap();
+    assert!(constraints.critical && constraints.value.ca);
+    assert_eq!(constraints.value.path_len_constraint, Some(0));
+    assert!(cert.key_usage().unwrap().unwrap().value.key_cert_sign());
+    cert.verify_signature(None).unwrap();
+}
+
+#[test]
+fn a_key_that_others_may_read_is_refused_with_the_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    opened(dir.path());
+    let key = dir.path().join("ca.key");
+    for open in [0o644, 0o640, 0o604] {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(open)).unwrap();
+        let error = Ca::open_or_create(dir.path()).err().unwrap();
+        assert!(error.message().contains(&format!("chmod 600 {}", key.display())), "{error}");
+    }
+}
+
+#[test]
+fn files_that_do_not_make_a_ca_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pem, key) = (dir.path().join("ca.pem"), dir.path().join("ca.key"));
+    opened(dir.path());
+    let good = std::fs::read(&pem).unwrap();
+    let stranger = tempfile::tempdir().unwrap();
+    opened(stranger.path());
+    let no_ca = Authority::new("x").issue(&crate::tls::tests::names(&["a"])).0;
+    let spoil: [(&dyn Fn(), &str); 5] = [
+        (&|| std::fs::copy(stranger.path().join("ca.pem"), &pem).map(drop).unwrap(), "ca.key is not the key of ca.pem"),
+        (&|| std::fs::write(&pem, &no_ca).unwrap(), "is not a CA's"),
+        (&|| std::fs::write(&pem, "nonsense").unwrap(), "holds no certificate"),
+        (&|| std::fs::remove_file(&pem).unwrap(), "ca.pem is missing although"),
+        (
+            &|| {
+                std::fs::write(&pem, &good).unwrap();
+                std::fs::write(&key, "nonsense").unwrap();
+            },
+            "must be an unencrypted key in PEM",
+        ),
+    ];
+    for (spoil, text) in spoil {
+        spoil();
+        let error = Ca::open_or_create(dir.path()).err().unwrap();
+        assert!(error.to_string().contains(text), "{error}");
+        assert_eq!(error.blame(), interflow_flow::Blame::Config);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = Ca::open_or_create(&file.join("ca")).err().unwrap();
+    assert!(error.message().contains(file.to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn many_first_starts_at_once_make_one_ca() {
+    let dir = tempfile::tempdir().unwrap();
+    let barrier = Barrier::new(8);
+    let seen: HashSet<_> = std::thread::scope(|scope| {
+        let start = || {
+            barrier.wait();
+            opened(dir.path()).fingerprint_sha256()
+        };
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(seen.len(), 1);
+}
+
+#[test]
+fn rotation_makes_another_ca_and_keeps_only_the_old_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = opened(dir.path());
+    let old_key = std::fs::read(dir.path().join("ca.key")).unwrap();
+    let new = Ca::rotate(dir.path(), &CaOptions::default()).unwrap();
+    assert_ne!(new.fingerprint_sha256(), old.fingerprint_sha256());
+    assert_eq!(opened(dir.path()).fingerprint_sha256(), new.fingerprint_sha256());
+    let kept: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| std::fs::read(p).unwrap() == old.certificate_pem().as_bytes())
+        .collect();
+    assert_eq!(kept.len(), 1);
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        assert_ne!(std::fs::read(entry.unwrap().path()).unwrap(), old_key);
+    }
+}
+
+#[tokio::test]
+async fn a_leaf_says_what_clients_demand_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let (_, root) = X509Certificate::from_der(ca.certificate_der()).unwrap();
+    let long = format!("{}.example", "a".repeat(60));
+    let sans: [(&str, Option<&str>, GeneralName<'_>); 5] = [
+        ("a.example", Some("a.example"), GeneralName::DNSName("a.example")),
+        ("a.example.", Some("a.example"), GeneralName::DNSName("a.example")),
+        (&long, None, GeneralName::DNSName(&long)),
+        ("127.0.0.1", Some("127.0.0.1"), GeneralName::IPAddress(&[127, 0, 0, 1])),
+        ("[::1]", Some("::1"), GeneralName::IPAddress(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1])),
+    ];
+    for (name, cn, san) in sans {
+        let chain = chain_for(&ca, name, ca.certificate_pem()).await;
+        assert_eq!(chain.len(), 1, "a root of our own need not be sent");
+        let (_, leaf) = X509Certificate::from_der(&chain[0]).unwrap();
+        leaf.verify_signature(Some(root.public_key())).unwrap();
+        assert_eq!(leaf.subject().iter_common_name().next().map(|c| c.as_str().unwrap()), cn);
+        assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names, [san]);
+        let usage = leaf.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.server_auth && !usage.client_auth && !usage.any);
+        assert!(leaf.key_usage().unwrap().unwrap().value.digital_signature());
+        assert!(!leaf.is_ca());
+        let validity = leaf.validity();
+        let (from, to) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+        let now = now() as i64;
+        assert!(to - from <= 90 * 86_400 && now - from >= 86_400 && to > now + 80 * 86_400);
+        assert_eq!(leaf.raw_serial().len(), 16);
+        assert!(leaf.raw_serial()[0] & 0x80 == 0);
+        assert_eq!(key_id(&leaf, true), key_id(&root, false), "AKI names the CA's key");
+        assert!(key_id(&leaf, false).is_some());
+        assert_ne!(leaf.public_key().raw, root.public_key().raw);
+    }
+}
+
+/// The authority's or the subject's key identifier.
+fn key_id(cert: &X509Certificate<'_>, authority: bool) -> Option<Vec<u8>> {
+    cert.extensions().iter().find_map(|e| match e.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) if authority => Some(id.key_identifier.as_ref()?.0.to_vec()),
+        ParsedExtension::SubjectKeyIdentifier(id) if !authority => Some(id.0.to_vec()),
+        _ => None,
+    })
+}
+
+#[test]
+fn each_leaf_has_a_key_and_a_serial_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let mut keys = HashSet::new();
+    let mut serials = HashSet::new();
+    for i in 0..200 {
+        let key = KeyPool::take(&ca.keys);
+        let minted = ca.minter.mint(&host(&format!("h{i}.example")), &key, now());
+        let (_, leaf) = X509Certificate::from_der(&minted.chain[0]).unwrap();
+        assert!(keys.insert(leaf.public_key().raw.to_vec()));
+        assert!(serials.insert(leaf.raw_serial().to_vec()));
+    }
+}
+
+#[test]
+fn a_thousand_first_hits_at_once_sign_one_leaf() {
+    const THREADS: usize = 20;
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let barrier = Barrier::new(THREADS);
+    let shown: Vec<_> = std::thread::scope(|scope| {
+        let hit = || {
+            barrier.wait();
+            (0..50).map(|_| ca.server_tls(&host("a.example"), Alpn::Both)).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(hit)).collect();
+        threads.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    });
+    assert_eq!(shown.len(), 1000);
+    assert!(shown.iter().all(|s| Arc::ptr_eq(s, &shown[0])));
+    assert_eq!(ca.leaves_signed(), 1);
+}
+
+#[test]
+fn one_leaf_serves_every_choice_of_protocols() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let [a, b] = [Alpn::Http1, Alpn::Both].map(|alpn| ca.server_tls(&host("a.example"), alpn));
+    assert!(!Arc::ptr_eq(&a, &b));
+    assert_eq!(ca.leaves_signed(), 1);
+}
+
+#[test]
+fn the_cache_is_bounded_and_keeps_what_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = Ca::open_with(dir.path(), &CaOptions { leaves: 64, ..CaOptions::default() }).unwrap();
+    let busy = ca.server_tls(&host("busy.example"), Alpn::Both);
+    for i in 0..400 {
+        ca.server_tls(&host(&format!("h{i}.example")), Alpn::Both);
+        assert!(Arc::ptr_eq(&busy, &ca.server_tls(&host("busy.example"), Alpn::Both)));
+    }
+    assert!(ca.leaves_cached() <= 64, "{}", ca.leaves_cached());
+    assert_eq!(ca.leaves_signed(), 401);
+}
+
+#[test]
+fn a_leaf_is_renewed_before_it_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let leaves = Leaves::new(10);
+    let name = host("a.example");
+    let start = 1_000 * 86_400;
+    let get = |day: u64| {
+        leaves.get(&name, start + day * 86_400, Alpn::Both, || {
+            let key = KeyPool::take(&ca.keys);
+            let minted = ca.minter.mint(&name, &key, start + day * 86_400);
+            Leaf::new(minted.chain, &key, minted.not_before, minted.not_after)
+        })
+    };
+    let first = get(0);
+    assert!(Arc::ptr_eq(&first, &get(81)));
+    // It lives 90 days from the day before, and is renewed a week before its end.
+    let second = get(82);
+    assert!(!Arc::ptr_eq(&first, &second));
+    assert!(Arc::ptr_eq(&second, &get(83)));
+    assert_eq!(leaves.len(), 1);
+}
+
+#[tokio::test]
+async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CaOptions { persist_leaves: true, ..CaOptions::default() };
+    let first = Ca::open_with(dir.path(), &options).unwrap();
+    let leaf = chain_for(&first, "a.example", first.certificate_pem()).await;
+    let second = Ca::open_with(dir.path(), &options).unwrap();
+    assert_eq!(chain_for(&second, "a.example", second.certificate_pem()).await, leaf);
+    assert_eq!(second.leaves_signed(), 0);
+    let folder = second.kept_in.clone().unwrap();
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1);
+    assert_eq!((mode(&folder), mode(&files[0])), (0o700, 0o600));
+    // A file that was spoiled is made anew.
+    std::fs::write(&files[0], "nonsense").unwrap();
+    let third = Ca::open_with(dir.path(), &options).unwrap();
+    assert_ne!(chain_for(&third, "a.example", third.certificate_pem()).await, leaf);
+    let rotated = Ca::rotate(dir.path(), &options).unwrap();
+    assert_ne!(chain_for(&rotated, "a.example", rotated.certificate_pem()).await, leaf);
+    assert_eq!(rotated.leaves_signed(), 1);
+}
+
+#[tokio::test]
+async fn a_ca_below_another_sends_what_lies_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Authority::new("The owner's root");
+    let (cert, key) = root.below("The owner's proxy CA");
+    std::fs::write(dir.path().join("ca.pem"), cert + &root.pem).unwrap();
+    let key_path = dir.path().join("ca.key");
+    std::fs::write(&key_path, key).unwrap();
+    std::fs::set_permissions(&key_path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let ca = opened(dir.path());
+    assert_eq!(ca.name(), "The owner's proxy CA");
+    assert_eq!(chain_for(&ca, "a.example", &root.pem).await.len(), 2);
+}
+
+#[test]
+fn the_exports_are_the_same_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = opened(dir.path());
+    let der = CertificateDer::from_pem_slice(ca.certificate_pem().as_bytes()).unwrap();
+    assert_eq!(&der[..], ca.certificate_der());
+}

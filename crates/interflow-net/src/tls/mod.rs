@@ -99,4 +99,4 @@ pub(crate) fn alpn_name(protocol: &[u8]) -> ByteStr {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
