@@ -1,1 +1,172 @@
+//! Dialling over loopback: dead addresses, guards, and what is said when nothing answers.
 
+use std::net::Ipv4Addr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::egress::dns::ResolverOptions;
+
+fn dialer(
+    names: &[(&str, &[&str])],
+    guard: impl AddressGuard + 'static,
+    change: impl FnOnce(&mut DialerOptions),
+) -> Dialer {
+    let overrides =
+        names.iter().map(|(name, ips)| ((*name).into(), ips.iter().map(|ip| ip.parse().unwrap()).collect())).collect();
+    let mut options = DialerOptions::default();
+    change(&mut options);
+    Dialer::new(Resolver::new(ResolverOptions { overrides, ..ResolverOptions::default() }), Arc::new(guard), options)
+}
+
+/// An address of loopback that takes connections into a queue that is full, so that further ones hang.
+async fn dead(ip: &str, port: u16) -> (TcpListener, Vec<TcpStream>) {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(ip.parse().unwrap(), port)).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let addr = listener.local_addr().unwrap();
+    let mut queued = Vec::new();
+    while let Ok(connected) = tokio::time::timeout(Duration::from_millis(100), TcpStream::connect(addr)).await {
+        queued.push(connected.unwrap());
+        assert!(queued.len() < 64, "the queue never fills");
+    }
+    (listener, queued)
+}
+
+/// A listener on loopback; its port is free on the other loopback addresses too, most likely.
+async fn alive() -> (TcpListener, u16) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, port)
+}
+
+fn at(host: &str, port: u16) -> Authority {
+    format!("{host}:{port}").parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_connection_carries_bytes_and_its_addresses_and_times_are_told() {
+    let (listener, port) = alive().await;
+    let dialer = dialer(&[("a.example", &["127.0.0.1"])], AnyAddress, |_| {});
+    let mut times = DialTimes::default();
+    let (mut io, info) = dialer.dial(&at("a.example", port), &[], &mut times).await.unwrap();
+    let (mut far, from) = listener.accept().await.unwrap();
+    far.write_all(b"hello").await.unwrap();
+    drop(far);
+    let mut got = Vec::new();
+    io.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, b"hello");
+    assert_eq!((info.peer, info.local, info.via), (SocketAddr::new([127, 0, 0, 1].into(), port), from, None));
+    assert!(times.dns.is_some() && times.connect.is_some());
+    assert!(io.tcp_ref().unwrap().nodelay().unwrap());
+    assert!(SockRef::from(io.tcp_ref().unwrap()).keepalive().unwrap());
+}
+
+#[tokio::test]
+async fn an_address_that_hangs_costs_no_more_than_the_attempt_delay() {
+    let (_listener, port) = alive().await;
+    let _dead = dead("127.0.0.2", port).await;
+    let dialer = dialer(&[("a.example", &["127.0.0.2", "127.0.0.1"])], AnyAddress, |o| {
+        o.attempt_delay = Duration::from_millis(60);
+    });
+    let begun = Instant::now();
+    let (_, info) = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap();
+    assert_eq!(info.peer.ip(), IpAddr::from([127, 0, 0, 1]));
+    assert!((Duration::from_millis(60)..Duration::from_secs(3)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_address_that_refuses_is_passed_over_at_once() {
+    let (_listener, port) = alive().await;
+    let dialer = dialer(&[("a.example", &["127.0.0.3", "127.0.0.4", "127.0.0.1"])], AnyAddress, |o| {
+        o.attempt_delay = Duration::from_secs(30);
+    });
+    let (_, info) = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap();
+    assert_eq!(info.peer.ip(), IpAddr::from([127, 0, 0, 1]));
+}
+
+#[tokio::test]
+async fn when_nothing_answers_every_address_is_named() {
+    let (listener, port) = alive().await;
+    drop(listener);
+    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AnyAddress, |_| {});
+    let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
+    assert_eq!((error.kind(), error.retry()), (Kind::Connect, Retry::Yes));
+    assert_eq!(
+        error.message(),
+        format!(
+            "could not connect to a.example:{port}: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} refused \
+             the connection"
+        )
+    );
+}
+
+#[tokio::test]
+async fn the_connect_timeout_is_over_all_attempts_and_names_them() {
+    let (listener, port) = alive().await;
+    drop(listener);
+    let _dead = dead("127.0.0.2", port).await;
+    let dialer = dialer(&[("a.example", &["127.0.0.1", "127.0.0.2"])], AnyAddress, |o| {
+        o.connect_timeout = Duration::from_millis(150);
+    });
+    let error = dialer.dial(&at("a.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::ConnectTimeout);
+    let said = format!("within 0.15 s: 127.0.0.1:{port} refused the connection, 127.0.0.2:{port} did not answer");
+    assert!(error.message().ends_with(&said), "{error}");
+}
+
+/// Denies 127.0.0.0/16 and private IPv4.
+struct NotNear;
+
+impl AddressGuard for NotNear {
+    fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+        match addr.ip() {
+            IpAddr::V4(ip) if ip.octets()[..2] == [127, 0] || ip.is_private() => {
+                Err(Error::new(Kind::Denied, format!("{addr} is not allowed")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_guard_is_asked_of_every_address_behind_a_name() {
+    let port = alive().await.1;
+    let _listener = TcpListener::bind(("127.1.0.1", port)).await.unwrap();
+    let dialer = dialer(
+        &[("inside.example", &["10.0.0.1", "127.0.0.1"]), ("both.example", &["127.0.0.1", "127.1.0.1"])],
+        NotNear,
+        |_| {},
+    );
+    for refused in ["inside.example", "127.0.0.1", "localhost.", "10.1.2.3", "[::ffff:127.0.0.1]"] {
+        let error = dialer.dial(&at(refused, port), &[], &mut DialTimes::default()).await;
+        // `localhost` has an IPv6 address as well, which the guard lets pass and nobody listens at.
+        let expected = if refused == "localhost." { Kind::Connect } else { Kind::Denied };
+        assert_eq!(error.unwrap_err().kind(), expected, "{refused}");
+    }
+    let (_, info) = dialer.dial(&at("both.example", port), &[], &mut DialTimes::default()).await.unwrap();
+    assert_eq!(info.peer.ip(), IpAddr::from([127, 1, 0, 1]));
+}
+
+#[tokio::test]
+async fn the_guard_is_asked_of_an_address_that_a_proxy_is_to_reach() {
+    let proxy = "http://127.0.0.1:9".parse().unwrap();
+    let dialer = dialer(&[], NotNear, |_| {});
+    let error = dialer.dial(&at("10.0.0.1", 80), &[proxy], &mut DialTimes::default()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Denied);
+}
+
+#[test]
+fn families_take_turns_and_the_first_choice_stays_first() {
+    let ips = |list: &[&str]| list.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
+    for (given, expected) in [
+        (&["::1", "::2", "::3", "1.1.1.1", "2.2.2.2"][..], &["::1", "1.1.1.1", "::2", "2.2.2.2", "::3"][..]),
+        (&["1.1.1.1", "::1"], &["1.1.1.1", "::1"]),
+        (&["1.1.1.1", "2.2.2.2", "::1"], &["1.1.1.1", "::1", "2.2.2.2"]),
+        (&["::ffff:1.1.1.1"], &["1.1.1.1"]),
+    ] {
+        let turns: Vec<_> = permitted(&ips(given), 80, &AnyAddress).unwrap().iter().map(SocketAddr::ip).collect();
+        assert_eq!(turns, ips(expected));
+    }
+}

@@ -1,1 +1,213 @@
+//! The resolver against a name server of the test's own.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::net::UdpSocket;
+
+use super::*;
+
+const A: u16 = 1;
+
+/// How the name server answers.
+#[derive(Clone, Copy)]
+enum Zone {
+    /// Every name has this IPv4 address, for so many seconds.
+    Has([u8; 4], u32),
+    /// No name exists.
+    Empty,
+    /// Every name exists, and none has an address.
+    NoAddress,
+    /// Nothing is ever answered.
+    Silent,
+}
+
+struct NameServer {
+    addr: SocketAddr,
+    asked: Arc<AtomicUsize>,
+}
+
+impl NameServer {
+    async fn start(zone: Zone) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let addr = socket.local_addr().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        tokio::spawn(async move {
+            let mut buf = [0; 512];
+            while let Ok((n, from)) = socket.recv_from(&mut buf).await {
+                let (answer, kind) = answer(&buf[..n], zone);
+                if kind == A {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+                // Time for others to ask the same.
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                if !matches!(zone, Zone::Silent) {
+                    socket.send_to(&answer, from).await.unwrap();
+                }
+            }
+        });
+        Self { addr, asked }
+    }
+
+    /// How many questions for an IPv4 address came.
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn resolver(&self, change: impl FnOnce(&mut ResolverOptions)) -> Resolver {
+        let mut options = ResolverOptions { name_servers: vec![self.addr], ..ResolverOptions::default() };
+        change(&mut options);
+        Resolver::new(options)
+    }
+}
+
+/// The answer to a query with one question (RFC 1035 4.1), and the question's type.
+fn answer(query: &[u8], zone: Zone) -> (Vec<u8>, u16) {
+    let name_end = 12 + query[12..].iter().position(|b| *b == 0).unwrap() + 1;
+    let kind = u16::from_be_bytes([query[name_end], query[name_end + 1]]);
+    let (code, record) = match zone {
+        Zone::Has(ip, ttl) if kind == A => (0, Some((ip, ttl))),
+        Zone::Empty => (3, None),
+        _ => (0, None),
+    };
+    let mut out = query[..2].to_vec();
+    out.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(record.is_some()), 0, 0, 0, 0]);
+    out.extend(&query[12..name_end + 4]);
+    if let Some((ip, ttl)) = record {
+        out.extend([0xc0, 12, 0, 1, 0, 1]);
+        out.extend(ttl.to_be_bytes());
+        out.extend([0, 4]);
+        out.extend(ip);
+    }
+    (out, kind)
+}
+
+fn name(s: &str) -> Host {
+    Host::parse(s).unwrap()
+}
+
+#[tokio::test]
+async fn a_name_is_looked_up_once_however_many_ask_at_the_same_time() {
+    let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
+    let resolver = server.resolver(|_| {});
+    let asking = (0..200).map(|_| {
+        let resolver = resolver.clone();
+        tokio::spawn(async move { resolver.resolve(&name("a.example")).await.unwrap()[0] })
+    });
+    for answer in futures_util::future::join_all(asking).await {
+        assert_eq!(answer.unwrap(), IpAddr::from([192, 0, 2, 7]));
+    }
+    assert_eq!(server.asked(), 1);
+    resolver.resolve(&name("a.example")).await.unwrap();
+    assert_eq!((server.asked(), resolver.remembered()), (1, 1));
+}
+
+#[tokio::test]
+async fn an_answer_is_remembered_for_its_ttl_within_bounds() {
+    for (ttl, min, max) in [(0, 60, 3600), (3600, 10, 60)] {
+        let server = NameServer::start(Zone::Has([192, 0, 2, 7], ttl)).await;
+        let resolver = server.resolver(|o| {
+            (o.min_ttl, o.max_ttl) = (Duration::from_millis(min), Duration::from_millis(max));
+        });
+        for _ in 0..2 {
+            resolver.resolve(&name("a.example")).await.unwrap();
+        }
+        assert_eq!(server.asked(), 1, "ttl {ttl}");
+        tokio::time::sleep(Duration::from_millis(70)).await;
+        resolver.resolve(&name("a.example")).await.unwrap();
+        assert_eq!(server.asked(), 2, "ttl {ttl}");
+    }
+}
+
+#[tokio::test]
+async fn that_a_name_does_not_exist_is_remembered_too() {
+    let server = NameServer::start(Zone::Empty).await;
+    let resolver = server.resolver(|o| o.negative_ttl = Duration::from_secs(60));
+    for _ in 0..3 {
+        let error = resolver.resolve(&name("gone.example")).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Dns);
+        assert_eq!(error.message(), "gone.example could not be resolved: the name does not exist");
+    }
+    assert_eq!(server.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_name_without_addresses_is_told_from_one_that_does_not_exist() {
+    let server = NameServer::start(Zone::NoAddress).await;
+    let error = server.resolver(|_| {}).resolve(&name("mail.example")).await.unwrap_err();
+    assert_eq!(error.message(), "mail.example could not be resolved: it has no address");
+}
+
+#[tokio::test]
+async fn silence_ends_in_time_and_is_not_remembered_for_long() {
+    let server = NameServer::start(Zone::Silent).await;
+    let resolver = server.resolver(|o| {
+        (o.timeout, o.min_ttl) = (Duration::from_millis(100), Duration::from_millis(1));
+    });
+    let error = resolver.resolve(&name("a.example")).await.unwrap_err();
+    assert!(error.message().contains("no name server answered within 0.1 s"), "{error}");
+    assert_eq!(error.retry(), Retry::Yes);
+    let asked = server.asked();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    resolver.resolve(&name("a.example")).await.unwrap_err();
+    assert!(server.asked() > asked);
+}
+
+#[tokio::test]
+async fn loopback_names_addresses_and_overrides_never_leave_the_machine() {
+    let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
+    let fixed: IpAddr = [192, 0, 2, 9].into();
+    let resolver = server.resolver(|o| {
+        o.overrides.insert("fixed.example".into(), vec![fixed]);
+    });
+    let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    for (host, expected) in [
+        ("localhost", &loopback[..]),
+        ("a.localhost.", &loopback),
+        ("fixed.example", &[fixed]),
+        ("fixed.example.", &[fixed]),
+        ("192.0.2.1", &[[192, 0, 2, 1].into()]),
+        ("[::1]", &loopback[1..]),
+    ] {
+        assert_eq!(&resolver.resolve(&name(host)).await.unwrap()[..], expected, "{host}");
+    }
+    assert_eq!((server.asked(), resolver.remembered()), (0, 0));
+}
+
+#[tokio::test]
+async fn the_memory_for_names_is_bounded() {
+    let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
+    let resolver = server.resolver(|o| o.capacity = 8);
+    for i in 0..30 {
+        resolver.resolve(&name(&format!("h{i}.example"))).await.unwrap();
+        assert!(resolver.remembered() <= 8);
+    }
+    resolver.clear();
+    assert_eq!(resolver.remembered(), 0);
+}
+
+#[tokio::test]
+async fn a_lookup_goes_on_when_whoever_began_it_gives_up() {
+    let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
+    let resolver = server.resolver(|_| {});
+    let impatient = tokio::time::timeout(Duration::from_millis(1), resolver.resolve(&name("a.example"))).await;
+    assert!(impatient.is_err());
+    resolver.resolve(&name("a.example")).await.unwrap();
+    assert_eq!(server.asked(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_in_the_midst_of_a_lookup_leaves_no_name_hanging() {
+    let server = NameServer::start(Zone::Has([192, 0, 2, 7], 60)).await;
+    let resolver = server.resolver(|_| {});
+    let left = resolver.clone();
+    let worker = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let begun = runtime
+            .block_on(async { tokio::time::timeout(Duration::from_millis(1), left.resolve(&name("a.example"))).await });
+        assert!(begun.is_err());
+    });
+    worker.join().unwrap();
+    let found = tokio::time::timeout(Duration::from_secs(10), resolver.resolve(&name("a.example"))).await;
+    assert_eq!(found.unwrap().unwrap()[0], IpAddr::from([192, 0, 2, 7]));
+}

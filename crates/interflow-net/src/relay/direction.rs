@@ -76,6 +76,12 @@ impl Flowing {
         Self { load, stage: Stage::Carry, unflushed: false, splice }
     }
 
+    /// Whether the direction has moved on to a pipe.
+    #[cfg(all(test, target_os = "linux"))]
+    pub(super) fn is_spliced(&self) -> bool {
+        matches!(self.load, Load::Pipe(_))
+    }
+
     /// Carries what can be carried now. Ready once the end of the source was passed on or something failed, and ever
     /// after.
     pub(super) fn poll(

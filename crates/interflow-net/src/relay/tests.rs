@@ -1,1 +1,299 @@
+//! Tunnels over loopback TCP and over pipes: ends, resets, idleness, slow readers.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::*;
+
+type Outcome = Result<TunnelBytes, Error>;
+
+async fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (near, listener.accept().await.unwrap().0)
+}
+
+/// Client's end, upstream's end, and the tunnel between them.
+async fn tcp_tunnel(
+    options: TunnelOptions,
+    counters: &Arc<TunnelCounters>,
+) -> (TcpStream, TcpStream, JoinHandle<Outcome>) {
+    let (client, near) = tcp_pair().await;
+    let (upstream, far) = tcp_pair().await;
+    let counters = counters.clone();
+    let running = tokio::spawn(async move { tunnel(near.into(), far.into(), &options, &counters).await });
+    (client, upstream, running)
+}
+
+async fn default_tunnel() -> (TcpStream, TcpStream, JoinHandle<Outcome>) {
+    tcp_tunnel(TunnelOptions::default(), &Arc::default()).await
+}
+
+/// Bytes that tell which tunnel they are of and where in it they stand.
+struct Pattern(u64);
+
+impl Pattern {
+    fn new(tunnel: u64) -> Self {
+        Self(tunnel.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn fill(&mut self, into: &mut [u8]) {
+        for byte in into {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            *byte = (self.0 >> 32) as u8;
+        }
+    }
+}
+
+/// Sends so many bytes of a pattern, and the end.
+async fn send(mut to: impl AsyncWrite + Unpin, tunnel: u64, mut bytes: usize) {
+    let mut pattern = Pattern::new(tunnel);
+    let mut chunk = vec![0; 37_000];
+    while bytes > 0 {
+        let n = bytes.min(chunk.len());
+        pattern.fill(&mut chunk[..n]);
+        to.write_all(&chunk[..n]).await.unwrap();
+        bytes -= n;
+    }
+    to.shutdown().await.unwrap();
+}
+
+/// Checks a pattern until its end, resting between reads, and says how long it was.
+async fn check(mut from: impl AsyncRead + Unpin, tunnel: u64, rest: Duration) -> usize {
+    let mut pattern = Pattern::new(tunnel);
+    let (mut got, mut expected) = (vec![0; 50_000], vec![0; 50_000]);
+    let mut total = 0;
+    loop {
+        let n = from.read(&mut got).await.unwrap();
+        if n == 0 {
+            return total;
+        }
+        pattern.fill(&mut expected[..n]);
+        assert!(got[..n] == expected[..n], "bytes of tunnel {tunnel} changed between {total} and {}", total + n);
+        total += n;
+        if !rest.is_zero() {
+            tokio::time::sleep(rest).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn megabytes_cross_unchanged_both_ways_at_once_over_whatever_lies_below() {
+    const SIZE: usize = 3_000_001;
+    for (splice, tcp) in [(true, true), (false, true), (true, false)] {
+        let counters = TunnelCounters::default();
+        let options = TunnelOptions { splice, ..TunnelOptions::default() };
+        let (client, upstream, near, far) = if tcp {
+            let ((client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
+            (Io::from(client), Io::from(upstream), Io::from(near), Io::from(far))
+        } else {
+            let ((client, near), (upstream, far)) = (tokio::io::duplex(9000), tokio::io::duplex(9000));
+            (Io::other(client), Io::other(upstream), Io::other(near), Io::other(far))
+        };
+        let (client_in, client_out) = tokio::io::split(client);
+        let (upstream_in, upstream_out) = tokio::io::split(upstream);
+        let (outcome, (), (), up, down) = tokio::join!(
+            tunnel(near, far, &options, &counters),
+            send(client_out, 1, SIZE),
+            send(upstream_out, 2, SIZE + 5),
+            check(upstream_in, 1, Duration::ZERO),
+            check(client_in, 2, Duration::ZERO),
+        );
+        assert_eq!((up, down), (SIZE, SIZE + 5));
+        let bytes = TunnelBytes { sent: SIZE as u64, received: SIZE as u64 + 5 };
+        assert_eq!((outcome.unwrap(), counters.get()), (bytes, bytes));
+    }
+}
+
+#[tokio::test]
+async fn either_side_may_end_first_and_still_hear_the_other() {
+    for client_first in [true, false] {
+        let (client, upstream, running) = default_tunnel().await;
+        let (mut first, mut second) = if client_first { (client, upstream) } else { (upstream, client) };
+        first.write_all(b"question").await.unwrap();
+        first.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        second.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"question");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(!running.is_finished(), "the other direction is open");
+        second.write_all(b"long answer").await.unwrap();
+        second.shutdown().await.unwrap();
+        let mut got = Vec::new();
+        first.read_to_end(&mut got).await.unwrap();
+        assert_eq!(got, b"long answer");
+        let bytes = running.await.unwrap().unwrap();
+        let (sent, received) = if client_first { (8, 11) } else { (11, 8) };
+        assert_eq!(bytes, TunnelBytes { sent, received });
+    }
+}
+
+#[tokio::test]
+async fn bytes_read_ahead_of_the_tunnel_go_first_on_both_sides() {
+    let ((mut client, near), (mut upstream, far)) = (tcp_pair().await, tcp_pair().await);
+    let near = Io::from(near).prefixed(Bytes::from_static(b"hello "));
+    let far = Io::from(far).prefixed(Bytes::from_static(b"220 "));
+    client.write_all(b"world").await.unwrap();
+    client.shutdown().await.unwrap();
+    upstream.write_all(b"ready").await.unwrap();
+    upstream.shutdown().await.unwrap();
+    let bytes = tunnel(near, far, &TunnelOptions::default(), &TunnelCounters::default()).await.unwrap();
+    assert_eq!(bytes, TunnelBytes { sent: 11, received: 9 });
+    let (mut up, mut down) = (String::new(), String::new());
+    upstream.read_to_string(&mut up).await.unwrap();
+    client.read_to_string(&mut down).await.unwrap();
+    assert_eq!((&up[..], &down[..]), ("hello world", "220 ready"));
+}
+
+#[tokio::test]
+async fn a_reset_of_one_side_reaches_the_other_as_a_reset() {
+    for (by_client, kind) in [(true, Kind::ClientGone), (false, Kind::UpstreamClosed)] {
+        let (client, upstream, running) = default_tunnel().await;
+        let (mut breaks, mut hears) = if by_client { (client, upstream) } else { (upstream, client) };
+        breaks.write_all(b"half").await.unwrap();
+        hears.read_exact(&mut [0; 4]).await.unwrap();
+        Io::from(breaks).reset_on_drop();
+        let error = running.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let heard = hears.read(&mut [0; 1]).await.unwrap_err();
+        assert_eq!(heard.kind(), io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_delivered_whole_although_its_sender_takes_no_more() {
+    let (mut client, mut upstream, running) = default_tunnel().await;
+    upstream.write_all(b"413 too large").await.unwrap();
+    upstream.shutdown().await.unwrap();
+    drop(upstream);
+    let mut got = Vec::new();
+    client.read_to_end(&mut got).await.unwrap();
+    assert_eq!(got, b"413 too large");
+    // The client goes on sending; the first bytes meet a closed socket, which resets, and the next ones fail.
+    for _ in 0..50 {
+        if client.write_all(b"more").await.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::UpstreamClosed, "{error}");
+}
+
+#[tokio::test]
+async fn a_tunnel_that_carries_nothing_is_closed_and_one_that_carries_little_is_not() {
+    let options = TunnelOptions { idle: Duration::from_millis(120), ..TunnelOptions::default() };
+    let counters = Arc::new(TunnelCounters::default());
+    let (mut client, mut upstream, running) = tcp_tunnel(options, &counters).await;
+    for i in 1..=8 {
+        tokio::time::sleep(Duration::from_millis(40)).await;
+        upstream.write_all(b"x").await.unwrap();
+        client.read_exact(&mut [0; 1]).await.unwrap();
+        assert_eq!(counters.get(), TunnelBytes { sent: 0, received: i }, "the counts are there while it runs");
+    }
+    let error = running.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), Kind::ClientTimeout);
+    assert!(error.message().contains("carried nothing for 0.12 s"), "{error}");
+    assert_eq!(client.read(&mut [0; 1]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn slow_readers_of_256_tunnels_get_their_own_bytes_and_no_others() {
+    const SIZE: usize = 200_000;
+    let counters = Arc::new(TunnelCounters::default());
+    let mut readers = Vec::new();
+    let mut tunnels = Vec::new();
+    for id in 0..256 {
+        let (client, upstream, running) = tcp_tunnel(TunnelOptions::default(), &counters).await;
+        // Small windows make every write of the tunnel a partial one.
+        socket2::SockRef::from(&client).set_recv_buffer_size(8192).unwrap();
+        let rest = Duration::from_millis(id % 4);
+        readers.push(tokio::spawn(async move {
+            let (mut client_in, mut client_out) = client.into_split();
+            let (mut upstream_in, mut upstream_out) = upstream.into_split();
+            tokio::join!(
+                send(&mut upstream_out, id, SIZE),
+                send(&mut client_out, id + 1000, 1000),
+                check(&mut client_in, id, rest),
+                check(&mut upstream_in, id + 1000, rest),
+            )
+        }));
+        tunnels.push(running);
+    }
+    for reader in readers {
+        let ((), (), down, up) = reader.await.unwrap();
+        assert_eq!((down, up), (SIZE, 1000));
+    }
+    for running in tunnels {
+        running.await.unwrap().unwrap();
+    }
+    assert_eq!(counters.get(), TunnelBytes { sent: 256 * 1000, received: 256 * SIZE as u64 });
+}
+
+/// Counts how often a future is polled.
+struct Polled<F>(Pin<Box<F>>, Arc<AtomicUsize>);
+
+impl<F: Future> Future for Polled<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.as_mut().poll(cx)
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_whose_reader_has_stopped_sleeps() {
+    for splice in [true, false] {
+        let ((client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let options = TunnelOptions { splice, ..TunnelOptions::default() };
+        let run = async move { tunnel(near.into(), far.into(), &options, &TunnelCounters::default()).await };
+        let running = tokio::spawn(Polled(Box::pin(run), polls.clone()));
+        let sender = tokio::spawn(send(upstream, 1, 64 << 20));
+        // Until everything between the two is full.
+        let mut before = usize::MAX;
+        while before != polls.load(Ordering::Relaxed) {
+            before = polls.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+        assert!(!sender.is_finished() && before > 0);
+        assert_eq!(polls.load(Ordering::Relaxed), before);
+        drop(client);
+        sender.abort();
+        running.abort();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_direction_moves_on_to_a_pipe_once_it_proves_long_and_the_other_does_not() {
+    let ((mut client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
+    let counters = TunnelCounters::default();
+    let mut tunnel = Tunnel::new(near.into(), far.into(), true);
+    let (reading, writing) = upstream.into_split();
+    let sender = tokio::spawn(send(writing, 1, 300_000));
+    let (mut seen, mut spliced) = (0, false);
+    let mut buf = vec![0; 16 * 1024];
+    while seen < 300_000 {
+        tokio::select! {
+            biased;
+            _ = poll_fn(|cx| tunnel.poll(cx, &counters)) => panic!("it goes on"),
+            n = client.read(&mut buf) => seen += n.unwrap(),
+        }
+        spliced |= tunnel.down.is_spliced();
+        assert!(!spliced || counters.get().received >= 64 * 1024);
+    }
+    assert!(spliced && !tunnel.up.is_spliced());
+    sender.await.unwrap();
+    drop(reading);
+    assert_eq!(counters.get().received, 300_000);
+}
