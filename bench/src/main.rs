@@ -1,1 +1,121 @@
-fn main() {}
+//! The benchmark harness of Interflow: load generator, origins, peers, tables and report.
+#![forbid(unsafe_code)]
+
+mod lab;
+mod load;
+mod measure;
+mod peers;
+mod plot;
+mod process;
+mod relay;
+mod report;
+mod tables;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Any failure of the harness; its message is for the person who runs it.
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
+
+/// Measures Interflow beside its peers on this machine.
+#[derive(Parser)]
+#[command(name = "interflow-bench", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run tables, write their results, and make the report from all results there are.
+    Run(RunArgs),
+    /// Make the report, the plots and docs/performance.md from the results there are.
+    Report(Places),
+    /// Install the peers that are missing, start each, ask for one page, and show their versions.
+    Peers {
+        /// Only peers whose name holds this.
+        only: Option<String>,
+    },
+    /// One load run: the spec as JSON in, the outcome as JSON out.
+    Load {
+        /// The spec.
+        spec: String,
+    },
+    /// A bare TCP relay, the physical floor of a proxy.
+    Relay {
+        /// Where it listens.
+        listen: SocketAddr,
+        /// What it dials for each connection.
+        dial: SocketAddr,
+    },
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Tables: mitm, forward, llm-mitm. All of them when none is named.
+    tables: Vec<String>,
+    /// Longer runs, more of them, and every case.
+    #[arg(long)]
+    full: bool,
+    /// Only arms whose name holds one of these (the direct row always runs).
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Only cases whose name holds this.
+    #[arg(long)]
+    case: Option<String>,
+    /// Interleaved repetitions of each row.
+    #[arg(long)]
+    repeats: Option<usize>,
+    /// Counted seconds of each run.
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Bind the proxies to the last core, generator and origins to the others.
+    #[arg(long)]
+    pin: bool,
+    #[command(flatten)]
+    places: Places,
+}
+
+#[derive(clap::Args, Clone)]
+struct Places {
+    /// Where the results are.
+    #[arg(long, default_value = "bench/results")]
+    results: PathBuf,
+    /// The page to be made from them.
+    #[arg(long, default_value = "docs/performance.md")]
+    page: PathBuf,
+}
+
+fn main() {
+    if let Err(e) = raise_descriptor_limit().and_then(|()| run(Cli::parse().command)) {
+        eprintln!("interflow-bench: {e}");
+        std::process::exit(1);
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Load { spec } => load::run(serde_json::from_str(&spec)?),
+        Command::Relay { listen, dial } => relay::run(listen, dial),
+        Command::Peers { only } => peers::try_all(only.as_deref()),
+        Command::Report(places) => report::write(&places.results, &places.page),
+        Command::Run(args) => {
+            let effort = tables::Effort::new(&args);
+            for table in tables::chosen(&args.tables)? {
+                let result = table(&effort)?;
+                report::save(&args.places.results, &result)?;
+            }
+            report::write(&args.places.results, &args.places.page)
+        }
+    }
+}
+
+/// Thousands of connections need as many descriptors, here and in the peers, which inherit the limit.
+fn raise_descriptor_limit() -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}

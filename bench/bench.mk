@@ -1,0 +1,22 @@
+# Targets of the benchmark harness; included by the Makefile at the root.
+
+.PHONY: bench bench-full bench-peers bench-report bench-build
+
+bench-build:
+	cargo build --release -p interflow -p interflow-testkit -p interflow-bench
+
+# Every table in its short form, in less than 15 minutes.
+bench: bench-build
+	./target/release/interflow-bench run
+
+# Every case, longer runs and more of them; about two hours.
+bench-full: bench-build
+	./target/release/interflow-bench run --full
+
+# Installs the peers and asks each for a page.
+bench-peers: bench-build
+	./target/release/interflow-bench peers
+
+# The report again from the results there are.
+bench-report: bench-build
+	./target/release/interflow-bench report

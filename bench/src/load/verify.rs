@@ -1,0 +1,131 @@
+//! Checks each response body as it arrives: against the bytes the origin holds, or a stream's length and stamped events.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use memchr::memmem;
+
+use crate::load::spec::Check;
+
+/// What precedes a stamp in each wire format of the fake provider.
+const BEFORE_STAMP: [&[u8]; 2] = [b"\"text\":\"", b"\"content\":\""];
+const STAMP_DIGITS: usize = 19;
+
+/// What a body must be, loaded into memory.
+pub enum Expected {
+    /// These bytes.
+    Exact(Box<[u8]>),
+    /// A stamped stream.
+    Stamped {
+        /// Body length.
+        bytes: usize,
+        /// Stamped events.
+        events: usize,
+    },
+}
+
+impl Expected {
+    /// Loads what a spec names.
+    pub fn load(check: &Check) -> std::io::Result<Self> {
+        Ok(match check {
+            Check::File(path) => Self::Exact(std::fs::read(path)?.into()),
+            Check::Stamped { bytes, events } => Self::Stamped { bytes: *bytes, events: *events },
+        })
+    }
+
+    /// Length of the body.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Exact(bytes) => bytes.len(),
+            Self::Stamped { bytes, .. } => *bytes,
+        }
+    }
+}
+
+/// The check of one body.
+pub struct Verifier<'a> {
+    expected: &'a Expected,
+    at: usize,
+    seen: Vec<u8>,
+    searched: usize,
+    /// Age of each stamped event when it was read.
+    pub delays: Vec<Duration>,
+}
+
+impl<'a> Verifier<'a> {
+    /// Begins with the first byte.
+    pub fn new(expected: &'a Expected) -> Self {
+        Self { expected, at: 0, seen: Vec::new(), searched: 0, delays: Vec::new() }
+    }
+
+    /// Checks the next bytes.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match self.expected {
+            Expected::Exact(whole) => {
+                if whole.get(self.at..self.at + bytes.len()) != Some(bytes) {
+                    return Err(format!("the body differs from the origin's behind byte {}", self.at));
+                }
+            }
+            Expected::Stamped { .. } => {
+                self.seen.extend_from_slice(bytes);
+                self.find_stamps();
+            }
+        }
+        self.at += bytes.len();
+        Ok(())
+    }
+
+    /// Checks that nothing is missing.
+    pub fn finish(&self) -> Result<(), String> {
+        if self.at != self.expected.len() {
+            return Err(format!("a body of {} bytes in place of {}", self.at, self.expected.len()));
+        }
+        match self.expected {
+            Expected::Stamped { events, .. } if *events != self.delays.len() => {
+                Err(format!("{} stamped events in place of {events}", self.delays.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn find_stamps(&mut self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        loop {
+            let rest = &self.seen[self.searched..];
+            let found = BEFORE_STAMP.iter().filter_map(|b| memmem::find(rest, b).map(|at| at + b.len())).min();
+            let Some(at) = found else {
+                self.searched = self.seen.len().saturating_sub(16).max(self.searched);
+                return;
+            };
+            let Some(digits) = rest.get(at..at + STAMP_DIGITS) else { return };
+            let stamp = std::str::from_utf8(digits).ok().and_then(|d| d.parse().ok());
+            if let Some(nanos) = stamp {
+                self.delays.push(now.saturating_sub(Duration::from_nanos(nanos)));
+            }
+            self.searched += at;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_found_however_the_stream_is_cut() {
+        let body = b"data: {\"text\":\"\"}\n\ndata: {\"text\":\"1700000000000000000ab\"}\n\ndata: {\"content\":\"1700000000000000001\"}\n\n";
+        let expected = Expected::Stamped { bytes: body.len(), events: 2 };
+        for size in 1..body.len() {
+            let mut verifier = Verifier::new(&expected);
+            body.chunks(size).for_each(|c| verifier.take(c).unwrap());
+            verifier.finish().unwrap_or_else(|e| panic!("pieces of {size}: {e}"));
+        }
+    }
+
+    #[test]
+    fn a_missing_event_is_an_error() {
+        let expected = Expected::Stamped { bytes: 2, events: 1 };
+        let mut verifier = Verifier::new(&expected);
+        verifier.take(b"ab").unwrap();
+        assert!(verifier.finish().is_err());
+    }
+}

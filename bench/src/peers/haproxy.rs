@@ -1,0 +1,61 @@
+//! HAProxy as a reverse proxy before the origin: plain HTTP, TLS opened with one fixed certificate and encrypted anew, TCP mode.
+
+use std::fs;
+use std::process::Command;
+
+use crate::Result;
+use crate::lab::{Lab, Role, connection_cap};
+use crate::load::spec::Via;
+use crate::peers::{Arm, Peer, apt, port, version_line};
+
+#[derive(Clone, Copy, PartialEq)]
+pub enum Haproxy {
+    Http,
+    Tcp,
+}
+
+impl Peer for Haproxy {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Http => "haproxy",
+            Self::Tcp => "haproxy-tcp",
+        }
+    }
+
+    fn install(&self) -> Result<String> {
+        apt("haproxy", "haproxy")?;
+        version_line("haproxy", &["-v"])
+    }
+
+    fn start(&self, lab: &Lab) -> Result<Arm> {
+        let (plain, tls) = (port()?, port()?);
+        let config = lab.path(&format!("{}.cfg", self.name()));
+        let pem = lab.path("leaf-and-key.pem");
+        let head =
+            "global\n  maxconn 40000\ndefaults\n  timeout connect 30s\n  timeout client 600s\n  timeout server 600s\n";
+        let (http, https, pem) = (lab.http(), lab.https(), pem.display());
+        let body = match self {
+            Self::Http => format!(
+                "  mode http\n  option http-keep-alive\n  http-reuse always\n\
+                 frontend plain\n  bind {plain} backlog 16384\n  default_backend origin\n\
+                 frontend tls\n  bind {tls} backlog 16384 ssl crt {pem}\n  default_backend origin_tls\n\
+                 backend origin\n  server o {http}\nbackend origin_tls\n  server o {https} ssl verify none\n"
+            ),
+            Self::Tcp => format!(
+                "  mode tcp\nlisten plain\n  bind {plain} backlog 16384\n  server o {http}\n\
+                 listen tls\n  bind {tls} backlog 16384\n  server o {https}\n"
+            ),
+        };
+        fs::write(&config, head + &body)?;
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(&config);
+        Ok(Arm {
+            name: self.name().into(),
+            version: String::new(),
+            plain: Some(Via::Reverse(plain)),
+            tls: Some(Via::Reverse(tls)),
+            anywhere: false,
+            running: Some(lab.start(self.name(), command, plain, Role::Proxy)?),
+        })
+    }
+}

@@ -1,0 +1,233 @@
+//! The systems measured side by side: each driver installs one from its ordinary package, configures, starts and stops it.
+
+mod bare_relay;
+mod goproxy;
+mod haproxy;
+mod interflow;
+mod mitmdump;
+mod nginx;
+mod proxy_py;
+mod squid;
+mod tinyproxy;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Result;
+use crate::lab::{Lab, free_port};
+use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
+use crate::measure::measure;
+use crate::process::Running;
+
+/// A system in one configuration.
+pub trait Peer {
+    /// Its row's name.
+    fn name(&self) -> &'static str;
+    /// Installs it when it is missing, and returns its version.
+    ///
+    /// # Errors
+    /// When it cannot be installed; the row is then left out and the reason printed.
+    fn install(&self) -> Result<String>;
+    /// Starts it in front of the lab's origins.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    fn start(&self, lab: &Lab) -> Result<Arm>;
+}
+
+/// A started system: a row of a table.
+pub struct Arm {
+    /// The row's name.
+    pub name: String,
+    /// Version as the system says it.
+    pub version: String,
+    /// The way to the plain origin.
+    pub plain: Option<Via>,
+    /// The way to the TLS origin; through an intercepting arm TLS is opened, through the others it is not.
+    pub tls: Option<Via>,
+    /// Whether the way may lead to any origin, not only to the lab's nginx.
+    pub anywhere: bool,
+    /// Its process.
+    pub running: Option<Running>,
+}
+
+impl Arm {
+    /// No proxy at all.
+    pub fn direct() -> Self {
+        let via = Some(Via::Direct);
+        Self { name: "direct".into(), version: String::new(), plain: via, tls: via, anywhere: true, running: None }
+    }
+
+    fn forward(lab: &Lab, peer: &dyn Peer, addr: SocketAddr, command: Command) -> Result<Self> {
+        Ok(Self {
+            name: peer.name().into(),
+            version: String::new(),
+            plain: Some(Via::Absolute(addr)),
+            tls: Some(Via::Connect(addr)),
+            anywhere: true,
+            running: Some(lab.start(peer.name(), command, addr, crate::lab::Role::Proxy)?),
+        })
+    }
+}
+
+/// Every peer in every configuration.
+pub fn all() -> Vec<Box<dyn Peer>> {
+    vec![
+        Box::new(bare_relay::BareRelay),
+        Box::new(interflow::Interflow::Straight),
+        Box::new(interflow::Interflow::Recording),
+        Box::new(interflow::Interflow::Tunnelling),
+        Box::new(haproxy::Haproxy::Http),
+        Box::new(haproxy::Haproxy::Tcp),
+        Box::new(nginx::Nginx),
+        Box::new(squid::Squid::Plain),
+        Box::new(squid::Squid::Bump),
+        Box::new(goproxy::Goproxy::Mitm),
+        Box::new(goproxy::Goproxy::Tunnel),
+        Box::new(mitmdump::Mitmdump::Plain),
+        Box::new(mitmdump::Mitmdump::Writing),
+        Box::new(tinyproxy::Tinyproxy),
+        Box::new(proxy_py::ProxyPy),
+    ]
+}
+
+/// Installs and starts the named peers; one that fails is said on standard error and left out.
+pub fn start(names: &[&str], wanted: &[String], lab: &Lab) -> Vec<Arm> {
+    let mut arms = vec![Arm::direct()];
+    for peer in all() {
+        let name = peer.name();
+        if !names.contains(&name) || !(wanted.is_empty() || wanted.iter().any(|w| name.contains(w.as_str()))) {
+            continue;
+        }
+        match peer.install().and_then(|version| Ok(Arm { version, ..peer.start(lab)? })) {
+            Ok(arm) => arms.push(arm),
+            Err(e) => eprintln!("  {name} is left out: {e}"),
+        }
+    }
+    arms
+}
+
+/// Installs and starts each peer, and asks for one page on every way it offers.
+pub fn try_all(only: Option<&str>) -> Result<()> {
+    let lab = Lab::new(false)?.with_nginx(&[8192])?;
+    let mut failed = 0;
+    for peer in all().into_iter().filter(|p| only.is_none_or(|o| p.name().contains(o))) {
+        let tried = peer.install().and_then(|version| Ok((version, peer.start(&lab)?))).map(|(version, arm)| {
+            let rates = [(arm.plain, false), (arm.tls, true)].map(|(via, tls)| via.map(|v| ask(&lab, &arm, v, tls)));
+            (version, rates)
+        });
+        match tried {
+            Ok((version, rates)) => {
+                let shown = rates.map(|r| match r {
+                    None => "not offered".to_owned(),
+                    Some(Ok(cpu)) => format!("ok ({cpu:.0} us CPU)"),
+                    Some(Err(e)) => {
+                        failed += 1;
+                        format!("FAILED: {e}")
+                    }
+                });
+                println!("{:24} {version}: plain {}, TLS {}", peer.name(), shown[0], shown[1]);
+            }
+            Err(e) => {
+                failed += 1;
+                println!("{:24} FAILED: {e}", peer.name());
+            }
+        }
+    }
+    if failed == 0 { Ok(()) } else { Err(format!("{failed} failed").into()) }
+}
+
+fn ask(lab: &Lab, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
+    let origin = if tls { lab.https() } else { lab.http() };
+    let exchange = Exchange {
+        authority: format!("localhost:{}", origin.port()),
+        path: "/b/8192".into(),
+        body: None,
+        check: Check::File(lab.body(8192)),
+    };
+    let spec = Spec {
+        via,
+        tls,
+        version: Version::H1,
+        exchanges: vec![exchange],
+        headers: Vec::new(),
+        login: None,
+        pace: Pace::Closed(4),
+        new_connection: false,
+        resume_tls: false,
+        warm_up: 0.3,
+        seconds: 0.7,
+        threads: 1,
+    };
+    let run = measure(lab, arm, lab.nginx.as_ref(), &spec)?;
+    if run.outcome.errors > 0 || run.outcome.ok == 0 {
+        return Err(format!("{} ok, {} errors {:?}", run.outcome.ok, run.outcome.errors, run.outcome.messages).into());
+    }
+    Ok(run.cpu_us)
+}
+
+/// Installs a Debian package when its program is missing.
+fn apt(program: &str, package: &str) -> Result<()> {
+    if Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?.status.success() {
+        return Ok(());
+    }
+    eprintln!("  installing {package}");
+    let mut command = Command::new("apt-get");
+    command.args(["install", "-y", "--no-install-recommends", package]).env("DEBIAN_FRONTEND", "noninteractive");
+    run_quietly(command).map(|_| ())
+}
+
+/// Installs Python packages into an environment of their own, with the newest Python at hand.
+fn pip(name: &str, packages: &[&str], program: &str) -> Result<std::path::PathBuf> {
+    let env = crate::lab::cache()?.join(name);
+    let program = env.join("bin").join(program);
+    if program.exists() {
+        return Ok(program);
+    }
+    eprintln!("  installing {name} into {}", env.display());
+    let python = newest_python();
+    let mut venv = Command::new(python);
+    venv.args(["-m", "venv"]).arg(&env);
+    run_quietly(venv)?;
+    let mut pip = Command::new(env.join("bin/pip"));
+    pip.args(["install", "--quiet"]).args(packages);
+    run_quietly(pip)?;
+    Ok(program)
+}
+
+/// The newest of the Pythons on the path or under pyenv.
+fn newest_python() -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let root = std::env::var("PYENV_ROOT").unwrap_or_else(|_| format!("{home}/.pyenv"));
+    let pattern = format!(
+        "for p in {root}/versions/3.*/bin/python3 python3.14 python3.13 python3.12 python3; do \
+                           command -v $p >/dev/null && $p -c 'import sys,venv; print(*sys.version_info[:2], sys.executable)'; done"
+    );
+    let found = Command::new("sh").args(["-c", &pattern]).output().map(|o| o.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&found).into_owned();
+    let best = text.lines().filter_map(|l| {
+        let mut parts = l.splitn(3, ' ');
+        Some(((parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?), parts.next()?))
+    });
+    best.max_by_key(|(version, _)| *version).map_or_else(|| "python3".into(), |(_, path)| path.to_owned())
+}
+
+/// Runs a command to its end and returns what it printed.
+fn run_quietly(mut command: Command) -> Result<String> {
+    let out = command.output().map_err(|e| format!("{command:?}: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    if out.status.success() { Ok(text) } else { Err(format!("{command:?}: {}: {text}", out.status).into()) }
+}
+
+/// The first line a program prints for these arguments.
+fn version_line(program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+    let mut command = Command::new(program.as_ref());
+    command.args(args);
+    let text = run_quietly(command)?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+fn port() -> Result<SocketAddr> {
+    free_port()
+}

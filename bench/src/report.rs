@@ -1,0 +1,387 @@
+//! Results to disk, and from them the Markdown report with its plots.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use crate::Result;
+use crate::measure::Run;
+use crate::plot::{self, Chart, Series};
+use crate::tables::{Case, Kind, Row, Table};
+
+/// The row that the others are compared with; where it is missing, the first of its kind.
+const OURS: &str = "interflow";
+
+/// Figures published by systems that cannot be installed here, as ratios where their authors gave some.
+const PUBLISHED: &str = "\
+| system | published figure | source |
+|---|---|---|
+| Fluxzy | 30 to 70 times mitmproxy, about 4 times Squid (plain) | its makers' blog; loopback, own harness, table not available |
+| Fluxzy | 51 / 39 % of direct at 0 B / 8 KiB over HTTP/1.1, 57 / 76 % over HTTP/2 | its README; Ryzen 9 7950X3D, client and proxy in one process |
+| Greyproxy 0.5.0 | +3.7 / +3.5 / +4.6 ms TTFB p50 (small, medium, large); large payloads 40/s against mitmproxy's 25/s | its report of April 2026; Apple M4 Pro under Rosetta |
+| Python_Async_Proxy (Cython) | 28,216 req/s at 71 B, 983 at 1 MiB, 612 CONNECT/s, 899 req/s at 10,000 connections | its README; hardware not stated, runs differ by a factor of three |
+";
+
+/// Writes a table's result as JSON.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn save(results: &Path, table: &Table) -> Result<()> {
+    fs::create_dir_all(results)?;
+    Ok(fs::write(results.join(format!("{}.json", table.name)), serde_json::to_string_pretty(table)? + "\n")?)
+}
+
+/// Makes the report and the plots from all results in the folder.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn write(results: &Path, page: &Path) -> Result<()> {
+    let mut tables = Vec::new();
+    for name in ["mitm", "forward", "llm-mitm"] {
+        if let Ok(text) = fs::read_to_string(results.join(format!("{name}.json"))) {
+            tables.push(serde_json::from_str::<Table>(&text)?);
+        }
+    }
+    let mut out = String::from(
+        "# Performance\n\nMade by `interflow-bench report` from `bench/results/*.json`; do not edit by hand.\n\n\
+         Generator, origin and proxies share one machine, so only ratios within one table mean anything. Rows are interleaved (A B C, A B C); \
+         figures are medians with the range of the runs in brackets. CPU is that of the proxy's process tree, from `/proc/PID/stat`, over the \
+         counted time. Every body is compared byte for byte; a row with a single failed request is marked as failed. `gen` and `origin` are the \
+         CPU of the load generator and the origin per request: where they exceed the proxy's, the rate is bounded by them and CPU per request \
+         is the figure to read. `x` is CPU per request as a multiple of Interflow's own.\n",
+    );
+    let images = page.with_extension("");
+    fs::create_dir_all(&images)?;
+    for table in &tables {
+        section(&mut out, table, &images)?;
+    }
+    let _ = write!(
+        out,
+        "\n## Published by others\n\nThese cannot be installed here; their figures stand as published.\n\n{PUBLISHED}"
+    );
+    fs::write(page, &out)?;
+    fs::write(results.join("report.md"), &out)?;
+    eprintln!("{} and {} are written", page.display(), images.display());
+    Ok(())
+}
+
+fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
+    let pinned = if table.pinned { "proxies on a core of their own" } else { "cores not pinned" };
+    let _ = write!(
+        out,
+        "\n## `{}`: {}\n\n{}; {pinned}; commit {}, {}; {} x {} s per row; `{}`.\n\n",
+        table.name, table.title, table.machine, table.commit, table.began, table.repeats, table.seconds, table.command
+    );
+    for (arm, version) in &table.versions {
+        let _ = writeln!(out, "- {arm}: {version}");
+    }
+    for case in &table.cases {
+        let _ = write!(out, "\n### {}\n\n{}.\n\n", case.name, case.what);
+        rows(out, case);
+    }
+    for (name, svg) in charts(table) {
+        let file = format!("{}-{name}.svg", table.name);
+        fs::write(images.join(&file), svg)?;
+        let folder = images.file_name().unwrap_or_default().to_string_lossy();
+        let _ = write!(out, "\n![{name}]({folder}/{file})\n");
+    }
+    Ok(())
+}
+
+fn rows(out: &mut String, case: &Case) {
+    let head: &[&str] = match case.kind {
+        Kind::Throughput => {
+            &["arm", "req/s", "MB/s", "CPU us/req", "x", "p50 ms", "p99 ms", "peak MB", "cores", "gen us", "origin us"]
+        }
+        Kind::Latency => &[
+            "arm",
+            "TTFB p50 ms",
+            "added",
+            "TTFB p95",
+            "total p50 ms",
+            "added",
+            "total p95",
+            "total p99",
+            "CPU us/req",
+            "peak MB",
+        ],
+        Kind::Ceiling => &["arm", "held req/s", "of Interflow's"],
+        Kind::Memory => &["arm", "KiB per connection", "RSS MB", "PSS MB", "descriptors"],
+        Kind::Events => &["arm", "events", "age p50 ms", "added", "age p99 ms", "added", "CPU us/stream", "peak MB"],
+    };
+    let _ = writeln!(out, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
+    for row in &case.rows {
+        let _ = match &row.failure {
+            Some(why) => writeln!(
+                out,
+                "| {} | failed: {} |{}",
+                row.arm,
+                why.replace(['|', '\n'], " "),
+                " |".repeat(head.len() - 2)
+            ),
+            None => writeln!(out, "| {} | {} |", row.arm, cells(case, row).join(" | ")),
+        };
+    }
+}
+
+fn cells(case: &Case, row: &Row) -> Vec<String> {
+    let own = |f: fn(&Run) -> f64| median(row, f);
+    let reference =
+        case.rows.iter().find(|r| r.arm == OURS).or_else(|| case.rows.iter().find(|r| r.arm.starts_with(OURS)));
+    let direct = case.rows.iter().find(|r| r.arm == "direct");
+    let added =
+        |f: fn(&Run) -> f64| direct.map_or(String::new(), |d| format!("{:+.3}", (own(f) - median(d, f)) / 1000.0));
+    let ms = |f: fn(&Run) -> f64| format!("{:.3}", own(f) / 1000.0);
+    match case.kind {
+        Kind::Throughput => vec![
+            spread(row, |r| r.outcome.rate(), 0),
+            format!("{:.1}", own(|r| r.outcome.body_bytes as f64 / r.outcome.seconds / 1e6)),
+            if row.arm == "direct" { String::new() } else { spread(row, |r| r.cpu_us, 1) },
+            times(own(cpu), reference.map(|r| median(r, cpu)), row),
+            ms(|r| r.outcome.total.p50),
+            ms(|r| r.outcome.total.p99),
+            megabytes(own(|r| r.peak_rss_kib as f64)),
+            format!("{:.2}", own(|r| r.cores)),
+            format!("{:.1}", own(|r| r.outcome.own_cpu_us)),
+            format!("{:.1}", own(|r| r.origin_cpu_us)),
+        ],
+        Kind::Latency => vec![
+            ms(|r| r.outcome.ttfb.p50),
+            added(|r| r.outcome.ttfb.p50),
+            ms(|r| r.outcome.ttfb.p95),
+            ms(|r| r.outcome.total.p50),
+            added(|r| r.outcome.total.p50),
+            ms(|r| r.outcome.total.p95),
+            ms(|r| r.outcome.total.p99),
+            format!("{:.0}", own(cpu)),
+            megabytes(own(|r| r.peak_rss_kib as f64)),
+        ],
+        Kind::Ceiling => {
+            let held = row.ceiling.unwrap_or_default();
+            let ours = reference.and_then(|r| r.ceiling).unwrap_or_default();
+            vec![format!("{held:.0}"), if ours > 0.0 { format!("{:.2}", held / ours) } else { String::new() }]
+        }
+        Kind::Memory => vec![
+            format!("{:.1}", row.kib_per_connection.unwrap_or_default()),
+            megabytes(own(|r| r.rss_kib as f64)),
+            megabytes(own(|r| r.pss_kib as f64)),
+            format!("{:.0}", own(|r| r.descriptors as f64)),
+        ],
+        Kind::Events => vec![
+            format!("{:.0}", own(|r| r.outcome.event_delay.count as f64)),
+            ms(|r| r.outcome.event_delay.p50),
+            added(|r| r.outcome.event_delay.p50),
+            ms(|r| r.outcome.event_delay.p99),
+            added(|r| r.outcome.event_delay.p99),
+            format!("{:.0}", own(cpu)),
+            megabytes(own(|r| r.peak_rss_kib as f64)),
+        ],
+    }
+}
+
+/// One row in short, for the terminal.
+pub fn line(kind: Kind, row: &Row) -> String {
+    if let Some(why) = &row.failure {
+        return format!("{:18} failed: {why}", row.arm);
+    }
+    let own = |f: fn(&Run) -> f64| median(row, f);
+    let ms = |f: fn(&Run) -> f64| own(f) / 1000.0;
+    let what = match kind {
+        Kind::Throughput => format!(
+            "{:9.0} req/s {:9.1} us CPU  p99 {:8.3} ms  peak {:6.1} MB  (gen {:.1}, origin {:.1} us)",
+            own(|r| r.outcome.rate()),
+            own(cpu),
+            ms(|r| r.outcome.total.p99),
+            own(|r| r.peak_rss_kib as f64) / 1024.0,
+            own(|r| r.outcome.own_cpu_us),
+            own(|r| r.origin_cpu_us)
+        ),
+        Kind::Latency => format!(
+            "TTFB p50 {:.3} p95 {:.3} ms, total p50 {:.3} p95 {:.3} ms, {:.0} us CPU",
+            ms(|r| r.outcome.ttfb.p50),
+            ms(|r| r.outcome.ttfb.p95),
+            ms(|r| r.outcome.total.p50),
+            ms(|r| r.outcome.total.p95),
+            own(cpu)
+        ),
+        Kind::Ceiling => format!("{:.0} req/s held", row.ceiling.unwrap_or_default()),
+        Kind::Memory => format!("{:.1} KiB per connection", row.kib_per_connection.unwrap_or_default()),
+        Kind::Events => {
+            format!("age p50 {:.3} p99 {:.3} ms", ms(|r| r.outcome.event_delay.p50), ms(|r| r.outcome.event_delay.p99))
+        }
+    };
+    format!("{:18} {what}", row.arm)
+}
+
+fn cpu(run: &Run) -> f64 {
+    run.cpu_us
+}
+
+fn times(own: f64, ours: Option<f64>, row: &Row) -> String {
+    match ours {
+        Some(ours) if ours > 0.0 && row.arm != "direct" => format!("{:.2}", own / ours),
+        _ => String::new(),
+    }
+}
+
+fn megabytes(kib: f64) -> String {
+    if kib > 0.0 { format!("{:.1}", kib / 1024.0) } else { String::new() }
+}
+
+fn values(row: &Row, f: impl Fn(&Run) -> f64) -> Vec<f64> {
+    let mut values: Vec<f64> = row.runs.iter().map(f).collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
+    let values = values(row, f);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+fn spread(row: &Row, f: impl Fn(&Run) -> f64 + Copy, digits: usize) -> String {
+    let all = values(row, f);
+    match (all.first(), all.last()) {
+        (Some(low), Some(high)) if all.len() > 1 => {
+            format!("{:.digits$} [{low:.digits$} - {high:.digits$}]", median(row, f))
+        }
+        _ => format!("{:.digits$}", median(row, f)),
+    }
+}
+
+/// The plots of a table: CPU per request as bars, throughput over size, latency over rate, memory over connections.
+fn charts(table: &Table) -> Vec<(String, String)> {
+    let mut charts = Vec::new();
+    for case in table.cases.iter().filter(|c| c.kind == Kind::Throughput && table.name == "mitm") {
+        let bars: Vec<(String, f64)> = case
+            .rows
+            .iter()
+            .filter(|r| r.failure.is_none() && r.arm != "direct")
+            .map(|r| (r.arm.clone(), median(r, cpu)))
+            .collect();
+        charts.push((slug(&case.name), plot::bars(&format!("{}: CPU microseconds per request", case.name), &bars)));
+    }
+    for (prefix, title) in [("plain ", "plain forward, 100 connections"), ("tunnel ", "CONNECT tunnels")] {
+        let cases: Vec<(f64, &Case)> =
+            table.cases.iter().filter_map(|c| Some((bytes(c.name.strip_prefix(prefix)?)?, c))).collect();
+        let series = series_over(&cases, |row| median(row, |r| r.outcome.rate()));
+        let chart = Chart {
+            title: format!("{title}: requests per second over body size"),
+            x: "bytes".into(),
+            y: "req/s".into(),
+            series,
+        };
+        charts.extend(chart.svg().map(|svg| (slug(title), svg)));
+    }
+    let sweep: Vec<(f64, &Case)> =
+        table.cases.iter().filter_map(|c| Some((c.name.strip_suffix(" connections")?.parse().ok()?, c))).collect();
+    let series = series_over(&sweep, |row| median(row, |r| r.peak_rss_kib as f64) / 1024.0);
+    let chart =
+        Chart { title: "peak memory over busy connections".into(), x: "connections".into(), y: "MB".into(), series };
+    charts.extend(chart.svg().map(|svg| ("memory".into(), svg)));
+    for case in table.cases.iter().filter(|c| c.kind == Kind::Ceiling) {
+        let series = case.rows.iter().map(|row| {
+            let mut points: Vec<(f64, f64)> =
+                row.runs.iter().map(|r| (r.outcome.rate(), r.outcome.ttfb.p50 / 1000.0)).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Series { name: row.arm.clone(), points }
+        });
+        let title = format!("{}: TTFB p50 over rate", case.name);
+        let chart = Chart { title, x: "answers per second".into(), y: "ms".into(), series: series.collect() };
+        charts.extend(chart.svg().map(|svg| (slug(&case.name), svg)));
+    }
+    charts
+}
+
+fn series_over(cases: &[(f64, &Case)], value: impl Fn(&Row) -> f64) -> Vec<Series> {
+    let mut series: Vec<Series> = Vec::new();
+    for (x, case) in cases {
+        for row in case.rows.iter().filter(|r| r.failure.is_none()) {
+            let point = (*x, value(row));
+            match series.iter_mut().find(|s| s.name == row.arm) {
+                Some(known) => known.points.push(point),
+                None => series.push(Series { name: row.arm.clone(), points: vec![point] }),
+            }
+        }
+    }
+    series
+}
+
+/// `16 KiB` as a number of bytes.
+fn bytes(label: &str) -> Option<f64> {
+    let (number, unit) = label.split_once(' ')?;
+    let factor = match unit {
+        "B" => 1.0,
+        "KiB" => 1024.0,
+        "MiB" => 1_048_576.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * factor)
+}
+
+fn slug(name: &str) -> String {
+    let text: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    text.split('-').filter(|s| !s.is_empty()).collect::<Vec<_>>().join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::spec::Outcome;
+
+    fn run(ok: u64, cpu_us: f64) -> Run {
+        let outcome = Outcome { ok, seconds: 1.0, ..Outcome::default() };
+        Run {
+            outcome,
+            cpu_us,
+            cores: 1.0,
+            origin_cpu_us: 0.0,
+            peak_rss_kib: 2048,
+            rss_kib: 1024,
+            pss_kib: 1024,
+            descriptors: 9,
+        }
+    }
+
+    fn row(arm: &str, runs: Vec<Run>) -> Row {
+        Row { arm: arm.into(), runs, ..Row::default() }
+    }
+
+    #[test]
+    fn a_row_shows_median_range_and_ratio_to_our_cpu() {
+        let ours = row("interflow", vec![run(90, 10.0), run(100, 11.0), run(200, 9.0)]);
+        let theirs = row("other", vec![run(50, 40.0)]);
+        let case = Case { name: "PLAIN".into(), rows: vec![ours, theirs], ..Case::default() };
+        let mut out = String::new();
+        rows(&mut out, &case);
+        assert!(out.contains("| interflow | 100 [90 - 200] |"), "{out}");
+        assert!(out.contains("| other | 50 | 0.0 | 40.0 | 4.00 |"), "{out}");
+    }
+
+    #[test]
+    fn a_failed_row_shows_why_and_no_figures() {
+        let failed = Row { failure: Some("3 errors | x".into()), ..row("other", vec![run(50, 40.0)]) };
+        let case = Case { rows: vec![failed], ..Case::default() };
+        let mut out = String::new();
+        rows(&mut out, &case);
+        assert!(out.contains("| other | failed: 3 errors   x |") && !out.contains("40.0"), "{out}");
+    }
+
+    #[test]
+    fn an_even_number_of_runs_has_its_median_between_the_two() {
+        assert_eq!(median(&row("a", vec![run(1, 1.0), run(3, 3.0)]), cpu), 2.0);
+        assert_eq!(median(&row("a", Vec::new()), cpu), 0.0);
+    }
+
+    #[test]
+    fn labels_become_sizes_and_file_names() {
+        assert_eq!(bytes("16 KiB"), Some(16_384.0));
+        assert_eq!(bytes("new"), None);
+        assert_eq!(slug("TLS 8 KiB (new)"), "tls-8-kib-new");
+    }
+}

@@ -1,0 +1,248 @@
+//! The tables: which rows stand beside one another, under which load, and how they are interleaved.
+
+mod forward;
+mod llm_mitm;
+mod mitm;
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::lab::Lab;
+use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
+use crate::measure::{Run, measure};
+use crate::peers::Arm;
+use crate::process::{Running, machine};
+use crate::{Result, RunArgs};
+
+/// How long and how often is measured, and what of it.
+pub struct Effort {
+    /// Every case and longer.
+    pub full: bool,
+    /// Counted seconds of a run.
+    pub seconds: f64,
+    /// Interleaved repetitions.
+    pub repeats: usize,
+    /// Only arms whose name holds one of these.
+    pub arms: Vec<String>,
+    /// Only cases whose name holds this.
+    pub case: Option<String>,
+    /// Cores are handed out.
+    pub pin: bool,
+}
+
+impl Effort {
+    /// From the command line: 3 x 1.5 s for the short form, 5 x 8 s for the full one.
+    pub fn new(args: &RunArgs) -> Self {
+        Self {
+            full: args.full,
+            seconds: args.seconds.unwrap_or(if args.full { 8.0 } else { 1.5 }),
+            repeats: args.repeats.unwrap_or(if args.full { 5 } else { 3 }),
+            arms: args.arms.clone(),
+            case: args.case.clone(),
+            pin: args.pin,
+        }
+    }
+
+    fn wants(&self, case: &str) -> bool {
+        self.case.as_ref().is_none_or(|c| case.contains(c.as_str()))
+    }
+
+    fn warm_up(&self) -> f64 {
+        (self.seconds * 0.25).clamp(0.3, 2.0)
+    }
+}
+
+/// A table's result, as written to `results/NAME.json`.
+#[derive(Serialize, Deserialize)]
+pub struct Table {
+    /// Its name.
+    pub name: String,
+    /// What it is about, in one sentence.
+    pub title: String,
+    /// The machine.
+    pub machine: String,
+    /// When it began (RFC 3339).
+    pub began: String,
+    /// The commit of the tree.
+    pub commit: String,
+    /// The command that makes it again.
+    pub command: String,
+    /// Counted seconds of a run.
+    pub seconds: f64,
+    /// Interleaved repetitions.
+    pub repeats: usize,
+    /// Whether proxies had a core of their own.
+    pub pinned: bool,
+    /// Version of each arm.
+    pub versions: BTreeMap<String, String>,
+    /// Its cases.
+    pub cases: Vec<Case>,
+}
+
+/// Rows that can be compared with one another.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// What exactly is sent.
+    pub what: String,
+    /// What it shows.
+    pub kind: Kind,
+    /// Its rows.
+    pub rows: Vec<Row>,
+}
+
+/// Which columns matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Requests per second and CPU per request.
+    #[default]
+    Throughput,
+    /// Latency at a fixed rate.
+    Latency,
+    /// The highest rate that is held, and the latencies on the way.
+    Ceiling,
+    /// Memory per kept connection.
+    Memory,
+    /// Delay of stream events.
+    Events,
+}
+
+/// One arm's runs in a case.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Row {
+    /// The arm.
+    pub arm: String,
+    /// Its runs in order.
+    pub runs: Vec<Run>,
+    /// Why the row does not count.
+    pub failure: Option<String>,
+    /// For a ceiling: requests per second held with less than 2 % errors.
+    pub ceiling: Option<f64>,
+    /// For memory: resident KiB per kept connection.
+    pub kib_per_connection: Option<f64>,
+}
+
+/// Makes one table.
+pub type Make = fn(&Effort) -> Result<Table>;
+
+/// The named tables, or all.
+///
+/// # Errors
+/// On an unknown name.
+pub fn chosen(names: &[String]) -> Result<Vec<Make>> {
+    let all: [(&str, Make); 3] = [("mitm", mitm::table), ("forward", forward::table), ("llm-mitm", llm_mitm::table)];
+    if names.is_empty() {
+        return Ok(all.map(|(_, make)| make).into());
+    }
+    let find = |name: &String| {
+        let known = all.iter().find(|(n, _)| n == name).map(|(_, make)| *make);
+        known.ok_or_else(|| format!("no table {name:?}; there are {:?}", all.map(|(n, _)| n)).into())
+    };
+    names.iter().map(find).collect()
+}
+
+/// A table under way: its lab, its arms, and what has been measured.
+struct Session<'a> {
+    lab: &'a Lab,
+    arms: Vec<Arm>,
+    origin: Option<&'a Running>,
+    effort: &'a Effort,
+    table: Table,
+}
+
+impl<'a> Session<'a> {
+    fn new(name: &str, title: &str, lab: &'a Lab, arms: Vec<Arm>, effort: &'a Effort) -> Self {
+        let versions =
+            arms.iter().filter(|a| !a.version.is_empty()).map(|a| (a.name.clone(), a.version.clone())).collect();
+        eprintln!("{name}: {title}");
+        let table = Table {
+            name: name.into(),
+            title: title.into(),
+            machine: machine(),
+            began: jiff::Timestamp::now().to_string(),
+            commit: commit(),
+            command: format!("interflow-bench run {name}{}", if effort.full { " --full" } else { "" }),
+            seconds: effort.seconds,
+            repeats: effort.repeats,
+            pinned: effort.pin,
+            versions,
+            cases: Vec::new(),
+        };
+        Self { lab, arms, origin: lab.nginx.as_ref().or(lab.provider.as_ref()), effort, table }
+    }
+
+    /// Measures every arm for which there is a spec, one after the other, and that as often as asked: A B C, A B C.
+    fn case(&mut self, name: &str, what: &str, kind: Kind, spec: impl Fn(&Arm) -> Option<Spec>) {
+        if !self.effort.wants(name) {
+            return;
+        }
+        eprintln!("  {name}");
+        let planned: Vec<(&Arm, Spec)> = self.arms.iter().filter_map(|a| Some((a, spec(a)?))).collect();
+        let mut rows: Vec<Row> = planned.iter().map(|(a, _)| Row { arm: a.name.clone(), ..Row::default() }).collect();
+        for _ in 0..self.effort.repeats {
+            for ((arm, spec), row) in planned.iter().zip(&mut rows).filter(|(_, row)| row.failure.is_none()) {
+                one_run(self.lab, arm, self.origin, spec, row);
+            }
+        }
+        self.push(name, what, kind, rows);
+    }
+
+    fn push(&mut self, name: &str, what: &str, kind: Kind, rows: Vec<Row>) {
+        for row in &rows {
+            eprintln!("    {}", crate::report::line(kind, row));
+        }
+        self.table.cases.push(Case { name: name.into(), what: what.into(), kind, rows });
+    }
+}
+
+/// Adds one run to its row; an error or a run without an answer makes the row fail.
+fn one_run(lab: &Lab, arm: &Arm, origin: Option<&Running>, spec: &Spec, row: &mut Row) {
+    match measure(lab, arm, origin, spec) {
+        Ok(run) => {
+            let outcome = &run.outcome;
+            if outcome.errors > 0 || outcome.ok == 0 {
+                row.failure = Some(format!(
+                    "{} errors beside {} answers: {}",
+                    outcome.errors,
+                    outcome.ok,
+                    outcome.messages.first().map_or("no answer", String::as_str)
+                ));
+            }
+            row.runs.push(run);
+        }
+        Err(e) => row.failure = Some(e.to_string()),
+    }
+}
+
+/// A closed loop of GETs for one fixed body.
+fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, concurrency: usize) -> Spec {
+    let origin = if tls { lab.https() } else { lab.http() };
+    Spec {
+        via,
+        tls,
+        version: Version::H1,
+        exchanges: vec![Exchange {
+            authority: format!("localhost:{}", origin.port()),
+            path: format!("/b/{size}"),
+            body: None,
+            check: Check::File(lab.body(size)),
+        }],
+        headers: vec![("User-Agent".into(), "interflow-bench".into()), ("Accept".into(), "*/*".into())],
+        login: None,
+        pace: Pace::Closed(concurrency),
+        new_connection: false,
+        resume_tls: false,
+        warm_up: effort.warm_up(),
+        seconds: effort.seconds,
+        threads: 1,
+    }
+}
+
+fn commit() -> String {
+    let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
+}
