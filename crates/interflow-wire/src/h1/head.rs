@@ -258,7 +258,17 @@ fn check_host(version: Version, headers: &Headers) -> Result<(), Rule> {
     if headers.get_all(name::HOST).count() > 1 {
         return Err(Rule::ManyHosts);
     }
-    host_field(headers, Scheme::Http).map(drop)
+    match headers.get(name::HOST) {
+        Some(value) if is_plain_host(value) => Ok(()),
+        _ => host_field(headers, Scheme::Http).map(drop),
+    }
+}
+
+/// Whether this is beyond doubt a name or an IPv4 address without a port. Spares the common request an allocation.
+fn is_plain_host(value: &[u8]) -> bool {
+    !value.is_empty()
+        && value.len() < 256
+        && value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
 
 /// The authority in the Host field; an empty field names none (RFC 9110 7.2).

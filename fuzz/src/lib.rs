@@ -1,0 +1,3 @@
+//! What the fuzz targets run: entries that take any bytes and assert what must hold for them.
+
+pub mod wire;
