@@ -1,0 +1,221 @@
+//! Detectors: one pass over the tokens of a text, each detector starting from what it can recognise cheaply.
+
+mod address;
+mod dates;
+mod ids;
+mod mixed;
+mod names;
+mod net;
+mod numbers;
+mod phone;
+mod secrets;
+
+use crate::lexicon::topic;
+use crate::token::{Token, Tokens};
+use crate::{Kind, KindSet};
+
+/// A detector's opinion on a piece of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Byte offset of the first byte.
+    pub start: usize,
+    /// Byte offset behind the last byte.
+    pub end: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// How sure the detector is, in percent.
+    pub confidence: u8,
+    /// For the policy's own kinds: which of its terms, patterns or sections it was.
+    pub rule: u16,
+}
+
+impl Finding {
+    /// How many bytes it covers.
+    pub const fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether it covers nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.end == self.start
+    }
+}
+
+/// What the detectors look for.
+#[derive(Clone, Debug)]
+pub(crate) struct Wants {
+    /// The kinds that somebody asked for.
+    pub kinds: KindSet,
+    /// Only card numbers whose check digit holds.
+    pub valid_cards_only: bool,
+    /// Only IBANs whose check digits hold.
+    pub valid_ibans_only: bool,
+    /// Two-letter codes of the regions whose national phone formats count without context.
+    pub phone_regions: Vec<[u8; 2]>,
+}
+
+impl Default for Wants {
+    fn default() -> Self {
+        Self {
+            kinds: KindSet::all(),
+            valid_cards_only: true,
+            valid_ibans_only: true,
+            phone_regions: vec![*b"US"],
+        }
+    }
+}
+
+/// A text under the detectors' eyes.
+pub(crate) struct Scan<'t> {
+    pub text: &'t str,
+    pub bytes: &'t [u8],
+    pub tokens: &'t Tokens,
+    pub wants: &'t Wants,
+    pub found: &'t mut Vec<Finding>,
+}
+
+impl<'t> Scan<'t> {
+    pub fn list(&self) -> &'t [Token] {
+        &self.tokens.list
+    }
+
+    #[inline]
+    pub fn token(&self, i: usize) -> Option<&'t Token> {
+        self.tokens.list.get(i)
+    }
+
+    pub fn word(&self, token: &Token) -> &'t str {
+        self.text.get(token.start()..token.end()).unwrap_or_default()
+    }
+
+    /// The text between a token and the next one, or the end of the text.
+    pub fn gap(&self, i: usize) -> &'t str {
+        let from = self.token(i).map_or(0, Token::end);
+        let to = self.token(i + 1).map_or(self.text.len(), Token::start);
+        self.text.get(from..to).unwrap_or_default()
+    }
+
+    /// The text between the token and the one before it, or the start of the text.
+    pub fn gap_before(&self, i: usize) -> &'t str {
+        let from = i.checked_sub(1).and_then(|p| self.token(p)).map_or(0, Token::end);
+        let to = self.token(i).map_or(self.text.len(), Token::start);
+        self.text.get(from..to).unwrap_or_default()
+    }
+
+    pub fn byte_before(&self, at: usize) -> u8 {
+        at.checked_sub(1).and_then(|p| self.bytes.get(p)).copied().unwrap_or(b' ')
+    }
+
+    pub fn byte_at(&self, at: usize) -> u8 {
+        self.bytes.get(at).copied().unwrap_or(b' ')
+    }
+
+    pub fn want(&self, kind: Kind) -> bool {
+        self.wants.kinds.has(kind)
+    }
+
+    pub fn push(&mut self, kind: Kind, start: usize, end: usize, confidence: u8) {
+        if self.want(kind) && start < end {
+            self.found.push(Finding { start, end, kind, confidence, rule: 0 });
+        }
+    }
+
+    /// The topics spoken of in the `back` tokens before token `i` and the `ahead` tokens behind it.
+    pub fn topics(&self, i: usize, back: usize, ahead: usize) -> u32 {
+        let list = self.list();
+        let from = i.saturating_sub(back);
+        let before = list.get(from..i.min(list.len())).unwrap_or_default();
+        let after = list.get(i + 1..(i + 1 + ahead).min(list.len())).unwrap_or_default();
+        before.iter().chain(after).fold(0, |all, t| all | self.token_topics(t))
+    }
+
+    /// Whether one of the topics is spoken of near token `i`.
+    pub fn near(&self, i: usize, topics: u32, back: usize, ahead: usize) -> bool {
+        self.topics(i, back, ahead) & topics != 0
+    }
+
+    /// The topics of one token; those of its parts for `camelCase`.
+    fn token_topics(&self, token: &Token) -> u32 {
+        match token.shape {
+            crate::token::Shape::Camel if token.class == 0 => camel_topics(self.word(token)),
+            _ if token.class == 0 => 0,
+            _ => token.entry().topics,
+        }
+    }
+
+    /// Whether one of these words (lower case) stands near token `i`.
+    pub fn near_word(&self, i: usize, words: &[&str], back: usize, ahead: usize) -> bool {
+        let list = self.list();
+        let before = list.get(i.saturating_sub(back)..i).unwrap_or_default();
+        let after = list.get((i + 1).min(list.len())..(i + 1 + ahead).min(list.len())).unwrap_or_default();
+        before.iter().chain(after).any(|t| {
+            let word = self.word(t);
+            words.iter().any(|w| word.eq_ignore_ascii_case(w))
+        })
+    }
+}
+
+/// The topics of the parts of a `camelCase` word.
+fn camel_topics(word: &str) -> u32 {
+    let mut topics = 0;
+    let mut from = 0;
+    let bytes = word.as_bytes();
+    for at in 1..=bytes.len() {
+        let hump = at == bytes.len() || (bytes[at].is_ascii_uppercase() && bytes[at - 1].is_ascii_lowercase());
+        if hump {
+            if let Some(part) = word.get(from..at) {
+                topics |= crate::lexicon::look_up(part).topics;
+            }
+            from = at;
+        }
+    }
+    topics
+}
+
+/// Runs every detector.
+pub(crate) fn detect(scan: &mut Scan<'_>) {
+    structured(scan);
+    address::addresses(scan);
+    names::names(scan);
+}
+
+/// Runs the detectors of structured kinds.
+fn structured(scan: &mut Scan<'_>) {
+    net::emails(scan);
+    net::urls(scan);
+    net::colon_addresses(scan);
+    secrets::private_keys(scan);
+    secrets::connection_strings(scan);
+    let mut i = 0;
+    let secrets = scan.wants.kinds.iter().any(Kind::is_secret);
+    while let Some(token) = scan.token(i) {
+        if secrets {
+            secrets::token(scan, i);
+        }
+        i = match token.shape {
+            crate::token::Shape::Digits => {
+                if scan.byte_at(token.end()) == b'.' {
+                    net::coordinates(scan, i);
+                }
+                numbers::run(scan, i)
+            }
+            crate::token::Shape::Mixed => mixed::token(scan, i),
+            _ => {
+                dates::word(scan, i);
+                mixed::word(scan, i);
+                i + 1
+            }
+        };
+    }
+}
+
+/// Topics that make a bare number somebody's.
+pub(crate) const PERSONAL: u32 = topic::SSN
+    | topic::PHONE
+    | topic::CARD
+    | topic::BANK
+    | topic::PASSPORT
+    | topic::LICENCE
+    | topic::TAX
+    | topic::HEALTH
+    | topic::NATIONAL_ID;

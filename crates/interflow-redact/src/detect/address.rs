@@ -1,0 +1,416 @@
+//! Street addresses: a street with its number, and what is chained to it: unit, town, region, postal code.
+
+use super::Scan;
+use super::numbers::is_house_number;
+use crate::Kind;
+use crate::lexicon::{SEED, finish, fold_into, mark, mix, topic};
+use crate::token::{Shape, Token};
+
+/// Endings of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
+const COMPOUND: &[&str] = &[
+    "strasse", "stra\u{df}e", "gasse", "weg", "platz", "allee", "ufer", "damm", "laan", "straat", "plein", "gracht", "kade", "dijk", "singel", "gade", "vej", "vagen", "v\u{e4}gen", "gatan", "vegen",
+    "veien", "gata", "katu", "tie", "kuja", "polku", "utca", "ulica", "straede", "str\u{e6}de",
+];
+
+/// Street words that hardly mean anything else.
+const STRONG: &[&str] = &[
+    "street", "avenue", "ave", "road", "rd", "boulevard", "blvd", "lane", "ln", "parkway", "pkwy", "highway", "hwy", "strasse", "straße", "crescent", "terrace", "turnpike", "utca", "ulica", "ulice", "katu", "gatan", "straat",
+];
+
+/// Words before a street's name that are written small as well.
+const SMALL_PREFIXES: &[&str] = &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
+
+/// Most words of a street's name on one side of its street word.
+const NAME_WORDS: usize = 5;
+
+/// Addresses anywhere in the text.
+pub(super) fn addresses(scan: &mut Scan<'_>) {
+    if !scan.wants.kinds.any(&[Kind::StreetAddress]) {
+        return;
+    }
+    let mut i = 0;
+    while let Some(token) = scan.token(i) {
+        let found = if token.is_word() { core(scan, i, token) } else { None };
+        let Some(mut part) = found else {
+            i += 1;
+            continue;
+        };
+        let (last, pieces) = extend(scan, part.last);
+        part.last = last;
+        let confidence = part.confidence + if pieces > 0 { 20 } else { 0 };
+        let cued = scan.near(part.first, topic::ADDRESS, 6, 0);
+        let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
+        let list = scan.list();
+        let (start, end) = (list[part.first].start(), list[part.last].end());
+        if start < end {
+            scan.push(Kind::StreetAddress, start, end, confidence);
+        }
+        i = i.max(part.last) + 1;
+    }
+}
+
+struct Part {
+    first: usize,
+    last: usize,
+    confidence: u8,
+}
+
+fn part(first: usize, last: usize, confidence: u8) -> Option<Part> {
+    Some(Part { first, last, confidence })
+}
+
+fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    let marks = token.marks();
+    if token.shape == Shape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
+        return military(scan, i);
+    }
+    if marks & mark::UNIT != 0 {
+        if let Some(found) = unit(scan, i) {
+            return Some(found);
+        }
+    }
+    if marks & mark::STREET_PREFIX != 0 {
+        if let Some(found) = prefixed(scan, i, token) {
+            return Some(found);
+        }
+    }
+    if marks & mark::STREET_SUFFIX != 0 {
+        return suffixed(scan, i, token);
+    }
+    if token.len() >= 7 && marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) == 0 && compound(scan.word(token)) {
+        return around(scan, i);
+    }
+    None
+}
+
+fn compound(word: &str) -> bool {
+    let lower = word.to_lowercase();
+    COMPOUND.iter().any(|c| lower.len() >= c.len() + 3 && lower.ends_with(c))
+}
+
+/// A house number right behind or before the word at `i`.
+fn around(scan: &Scan<'_>, i: usize) -> Option<Part> {
+    let (before, after) = (number_before(scan, i), number_after(scan, i));
+    match (before, after) {
+        (None, None) => None,
+        (first, last) => part(first.unwrap_or(i), last.unwrap_or(i), 75),
+    }
+}
+
+fn number_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let next = scan.token(i + 1)?;
+    (matches!(scan.gap(i), " " | ", " | ". " | " n. " | " nr. " | " no. " | " #") && is_house_number(scan, next) && !followed_by_unit_of_measure(scan, i + 1)).then_some(i + 1)
+}
+
+fn number_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let p = i.checked_sub(1)?;
+    let before = scan.token(p)?;
+    (matches!(scan.gap(p), " " | ", ") && is_house_number(scan, before)).then_some(p)
+}
+
+/// `5 km`, `10 %`, `3 times`: the number counts something.
+fn followed_by_unit_of_measure(scan: &Scan<'_>, i: usize) -> bool {
+    scan.gap(i) == " "
+        && scan.token(i + 1).is_some_and(|t| matches!(scan.word(t), "km" | "m" | "miles" | "times" | "days" | "hours" | "minutes" | "years" | "percent" | "GB" | "MB" | "ms" | "bytes" | "items"))
+}
+
+/// Whether a token can be a word of a street's name.
+fn name_word(scan: &Scan<'_>, token: &Token) -> bool {
+    token.is_capital() && !token.has(mark::TECH)
+        || token.has(mark::PARTICLE)
+        // 5th, 42nd
+        || token.shape == Shape::Mixed && scan.word(token).ends_with(['h', 't', 'd']) && token.len() <= 5
+}
+
+fn small_join(gap: &str) -> bool {
+    matches!(gap, " " | "-" | "'" | "’" | ". " | "." | "/ " | "/" | " - ")
+}
+
+/// `2249 College Street`, `Vizirov Street`, `Paul-Nevermann-Platz 47`.
+fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    let word = scan.word(token).to_lowercase();
+    let strong = STRONG.contains(&word.as_str());
+    let mut first = i;
+    let mut names = 0;
+    let mut number = None;
+    while names <= NAME_WORDS {
+        let Some(p) = first.checked_sub(1) else { break };
+        let before = scan.list()[p];
+        if !small_join(scan.gap(p)) {
+            break;
+        }
+        if is_house_number(scan, &before) && names > 0 && matches!(scan.gap(p), " ") {
+            number = Some(p);
+            break;
+        }
+        let plain = before.shape == Shape::Lower && before.marks() & (mark::STOP | mark::PREP | mark::SAY) == 0 && names < 3;
+        if !(name_word(scan, &before) || plain && lower_street(scan, first, &before)) || before.marks() & (mark::STOP | mark::MONTH) == mark::STOP {
+            break;
+        }
+        names += 1;
+        first = p;
+    }
+    if names == 0 {
+        return None;
+    }
+    let after = number_after(scan, i).filter(|_| token.is_capital());
+    let capital = token.is_capital();
+    // A second number before the street: `71 34 Avenue`, a house and its entry.
+    let first_number = number.map(|n| number_before(scan, n).unwrap_or(n));
+    match (first_number, after) {
+        (Some(n), after) if strong => part(n, after.unwrap_or(i), if capital { 80 } else { 65 }),
+        (Some(n), after) if capital && settled(scan, after.unwrap_or(i)) => part(n, after.unwrap_or(i), 60),
+        (None, Some(a)) if strong || scan.gap(first) == "-" || settled(scan, a) => part(first, a, 60),
+        (None, None) if strong && capital && token.len() > 3 && named_street(scan, first, i) => part(first, i, 50),
+        _ => None,
+    }
+}
+
+/// In `123 main street` the words between are small; there must be a number at the end of them.
+fn lower_street(scan: &Scan<'_>, first: usize, before: &Token) -> bool {
+    let mut at = first.saturating_sub(1);
+    for _ in 0..3 {
+        let Some(p) = at.checked_sub(1) else { return false };
+        let Some(token) = scan.token(p) else { return false };
+        if scan.gap(p) != " " {
+            return false;
+        }
+        if token.is_digits() {
+            return token.len() <= 5 && before.is_word();
+        }
+        at = p;
+    }
+    false
+}
+
+/// Whether an address goes on behind token `i`: a line's end, a comma and a capital, a unit.
+fn settled(scan: &Scan<'_>, i: usize) -> bool {
+    let gap = scan.gap(i);
+    let next = scan.token(i + 1);
+    gap.starts_with(['\n', '\r', ',']) && next.is_none_or(|t| t.is_capital() || t.is_digits())
+        || next.is_some_and(|t| gap == " " && t.has(mark::UNIT) && t.is_capital())
+        || scan.near(i, topic::ADDRESS, 8, 0)
+}
+
+/// Whether the words before a street word are a name rather than the start of a sentence.
+fn named_street(scan: &Scan<'_>, first: usize, suffix: usize) -> bool {
+    scan.list()[first..suffix].iter().any(|t| t.is_capital() && t.len() > 2 && t.marks() & (mark::STOP | mark::COMMON) == 0)
+        || scan.near(first, topic::ADDRESS, 4, 1)
+}
+
+/// `Rue de la Sarthe 421`, `31 Rue Al Imam Al Bakri`, `ul. miła 131`.
+fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    let word = scan.word(token).to_lowercase();
+    let small = token.shape == Shape::Lower;
+    let slash = word == "c" && scan.gap(i).starts_with('/');
+    if small && !SMALL_PREFIXES.contains(&word.as_str()) || word == "c" && !slash || word.len() < 2 && !slash {
+        return None;
+    }
+    let mut last = i;
+    let mut names = 0;
+    while names < NAME_WORDS {
+        let Some(next) = scan.token(last + 1) else { break };
+        if !small_join(scan.gap(last)) || !next.is_word() {
+            break;
+        }
+        let lower_ok = next.shape == Shape::Lower && (names == 0 && small || next.has(mark::PARTICLE) || connective(scan.word(next)));
+        if !(next.is_capital() || lower_ok) || next.has(mark::UNIT) && names > 0 {
+            break;
+        }
+        last += 1;
+        names += 1;
+    }
+    if names == 0 {
+        return None;
+    }
+    let before = number_before(scan, i).map(|n| number_before(scan, n).unwrap_or(n));
+    let after = number_after(scan, last);
+    // Words like `Place` and `Via` begin sentences too.
+    let loose = token.marks() & (mark::COMMON | mark::WORD | mark::STOP) != 0 && !matches!(word.as_str(), "rue" | "avenue" | "boulevard");
+    match (before, after) {
+        (before, Some(a)) => part(before.unwrap_or(i), a, if loose { 60 } else { 80 }),
+        (Some(b), None) if !loose || settled(scan, last) => part(b, last, 70),
+        (None, None) if !loose && token.is_capital() && scan.near(i, topic::ADDRESS, 5, 0) => part(i, last, 55),
+        _ => None,
+    }
+}
+
+fn connective(word: &str) -> bool {
+    matches!(word, "de" | "des" | "du" | "la" | "le" | "les" | "del" | "della" | "dei" | "degli" | "delle" | "das" | "dos" | "da" | "do" | "e" | "y" | "et" | "al" | "van" | "der" | "den" | "von" | "los" | "las" | "i")
+}
+
+/// `Apt. 434`, `PO Box 12`, with the street line before it when that is a number and words.
+fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
+    let token = scan.token(i)?;
+    let word = scan.word(token).to_lowercase();
+    let next = scan.token(i + 1)?;
+    let gap = scan.gap(i);
+    if matches!(word.as_str(), "po" | "p") {
+        // P.O. Box 101, PO Box 101
+        let mut at = i + 1;
+        if word == "p" {
+            at += 1;
+        }
+        let boxed = scan.token(at).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"));
+        let number = scan.token(at + 1).is_some_and(Token::is_digits);
+        return (boxed && number).then_some(()).and_then(|()| part(lead(scan, i), at + 1, 80));
+    }
+    let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next)) && matches!(gap, " " | ". " | " #" | "." | ", " | " no. ");
+    if !numbered {
+        return None;
+    }
+    let strong = matches!(word.as_str(), "apt" | "apartment" | "suite" | "ste" | "appt" | "wohnung");
+    let first = street_before(scan, i);
+    match first {
+        Some(f) => part(f, i + 1, if strong { 75 } else { 45 }),
+        None if strong && token.is_capital() => part(i, i + 1, 60),
+        None if matches!(word.as_str(), "unit") && token.is_capital() && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box")) => part(i, i + 3, 75),
+        None if strong && scan.near(i, topic::ADDRESS, 8, 0) => part(i, i + 1, 60),
+        None => None,
+    }
+}
+
+fn lead(scan: &Scan<'_>, i: usize) -> usize {
+    number_before(scan, i).unwrap_or(i)
+}
+
+/// The street before a unit: `92 De Lindeboom 105` on the line or the part of the line before it.
+fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let mut at = i;
+    let mut first = None;
+    let mut words = 0;
+    for _ in 0..8 {
+        let p = at.checked_sub(1)?;
+        let gap = scan.gap(p);
+        let broken = gap.len() > 8 || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
+        let new_line = gap.contains('\n') && at < i;
+        let token = scan.list()[p];
+        if broken || new_line || token.marks() & mark::STOP != 0 && !token.has(mark::PARTICLE) {
+            break;
+        }
+        if is_house_number(scan, &token) {
+            first = Some(p);
+        } else if token.is_word() && (token.is_capital() || token.has(mark::PARTICLE) || token.class == 0 || token.has(mark::STREET_PREFIX | mark::STREET_SUFFIX)) {
+            words += 1;
+        } else {
+            break;
+        }
+        at = p;
+    }
+    first.filter(|_| words > 0)
+}
+
+/// `USNS Ujváry` or `PSC 1234, Box 5` before, `AP 24796` behind.
+fn military(scan: &Scan<'_>, i: usize) -> Option<Part> {
+    let area = scan.token(i + 1)?;
+    let zip = scan.token(i + 2)?;
+    if !matches!(scan.word(area), "AA" | "AE" | "AP") || !zip.is_digits() || zip.len() != 5 {
+        return None;
+    }
+    let mut first = i;
+    for back in 1..=4 {
+        let Some(p) = i.checked_sub(back) else { break };
+        let token = scan.list()[p];
+        let gap = scan.gap(p);
+        if gap.len() > 4 || !(token.is_capital() || token.is_digits()) || gap.contains('\n') && back > 1 {
+            break;
+        }
+        let word = scan.word(&token);
+        if word.starts_with("US") && token.shape == Shape::Upper || matches!(word, "PSC" | "Unit" | "CMR") {
+            first = p;
+            break;
+        }
+    }
+    part(first, i + 2, 90)
+}
+
+/// Follows the address to the right over unit, town, region and postal code. Gives the last token and how many parts.
+fn extend(scan: &Scan<'_>, core_last: usize) -> (usize, usize) {
+    let mut last = core_last;
+    let mut pieces = 0;
+    while pieces < 8 {
+        let gap = scan.gap(last);
+        let joins = gap.len() <= 12 && gap.matches('\n').count() <= 2 && gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '>' | '?' | '-' | '|'));
+        if !joins || gap.contains(". ") && !gap.contains('\n') {
+            break;
+        }
+        let Some(next) = piece(scan, last, gap) else { break };
+        last = next;
+        pieces += 1;
+    }
+    (last, pieces)
+}
+
+/// One more part of the address behind token `last`: gives its last token.
+fn piece(scan: &Scan<'_>, last: usize, gap: &str) -> Option<usize> {
+    let i = last + 1;
+    let token = scan.token(i)?;
+    if token.has(mark::UNIT) && scan.token(i + 1).is_some_and(|t| !t.is_word() && t.len() <= 5) && scan.gap(i).len() <= 2 {
+        return Some(i + 1);
+    }
+    if zip(scan, i) {
+        // 12345-6789
+        let plus4 = scan.gap(i) == "-" && scan.token(i + 1).is_some_and(|t| t.is_digits() && t.len() == 4);
+        return Some(if plus4 { i + 1 } else { i });
+    }
+    if let Some(end) = place_at(scan, i).filter(|_| token.is_capital() || gap.contains(['\n', ','])) {
+        return Some(end);
+    }
+    let code = matches!(token.shape, Shape::Upper) && (2..=3).contains(&token.len()) || gap.contains(',') && token.len() == 2 && token.is_word();
+    if code && scan.token(i + 1).is_none_or(|t| t.is_digits() && t.len() >= 4 || scan.gap(i).contains('\n')) {
+        return Some(i);
+    }
+    // An unknown town: capitals between separators, with a region or a code behind it.
+    let separated = gap.contains([',', '\n']) || token.shape == Shape::Upper || scan.token(last).is_some_and(|t| !t.is_word());
+    if !separated || !token.is_capital() || token.has(mark::STOP | mark::TECH | mark::SAY | mark::HONORIFIC | mark::UNIT) {
+        return None;
+    }
+    let mut end = i;
+    while end < i + 3 && small_join(scan.gap(end)) && scan.token(end + 1).is_some_and(|t| (t.is_capital() || t.has(mark::PARTICLE)) && !t.has(mark::STOP) && place_at(scan, end + 1).is_none()) {
+        end += 1;
+    }
+    let after = scan.token(end + 1);
+    let goes_on = after.is_some_and(|_| {
+        zip(scan, end + 1) || place_at(scan, end + 1).is_some() || scan.token(end + 1).is_some_and(|t| t.shape == Shape::Upper && t.len() == 2)
+    });
+    let ends = scan.gap(end).starts_with(['\n', '.', ',']) || after.is_none();
+    (goes_on || ends && gap.contains([',', '\n'])).then_some(end)
+}
+
+fn zip(scan: &Scan<'_>, i: usize) -> bool {
+    scan.token(i).is_some_and(|t| t.is_digits() && (4..=6).contains(&t.len()))
+}
+
+/// The last token of the longest town or region that begins at `i`.
+pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let token = scan.token(i)?;
+    let marks = token.marks();
+    if marks & mark::PHRASE != 0 {
+        if let Some(end) = phrase_at(scan, i) {
+            return Some(end);
+        }
+    }
+    let town = marks & mark::REGION != 0 || marks & mark::PLACE != 0 && marks & (mark::STOP | mark::TECH) == 0;
+    town.then_some(i)
+}
+
+/// The last token of the longest entry of several words that begins at `i`.
+pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let mut hash = SEED;
+    let mut best = None;
+    for n in 0..5 {
+        let Some(token) = scan.token(i + n).filter(|t| t.is_word()) else { break };
+        if n > 0 {
+            if !matches!(scan.gap(i + n - 1), " " | "-" | "'" | "’" | ". " | "\n") {
+                break;
+            }
+            hash = mix(hash, b' ');
+        }
+        fold_into(scan.word(token), &mut |b| hash = mix(hash, b));
+        let marks = crate::lexicon::entry_of(crate::lexicon::class_of(finish(hash))).marks;
+        if n > 0 && marks & (mark::PLACE | mark::REGION) != 0 && token.is_capital() == scan.list()[i].is_capital() {
+            best = Some(i + n);
+        }
+    }
+    best
+}

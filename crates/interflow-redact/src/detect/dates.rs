@@ -1,0 +1,225 @@
+//! Calendar dates in digits and in words, and ages.
+
+use super::Scan;
+use super::numbers::{Hit, Run};
+use crate::Kind;
+use crate::lexicon::{mark, topic};
+use crate::token::Shape;
+
+const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
+
+/// A date in digits that begins at group `k`.
+pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    if !scan.want(Kind::Date) || k > 0 && matches!(run.sep(k - 1), b'.' | b'/') {
+        return None;
+    }
+    let sep = run.sep(k);
+    if !matches!(sep, b'-' | b'/' | b'.') {
+        return None;
+    }
+    iso(scan, run, k).or_else(|| little_endian(scan, run, k))
+}
+
+/// `2024-06-01`, with `T12:30:00Z` perhaps.
+fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    if run.len_of(k) != 4 || !YEARS.contains(&run.number(scan.bytes, k)) {
+        return None;
+    }
+    let month = run.number(scan.bytes, k + 1);
+    if run.len_of(k + 1) > 2 || !(1..=12).contains(&month) {
+        return None;
+    }
+    let at = run.first + k;
+    let (groups, mut end) = if run.sep(k + 1) == run.sep(k) && run.len_of(k + 2) <= 2 {
+        ((1..=31).contains(&run.number(scan.bytes, k + 2))).then_some((3, run.span(k, 3).1))?
+    } else {
+        // 2024-06-01T12:30:00Z: the day and the hour are one token.
+        let month_end = run.groups.get(k + 1)?.1;
+        let glued = scan.token(at + 2).filter(|t| t.shape == Shape::Mixed && t.start() == month_end + 1)?;
+        let word = scan.word(glued).as_bytes();
+        let ok = word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
+        ok.then_some((2, glued.end()))?
+    };
+    let mut taken = groups;
+    let timed = matches!(scan.byte_at(end), b' ' | b':') && time(scan, end).is_some();
+    if let Some(behind) = time(scan, end) {
+        end = behind;
+        taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
+    }
+    let spoken = spoken_of(scan, at, 2);
+    let logged = timed && line_starts(scan, run.groups[k].0);
+    let confidence = match (spoken, logged) {
+        (true, _) => 75,
+        (_, true) => 20,
+        _ if run.sep(k) == b'-' => 40,
+        _ => 50,
+    };
+    Some(Hit { end: Some(end), ..Hit::new(taken.max(1), Kind::Date, confidence) })
+}
+
+/// `1/30/1950`, `30.1.1950`, `30-1-50`.
+fn little_endian(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    let lengths = [run.len_of(k), run.len_of(k + 1), run.len_of(k + 2)];
+    if k + 3 > run.groups.len() || lengths[0] > 2 || lengths[1] > 2 || run.sep(k + 1) != run.sep(k) {
+        return None;
+    }
+    let continues = run.sep(k + 2) == run.sep(k);
+    let (a, b, year) = (run.number(scan.bytes, k), run.number(scan.bytes, k + 1), run.number(scan.bytes, k + 2));
+    let fits = (1..=31).contains(&a) && (1..=31).contains(&b) && a.min(b) <= 12;
+    if !fits || continues || run.glued_left && k == 0 {
+        return None;
+    }
+    let at = run.first + k;
+    let spoken = spoken_of(scan, at, 5);
+    let confidence = match lengths[2] {
+        4 if YEARS.contains(&year) => match (run.sep(k), spoken) {
+            (_, true) => 90,
+            (b'/', _) => 70,
+            _ => 60,
+        },
+        2 if spoken => 75,
+        2 if run.sep(k) == b'/' => 50,
+        _ => return None,
+    };
+    let (start, mut end) = run.span(k, 3);
+    let logged = line_starts(scan, start) && time(scan, end).is_some();
+    let mut taken = 3;
+    if let Some(behind) = time(scan, end) {
+        end = behind;
+        taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
+    }
+    Some(Hit { end: Some(end), ..Hit::new(taken.max(3), Kind::Date, if logged { 30 } else { confidence }) })
+}
+
+/// Where ` 12:30:59.123 PM` behind a date ends.
+fn time(scan: &Scan<'_>, end: usize) -> Option<usize> {
+    let rest = scan.bytes.get(end..)?;
+    let gap = match rest {
+        [b' ' | b'T', b'0'..=b'9', ..] => 1,
+        [b',', b' ', b'0'..=b'9', ..] => 2,
+        _ => return None,
+    };
+    let clock = &rest[gap..];
+    let len = clock.iter().take_while(|b| b.is_ascii_digit() || matches!(b, b':' | b'.')).count();
+    let clock = clock[..len].strip_suffix(b".").unwrap_or(&clock[..len]);
+    let hours = clock.iter().take_while(|b| b.is_ascii_digit()).count();
+    (matches!(hours, 1 | 2) && clock.get(hours) == Some(&b':') && clock.len() >= hours + 3).then_some(end + gap + clock.len())
+}
+
+fn line_starts(scan: &Scan<'_>, at: usize) -> bool {
+    matches!(scan.bytes[..at].iter().rev().find(|b| !matches!(b, b' ' | b'[' | b'(')), None | Some(b'\n'))
+}
+
+/// Whether a date of somebody's life is spoken of, or the text says that a date comes.
+fn spoken_of(scan: &Scan<'_>, at: usize, back: usize) -> bool {
+    scan.near(at, topic::BIRTH, back + 4, 2) || scan.near(at, topic::DATE, back.min(2), 0)
+}
+
+/// Dates with a month's name, and ages, both recognised by a word.
+pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
+    let Some(token) = scan.token(i) else { return };
+    if token.has(mark::MONTH) && scan.want(Kind::Date) {
+        month(scan, i);
+    } else if scan.want(Kind::Age) && token.len() >= 2 && matches!(scan.bytes[token.start()] | 0x20, b'y' | b'a') {
+        age(scan, i);
+    }
+}
+
+fn day_of(scan: &Scan<'_>, i: usize) -> bool {
+    let Some(token) = scan.token(i) else { return false };
+    let word = scan.word(token);
+    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let suffix = &word[digits.len()..];
+    matches!(suffix.to_ascii_lowercase().as_str(), "" | "st" | "nd" | "rd" | "th")
+        && digits.len() <= 2
+        && digits.parse().is_ok_and(|d: u32| (1..=31).contains(&d))
+}
+
+fn year_of(scan: &Scan<'_>, i: usize) -> bool {
+    scan.token(i).is_some_and(|t| t.is_digits() && t.len() == 4 && scan.word(t).parse().is_ok_and(|y| YEARS.contains(&y)))
+}
+
+fn month(scan: &mut Scan<'_>, i: usize) {
+    let small_gap = |gap: &str| matches!(gap, " " | "-" | ". " | ", " | "/" | "." | " of " | "");
+    let token = scan.list()[i];
+    let before = i > 0 && small_gap(scan.gap_before(i)) && day_of(scan, i - 1)
+        || i > 1 && scan.gap_before(i) == " " && scan.word(&scan.list()[i - 1]) == "of" && day_of(scan, i - 2);
+    let mut start = token.start();
+    let mut end = token.end();
+    let mut day = false;
+    let mut last = i;
+    if before {
+        let steps = if day_of(scan, i - 1) { 1 } else { 2 };
+        start = scan.list()[i - steps].start();
+        day = true;
+    } else if small_gap(scan.gap(i)) && day_of(scan, i + 1) {
+        last = i + 1;
+        end = scan.list()[last].end();
+        day = true;
+    }
+    let year = small_gap(scan.gap(last)) && year_of(scan, last + 1);
+    if year {
+        last += 1;
+        end = scan.list()[last].end();
+    }
+    // "may", "mar" and "march" are words as well: they need a day and their capital.
+    let capital = token.is_capital();
+    if !capital && !(day && year) {
+        return;
+    }
+    let spoken = scan.near(i, topic::BIRTH, 6, 3);
+    let confidence = match (day, year) {
+        (true, true) => 75,
+        (true, false) if spoken => 70,
+        (false, true) if spoken => 65,
+        (true, false) => 50,
+        (false, true) => 45,
+        _ => return,
+    };
+    if let Some(behind) = time(scan, end) {
+        end = behind;
+    }
+    scan.push(Kind::Date, start, end, confidence);
+}
+
+/// `50 years old`, `50-year-old`, `50 y/o`, `aged 50`, `age: 50`.
+fn age(scan: &mut Scan<'_>, i: usize) {
+    let token = scan.list()[i];
+    let lower = scan.word(&token).to_ascii_lowercase();
+    let number = |scan: &Scan<'_>, i: usize| {
+        scan.token(i).is_some_and(|t| t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n)))
+    };
+    let near_gap = |gap: &str| matches!(gap, " " | "-" | ": " | "/" | "" | "=" | "\": " | "\":");
+    match lower.as_str() {
+        "year" | "years" | "yr" | "yrs" | "y" | "yo" => {
+            if i == 0 || !near_gap(scan.gap_before(i)) {
+                return;
+            }
+            let old = scan.token(i + 1).is_some_and(|t| {
+                matches!(scan.word(t).to_ascii_lowercase().as_str(), "old" | "o") && near_gap(scan.gap(i))
+            }) || lower == "yo";
+            let before = scan.list()[i - 1];
+            let worded = !before.is_digits() && number_word(&scan.word(&before).to_ascii_lowercase());
+            if old && (number(scan, i - 1) || worded) {
+                let end = if lower == "yo" { token.end() } else { scan.list()[i + 1].end() };
+                scan.push(Kind::Age, before.start(), end, 85);
+            }
+        }
+        "age" | "aged" | "ages" => {
+            if near_gap(scan.gap(i)) && number(scan, i + 1) {
+                let n = scan.list()[i + 1];
+                scan.push(Kind::Age, n.start(), n.end(), 80);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn number_word(word: &str) -> bool {
+    matches!(
+        word,
+        "one" | "two" | "three" | "four" | "five" | "six" | "seven" | "eight" | "nine" | "ten" | "eleven" | "twelve"
+            | "thirteen" | "fourteen" | "fifteen" | "sixteen" | "seventeen" | "eighteen" | "nineteen" | "twenty"
+            | "thirty" | "forty" | "fifty" | "sixty" | "seventy" | "eighty" | "ninety" | "hundred"
+    )
+}

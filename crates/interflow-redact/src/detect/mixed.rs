@@ -1,0 +1,331 @@
+//! Tokens of letters and digits: IBANs, VINs, coin addresses and the national numbers that hold letters.
+
+use super::{Scan, ids, net};
+use crate::Kind;
+use crate::check;
+use crate::lexicon::topic;
+use crate::token::{Shape, Token};
+
+/// A mixed token at `i`; gives the token to go on from.
+pub(super) fn token(scan: &mut Scan<'_>, i: usize) -> usize {
+    let Some(token) = scan.token(i).copied() else { return i + 1 };
+    let word = scan.word(&token).as_bytes();
+    if let Some(next) = mac(scan, i, &token).or_else(|| iban(scan, i, &token)) {
+        return next;
+    }
+    if glued(scan, &token) {
+        return i + 1;
+    }
+    match word.len() {
+        2..=5 => postcode(scan, i, &token),
+        6..=26 => {
+            let upper = word.to_ascii_uppercase();
+            if !identity(scan, i, &token, &upper) {
+                labelled(scan, i, &token, &upper);
+            }
+        }
+        _ => {}
+    }
+    if word.len() >= 26 {
+        coin(scan, i, &token);
+    }
+    i + 1
+}
+
+/// A word without digits that may be one of these all the same: hexadecimal pairs, coin addresses.
+pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
+    let Some(token) = scan.token(i).copied() else { return };
+    match token.len() {
+        2 if scan.byte_at(token.end()) == b'-' => {
+            mac(scan, i, &token);
+        }
+        8 | 11 if token.shape == Shape::Upper => bic(scan, i, &token),
+        26..=90 => coin(scan, i, &token),
+        _ => {}
+    }
+}
+
+fn glued(scan: &Scan<'_>, token: &Token) -> bool {
+    matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
+}
+
+fn mac(scan: &mut Scan<'_>, i: usize, token: &Token) -> Option<usize> {
+    let dashed = token.len() == 2 && scan.byte_at(token.end()) == b'-' && scan.byte_before(token.start()) != b'-';
+    let text = scan.bytes.get(token.start()..token.start() + 17).filter(|_| dashed)?;
+    let end = token.start() + 17;
+    let alone = !scan.byte_at(end).is_ascii_alphanumeric() && scan.byte_at(end) != b'-';
+    (net::is_mac(text) && alone).then(|| {
+        scan.push(Kind::MacAddress, token.start(), end, 85);
+        i + 6
+    })
+}
+
+/// Lengths of the IBANs of the countries that issue them (ISO 13616 registry).
+fn iban_length(country: &[u8]) -> Option<usize> {
+    Some(match country {
+        b"NO" => 15,
+        b"BE" => 16,
+        b"DK" | b"FI" | b"FO" | b"GL" | b"NL" | b"SD" | b"FK" => 18,
+        b"MK" | b"SI" => 19,
+        b"AT" | b"BA" | b"EE" | b"KZ" | b"LT" | b"LU" | b"MN" | b"XK" => 20,
+        b"CH" | b"HR" | b"LI" | b"LV" => 21,
+        b"BG" | b"BH" | b"CR" | b"DE" | b"GB" | b"GE" | b"IE" | b"ME" | b"RS" | b"VA" => 22,
+        b"AE" | b"GI" | b"IL" | b"IQ" | b"TL" | b"OM" | b"SO" => 23,
+        b"AD" | b"CZ" | b"ES" | b"MD" | b"PK" | b"RO" | b"SA" | b"SE" | b"SK" | b"TN" | b"VG" => 24,
+        b"LY" | b"PT" | b"ST" => 25,
+        b"IS" | b"TR" => 26,
+        b"BI" | b"DJ" | b"FR" | b"GR" | b"IT" | b"MC" | b"MR" | b"SM" => 27,
+        b"AL" | b"AZ" | b"BY" | b"CY" | b"DO" | b"GT" | b"HU" | b"LB" | b"NI" | b"PL" | b"SV" => 28,
+        b"BR" | b"EG" | b"PS" | b"QA" | b"UA" => 29,
+        b"JO" | b"KW" | b"MU" | b"YE" => 30,
+        b"MT" | b"SC" => 31,
+        b"LC" => 32,
+        b"RU" => 33,
+        _ => return None,
+    })
+}
+
+fn iban(scan: &mut Scan<'_>, i: usize, token: &Token) -> Option<usize> {
+    let word = scan.word(token).as_bytes();
+    let country = word.get(..2)?.to_ascii_uppercase();
+    if !word.get(2..4)?.iter().all(u8::is_ascii_digit) || glued(scan, token) {
+        return None;
+    }
+    let wanted = iban_length(&country)?;
+    let mut compact = Vec::with_capacity(wanted);
+    let mut at = i;
+    let mut end = token.end();
+    loop {
+        let part = scan.token(at)?;
+        compact.extend(scan.word(part).bytes().map(|b| b.to_ascii_uppercase()));
+        end = end.max(part.end());
+        if compact.len() >= wanted || !matches!(scan.gap(at), " " | "-") || scan.token(at + 1)?.len() > 8 {
+            break;
+        }
+        at += 1;
+    }
+    if compact.len() != wanted {
+        return None;
+    }
+    let (head, tail) = compact.split_at_checked(4)?;
+    let valid = check::mod97(tail.iter().chain(head).copied()) == Some(1);
+    let near = scan.near_word(i, &["iban", "account", "konto", "bank", "transfer", "wire"], 6, 3);
+    let confidence = match (valid, near) {
+        (true, true) => 98,
+        (true, false) => 92,
+        (false, true) if !scan.wants.valid_ibans_only || scan.near_word(i, &["iban"], 4, 2) => 65,
+        _ => return None,
+    };
+    scan.push(Kind::Iban, token.start(), end, confidence);
+    Some(at + 1)
+}
+
+/// National numbers whose form and check character speak for themselves. Gives whether it was one.
+fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool {
+    let near = |words: &[&str]| scan.near_word(i, words, 6, 3);
+    let digit_value = |d: &[u8]| d.iter().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
+    let hit = match (pattern(upper).as_str(), upper.len()) {
+        ("LLLLLLDDLDDLDDDL", _) if codice_fiscale(upper) => Some((Kind::CodiceFiscale, 95)),
+        ("LLLLDDDDDDLLLLLLDD" | "LLLLDDDDDDLLLLLLLD", _) if matches!(upper[10], b'H' | b'M' | b'X') => Some((Kind::Curp, 92)),
+        ("LLLLDDDDDDLLL" | "LLLLDDDDDDLLD" | "LLLLDDDDDDLDD" | "LLLLDDDDDDDLD" | "LLLLDDDDDDDDD" | "LLLDDDDDDLLL" | "LLLDDDDDDLLD", _)
+            if near(&["rfc"]) =>
+        {
+            Some((Kind::Rfc, 90))
+        }
+        ("DDDDDDDDL", _) if upper[8] == dni_letter(digit_value(&upper[..8])) => Some((Kind::Dni, if near(&["dni", "nif"]) { 95 } else { 70 })),
+        ("LDDDDDDDL", _) if nie(upper) => Some((Kind::Nie, 85)),
+        ("LDDDDDDDL", _) if nric(upper) => Some((Kind::Nric, 85)),
+        ("LLDDDDDDL", _) if nino(upper) => Some((Kind::Nino, if near(&["insurance", "nino", "ni", "national"]) { 95 } else { 70 })),
+        ("LLLLLDDDDL", _) if matches!(upper[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T') => {
+            Some((Kind::InPan, if near(&["pan", "tax"]) { 95 } else { 65 }))
+        }
+        (p, 15) if p.starts_with("DDLLLLLDDDDLD") || p.starts_with("DDLLLLLDDDDLL") => {
+            (upper[13] == b'Z' || near(&["gst", "gstin"])).then_some((Kind::Gstin, 90))
+        }
+        ("LLLDDDDDDD", _) if near(&["voter", "epic"]) => Some((Kind::InVoter, 85)),
+        ("DDDDDDDL" | "DDDDDDDLL", _) if pps(upper) => Some((Kind::Pps, if near(&["pps", "ppsn"]) { 95 } else { 45 })),
+        ("LLDDDDDDD", _) if dea(upper) => Some((Kind::Dea, if near(&["dea", "prescriber", "license", "registration"]) { 95 } else { 60 })),
+        ("DDDDDDDDDDDDDDDDDL", _) if upper[17] == b'X' && cn_id(upper) => Some((Kind::CnId, 85)),
+        ("DDDDDDLDDDL" | "DDDDDDLDDDD", _) if hetu(upper) => Some((Kind::Hetu, 80)),
+        (_, 11) if mbi(upper) => Some((Kind::Mbi, if scan.near(i, topic::HEALTH, 6, 3) { 92 } else { 55 })),
+        (_, 17) if check::vin(upper) && upper.iter().filter(|b| b.is_ascii_digit()).count() >= 5 => {
+            Some((Kind::Vin, if scan.near(i, topic::VEHICLE, 6, 3) { 97 } else { 80 }))
+        }
+        (_, 17) if scan.near(i, topic::VEHICLE, 4, 2) && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) => Some((Kind::Vin, 65)),
+        (_, 18) if upper.starts_with(b"1Z") => Some((Kind::TrackingNumber, 90)),
+        ("LLDDDDDDDDDLL", _) => Some((Kind::TrackingNumber, 70)),
+        _ => None,
+    };
+    let Some((kind, confidence)) = hit.filter(|(k, _)| scan.want(*k)) else { return dotted(scan, i, token, upper) };
+    scan.push(kind, token.start(), token.end(), confidence);
+    true
+}
+
+/// Numbers in which a separator stands: Chile's `12.345.678-K` and Finland's `131052-308T`, seen from their tail.
+fn dotted(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool {
+    let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return false };
+    let joined = before.is_digits() && before.len() == 6 && matches!(scan.gap_before(i), "-" | "+");
+    if joined && matches!(pattern(upper).as_str(), "DDDL" | "DDDD") {
+        let all = [scan.word(&before).as_bytes(), b"-", upper].concat();
+        if hetu(&all) {
+            scan.push(Kind::Hetu, before.start(), token.end(), 85);
+            return true;
+        }
+    }
+    false
+}
+
+/// Numbers that only the words before them explain.
+fn labelled(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) {
+    let digits = upper.iter().filter(|b| b.is_ascii_digit()).count();
+    if digits < 3 || upper.len() > 20 {
+        return;
+    }
+    let topics = scan.topics(i, 4, 0);
+    let word = |words: &[&str]| scan.near_word(i, words, 4, 0);
+    let hit = if topics & topic::PASSPORT != 0 && word(&["passport", "passports", "passeport", "reisepass", "pasaporte"]) && (6..=9).contains(&upper.len()) {
+        Some((Kind::Passport, 80))
+    } else if topics & topic::LICENCE != 0 && word(&["license", "licence", "dl", "licences", "permit"]) && upper.len() <= 18 {
+        Some((Kind::DriversLicense, 75))
+    } else if word(&["plate", "plates", "registration"]) && (5..=8).contains(&upper.len()) {
+        Some((Kind::LicensePlate, 70))
+    } else if word(&["mrn", "medical"]) {
+        Some((Kind::MedicalRecord, 75))
+    } else if topics & topic::TRACKING != 0 && word(&["tracking", "track", "parcel", "package", "shipment"]) && upper.len() >= 8 {
+        Some((Kind::TrackingNumber, 70))
+    } else if topics & topic::NATIONAL_ID != 0 && word(&["personalausweis", "ausweis", "ausweisnummer", "identity", "national"]) {
+        Some((Kind::NationalId, 70))
+    } else {
+        None
+    };
+    if let Some((kind, confidence)) = hit {
+        scan.push(kind, token.start(), token.end(), confidence);
+    }
+}
+
+/// British and Canadian postcodes, in two halves.
+fn postcode(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    if !scan.want(Kind::ZipCode) || token.shape != Shape::Mixed || !matches!(scan.gap(i), " ") {
+        return;
+    }
+    let Some(next) = scan.token(i + 1).filter(|t| t.len() == 3).copied() else { return };
+    let (a, b) = (scan.word(token).as_bytes(), scan.word(&next).as_bytes());
+    let canadian = pattern(a) == "LDL" && pattern(b) == "DLD";
+    let british = matches!(pattern(a).as_str(), "LD" | "LDD" | "LLD" | "LLDD" | "LDL" | "LLDL") && pattern(b) == "DLL";
+    let upper = a.iter().chain(b).all(|b| !b.is_ascii_lowercase());
+    if (canadian || british) && upper {
+        scan.push(Kind::ZipCode, token.start(), next.end(), 80);
+    }
+}
+
+fn bic(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    if scan.near_word(i, &["bic", "swift"], 4, 2) {
+        scan.push(Kind::Bic, token.start(), token.end(), 85);
+    }
+}
+
+fn coin(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    if !scan.wants.kinds.any(&[Kind::Bitcoin, Kind::CryptoAddress]) || glued(scan, token) {
+        return;
+    }
+    let word = scan.word(token);
+    let named = || scan.near(i, topic::CRYPTO, 6, 3);
+    let hit = match word.as_bytes() {
+        [b'1' | b'3', ..] if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((0 | 5, 20))) => Some((Kind::Bitcoin, 97)),
+        [b'b' | b'B', b'c' | b'C', b'1', ..] if check::bech32(word) => Some((Kind::Bitcoin, 97)),
+        [b'l' | b'L', b't' | b'T', b'c' | b'C', b'1', ..] if check::bech32(word) => Some((Kind::CryptoAddress, 97)),
+        [b'0', b'x', hex @ ..] if hex.len() == 40 && hex.iter().all(u8::is_ascii_hexdigit) => Some((Kind::CryptoAddress, if named() { 95 } else { 75 })),
+        [b'L' | b'M' | b'D' | b'X' | b'T' | b'r', ..] if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((_, 20))) => {
+            Some((Kind::CryptoAddress, 95))
+        }
+        [b'4' | b'8', ..] if word.len() == 95 && named() => Some((Kind::CryptoAddress, 90)),
+        _ => None,
+    };
+    if let Some((kind, confidence)) = hit {
+        scan.push(kind, token.start(), token.end(), confidence);
+    }
+}
+
+/// `L` for a letter, `D` for a digit.
+fn pattern(upper: &[u8]) -> String {
+    upper.iter().map(|b| if b.is_ascii_digit() { 'D' } else { 'L' }).collect()
+}
+
+fn digits(text: &[u8]) -> Vec<u8> {
+    text.iter().filter(|b| b.is_ascii_digit()).map(|b| b - b'0').collect()
+}
+
+fn dni_letter(number: u64) -> u8 {
+    b"TRWAGMYFPDXBNJZSQVHLCKE"[(number % 23) as usize]
+}
+
+fn nie(upper: &[u8]) -> bool {
+    let Some(lead) = b"XYZ".iter().position(|l| *l == upper[0]) else { return false };
+    let rest = digits(&upper[1..8]).iter().fold(lead as u64, |n, d| n * 10 + u64::from(*d));
+    upper[8] == dni_letter(rest)
+}
+
+fn nric(upper: &[u8]) -> bool {
+    let sum = check::weighted(&digits(&upper[1..8]), &[2, 7, 6, 5, 4, 3, 2]) as usize;
+    let (letters, shift): (&[u8], usize) = match upper[0] {
+        b'S' => (b"JZIHGFEDCBA", 0),
+        b'T' => (b"JZIHGFEDCBA", 4),
+        b'F' => (b"XWUTRQPNMLK", 0),
+        b'G' => (b"XWUTRQPNMLK", 4),
+        b'M' => (b"KLJNPQRTUWX", 3),
+        _ => return false,
+    };
+    letters[(sum + shift) % 11] == upper[8]
+}
+
+fn nino(upper: &[u8]) -> bool {
+    let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
+    let prefix = &upper[..2];
+    !bad(upper[0]) && !bad(upper[1]) && upper[1] != b'O' && ![b"BG", b"GB", b"NK", b"KN", b"TN", b"NT", b"ZZ"].iter().any(|p| *p == prefix) && matches!(upper[8], b'A'..=b'D')
+}
+
+fn pps(upper: &[u8]) -> bool {
+    let second = upper.get(8).map_or(0, |b| u32::from(b.saturating_sub(b'A')) + 1);
+    let second = if upper.get(8) == Some(&b'W') { 0 } else { second };
+    let sum = check::weighted(&digits(&upper[..7]), &[8, 7, 6, 5, 4, 3, 2]) + second * 9;
+    upper[7] == b"WABCDEFGHIJKLMNOPQRSTUV"[(sum % 23) as usize]
+}
+
+fn dea(upper: &[u8]) -> bool {
+    let d = digits(&upper[2..]);
+    let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
+    matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
+}
+
+fn cn_id(upper: &[u8]) -> bool {
+    ids::cn_check(&digits(&upper[..17])) == 10 && matches!(&upper[6..8], b"19" | b"20")
+}
+
+/// Finland: birth date, century mark, three digits and a check character.
+fn hetu(upper: &[u8]) -> bool {
+    let Some((head, tail)) = upper.split_at_checked(6) else { return false };
+    let [mark, serial @ .., check] = tail else { return false };
+    let number: Option<u64> = [head, serial].concat().iter().try_fold(0u64, |n, b| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0')));
+    let day = digits(head).chunks(2).map(|c| c.iter().fold(0, |n, d| n * 10 + u32::from(*d))).collect::<Vec<_>>();
+    serial.len() == 3
+        && matches!(mark, b'+' | b'-' | b'A'..=b'F' | b'U'..=b'Y')
+        && matches!(day.as_slice(), [1..=31, 1..=12, _])
+        && number.is_some_and(|n| b"0123456789ABCDEFHJKLMNPRSTUVWXY"[(n % 31) as usize] == *check)
+}
+
+/// US Medicare: eleven places, each of its own sort.
+fn mbi(upper: &[u8]) -> bool {
+    let letter = |b: u8| b.is_ascii_uppercase() && !matches!(b, b'S' | b'L' | b'O' | b'I' | b'B' | b'Z');
+    let any = |b: u8| letter(b) || b.is_ascii_digit();
+    let digit = |b: u8| b.is_ascii_digit();
+    let Ok([a, b, c, d, e, f, g, h, i, j, k]) = <[u8; 11]>::try_from(upper) else { return false };
+    matches!(a, b'1'..=b'9') && letter(b) && any(c) && digit(d) && letter(e) && any(f) && digit(g) && letter(h) && letter(i) && digit(j) && digit(k)
+}
+
+/// Italy: the check letter over fifteen characters.
+fn codice_fiscale(upper: &[u8]) -> bool {
+    const ODD: [u32; 26] = [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });
+    let sum: u32 = upper[..15].iter().enumerate().map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) }).sum();
+    upper[15] == b'A' + (sum % 26) as u8
+}

@@ -1,0 +1,284 @@
+//! E-mail addresses, URLs, host names, IPv6 and hardware addresses.
+
+use super::Scan;
+use crate::Kind;
+use crate::lexicon::topic;
+
+const fn is_local(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'' | b'!' | b'#' | b'&' | b'*' | b'/' | b'=' | b'^' | b'`' | b'{' | b'|' | b'}' | b'~' | b'$') || b >= 0x80
+}
+
+const fn is_host(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_') || b >= 0x80
+}
+
+/// Where a host name that begins at `from` ends, dots at the end left out.
+fn host_end(scan: &Scan<'_>, from: usize) -> usize {
+    let mut end = from;
+    while is_host(scan.byte_at(end)) && end < scan.bytes.len() {
+        let b = scan.bytes[end];
+        if b >= 0x80 {
+            let Some(c) = scan.text.get(end..).and_then(|t| t.chars().next()) else { break };
+            if !c.is_alphanumeric() {
+                break;
+            }
+            end += c.len_utf8();
+        } else {
+            end += 1;
+        }
+    }
+    while end > from && matches!(scan.bytes[end - 1], b'.' | b'-' | b'_') {
+        end -= 1;
+    }
+    end
+}
+
+/// Addresses around every `@`.
+pub(super) fn emails(scan: &mut Scan<'_>) {
+    if !scan.want(Kind::Email) {
+        return;
+    }
+    for at in &scan.tokens.ats {
+        let at = *at as usize;
+        let end = host_end(scan, at + 1);
+        let host = scan.text.get(at + 1..end).unwrap_or_default();
+        let Some((labels, tld)) = host.rsplit_once('.') else { continue };
+        let tld_ok = tld.len() >= 2 && tld.chars().all(|c| c.is_alphabetic() || c == '-') || tld.starts_with("xn--");
+        if labels.is_empty() || !tld_ok || labels.contains("..") {
+            continue;
+        }
+        let Some(start) = local_start(scan, at) else { continue };
+        scan.push(Kind::Email, start, end, 95);
+    }
+}
+
+/// Where the part before the `@` begins.
+fn local_start(scan: &Scan<'_>, at: usize) -> Option<usize> {
+    if scan.byte_before(at) == b'"' {
+        // "quoted local part"@host, on one line.
+        let open = scan.bytes[..at - 1].iter().rposition(|b| matches!(b, b'"' | b'\n'))?;
+        return (scan.bytes[open] == b'"' && at - open <= 66).then_some(open);
+    }
+    let mut start = at;
+    while start > 0 && at - start < 128 && is_local(scan.bytes[start - 1]) {
+        start -= 1;
+    }
+    while !scan.text.is_char_boundary(start) {
+        start += 1;
+    }
+    // mailto:, key=value, {template} and paths are no part of it.
+    let local = scan.text.get(start..at)?;
+    let skip = local.rfind(['=', '/', '{', '}', '|', '`', '$', '*', '^', '!', '#', '&']).map_or(0, |i| i + 1);
+    let trimmed = local[skip..].trim_start_matches(|c: char| !c.is_alphanumeric() && c != '_');
+    let start = at - trimmed.len();
+    let password_in_url = scan.byte_before(start) == b':' && scan.bytes[..start].ends_with(b":") && in_url(scan, start);
+    (!trimmed.is_empty() && !password_in_url).then_some(start)
+}
+
+/// Whether the place is inside the authority of a URL: `scheme://user:` before it.
+fn in_url(scan: &Scan<'_>, at: usize) -> bool {
+    scan.tokens.schemes.iter().any(|s| {
+        let s = *s as usize + 3;
+        s < at && scan.text.get(s..at).is_some_and(|t| !t.contains([' ', '/', '\n', '"']))
+    })
+}
+
+/// Hosts that everybody reads: a link to them says nothing about anyone.
+const PUBLIC_HOSTS: &[&str] = &[
+    "w3.org", "schema.org", "json-schema.org", "xmlsoap.org", "openxmlformats.org", "purl.org", "ietf.org", "rfc-editor.org", "iana.org",
+    "wikipedia.org", "wikimedia.org", "mozilla.org", "python.org", "rust-lang.org", "docs.rs", "crates.io", "pypi.org", "npmjs.com",
+    "npmjs.org", "nodejs.org", "golang.org", "go.dev", "pkg.go.dev", "apache.org", "gnu.org", "kernel.org", "debian.org", "ubuntu.com",
+    "docker.com", "docker.io", "kubernetes.io", "k8s.io", "github.com", "github.io", "githubusercontent.com", "gitlab.com", "bitbucket.org",
+    "stackoverflow.com", "readthedocs.io", "readthedocs.org", "googleapis.com", "gstatic.com", "google.com", "microsoft.com", "apple.com",
+    "amazonaws.com", "cloudflare.com", "openai.com", "anthropic.com", "huggingface.co", "jsdelivr.net", "unpkg.com", "opensource.org",
+    "creativecommons.org", "openapis.org", "swagger.io", "oracle.com", "eclipse.org", "maven.org", "gradle.org", "spring.io", "postgresql.org",
+    "mysql.com", "redis.io", "mongodb.com", "elastic.co", "nginx.org", "whatwg.org", "ecma-international.org", "unicode.org", "shields.io",
+    "travis-ci.org", "codecov.io", "semver.org", "keepachangelog.com", "editorconfig.org", "prettier.io", "eslint.org", "reactjs.org", "react.dev",
+    "vuejs.org", "angular.io", "svelte.dev", "typescriptlang.org", "jetbrains.com", "visualstudio.com", "arxiv.org", "doi.org", "youtube.com",
+];
+
+/// Names that are kept for examples and for the inside of a machine (RFC 2606, RFC 6761).
+fn reserved_host(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    let host = host.strip_prefix("www.").unwrap_or(&host);
+    let last = host.rsplit('.').next().unwrap_or_default();
+    !host.contains('.')
+        || matches!(last, "test" | "invalid" | "localhost" | "local" | "internal" | "example" | "svc" | "cluster" | "lan")
+        || ["example.com", "example.org", "example.net", "127.0.0.1", "0.0.0.0"].iter().any(|h| host == *h || host.ends_with(&format!(".{h}")))
+}
+
+fn public_host(host: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    PUBLIC_HOSTS.iter().any(|p| host.strip_suffix(p).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+/// URLs around every `://`, and `www.` names.
+pub(super) fn urls(scan: &mut Scan<'_>) {
+    if !scan.wants.kinds.any(&[Kind::Url, Kind::Domain]) {
+        return;
+    }
+    for at in &scan.tokens.schemes {
+        let at = *at as usize;
+        let scheme = scan.bytes[..at].iter().rev().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
+        if scheme < 2 {
+            continue;
+        }
+        let end = url_end(scan, at + 3);
+        let authority = scan.text.get(at + 3..end).unwrap_or_default();
+        let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        let host = host.rsplit_once(':').map_or(host, |(h, p)| if p.bytes().all(|b| b.is_ascii_digit()) { h } else { host });
+        let name = scan.text.get(at - scheme..at).unwrap_or_default().to_ascii_lowercase();
+        let confidence = if end <= at + 4 || host.is_empty() || host.contains(['{', '$', '<', '%']) {
+            continue;
+        } else if reserved_host(host) {
+            20
+        } else if public_host(host) {
+            30
+        } else if matches!(name.as_str(), "http" | "https" | "ftp" | "ftps" | "sftp" | "ws" | "wss") {
+            90
+        } else {
+            45
+        };
+        scan.push(Kind::Url, at - scheme, end, confidence);
+    }
+    let mut i = 0;
+    while let Some(token) = scan.token(i) {
+        if token.len() == 3 && scan.byte_at(token.end()) == b'.' && scan.word(token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
+            let end = url_end(scan, token.start());
+            let host_end = host_end(scan, token.start());
+            let host = scan.text.get(token.start()..host_end).unwrap_or_default();
+            if host.matches('.').count() >= 2 && !reserved_host(host) {
+                scan.push(Kind::Url, token.start(), end, if public_host(host) { 30 } else { 85 });
+            }
+        } else if scan.byte_at(token.end()) == b'.' && token.is_word() {
+            domain(scan, i);
+        }
+        i += 1;
+    }
+}
+
+/// Endings that are hardly ever anything but a domain's.
+const SAFE_TLDS: &[&str] = &["com", "org", "net", "edu", "gov", "mil", "info", "biz", "io", "co", "uk", "de", "fr", "it", "es", "nl", "eu", "ch", "at", "be", "ca", "au", "us", "jp", "br", "ru", "pl", "se", "no", "fi", "dk", "cz", "hu", "pt", "gr", "ro", "tech", "online", "site", "shop", "xyz", "app", "dev", "cloud"];
+
+/// `name.tld` without a scheme. Code is full of dots, so that only lower-case names with an ending that is no file's
+/// and no method's count.
+fn domain(scan: &mut Scan<'_>, i: usize) {
+    let (Some(token), Some(next)) = (scan.token(i), scan.token(i + 1)) else { return };
+    if next.start() != token.end() + 1 || !scan.want(Kind::Domain) {
+        return;
+    }
+    let word = scan.word(next);
+    if !SAFE_TLDS.contains(&word) || is_host(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.' {
+        return;
+    }
+    let mut start = token.start();
+    while start > 0 && is_host(scan.bytes[start - 1]) && scan.bytes[start - 1] < 0x80 {
+        start -= 1;
+    }
+    let end = host_end(scan, start);
+    let host = scan.text.get(start..end).unwrap_or_default();
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let code = matches!(scan.byte_before(start), b'@' | b'/' | b'$' | b':' | b'=' | b'\\') || matches!(scan.byte_at(end), b'(' | b'[' | b'@' | b':' | b'=' | b'\\');
+    if last != word || code || end != next.end() || reserved_host(host) || host.contains('_') {
+        return;
+    }
+    let common = matches!(last, "com" | "org" | "net" | "edu" | "gov");
+    let confidence = match (common, public_host(host)) {
+        (_, true) => 25,
+        (true, _) => 70,
+        _ if scan.near_word(i, &["domain", "website", "site", "visit", "web", "homepage", "blog", "at"], 4, 0) => 65,
+        _ => 40,
+    };
+    scan.push(Kind::Domain, start, end, confidence);
+}
+
+/// Where a URL ends: at a space, a quote or a bracket, with the sentence's punctuation left out.
+fn url_end(scan: &Scan<'_>, from: usize) -> usize {
+    let rest = scan.text.get(from..).unwrap_or_default();
+    let stop = rest.find(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '<' | '>' | '`' | '\\' | '^' | '{' | '}' | '|' | '“' | '”' | '»')).unwrap_or(rest.len());
+    let mut url = &rest[..stop];
+    loop {
+        let Some(last) = url.chars().next_back() else { break };
+        let unbalanced = |open: char, close: char| last == close && url.matches(open).count() < url.matches(close).count();
+        if matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…') || unbalanced('(', ')') || unbalanced('[', ']') {
+            url = &url[..url.len() - last.len_utf8()];
+        } else {
+            break;
+        }
+    }
+    from + url.len()
+}
+
+/// IPv6 and hardware addresses, which both hold colons.
+pub(super) fn colon_addresses(scan: &mut Scan<'_>) {
+    let wanted = scan.wants.kinds.any(&[Kind::IpAddress, Kind::MacAddress]);
+    let mut done = 0;
+    for at in scan.tokens.colons.iter().filter(|_| wanted) {
+        let at = *at as usize;
+        if at < done {
+            continue;
+        }
+        let inside = |b: &u8| b.is_ascii_hexdigit() || matches!(b, b':' | b'.');
+        let start = at - scan.bytes[..at].iter().rev().take(40).take_while(|b| inside(b)).count();
+        let end = at + scan.bytes[at..].iter().take(46).take_while(|b| inside(b)).count();
+        done = end;
+        let clean = |b: u8| !b.is_ascii_alphanumeric() && b != b'_';
+        if !clean(scan.byte_before(start)) || !clean(scan.byte_at(end)) || end - start < 4 {
+            continue;
+        }
+        let address = scan.text.get(start..end).unwrap_or_default().trim_end_matches(['.']);
+        let address = if address.ends_with("::") { address } else { address.trim_end_matches(':') };
+        let end = start + address.len();
+        if address.len() == 17 && is_mac(address.as_bytes()) {
+            scan.push(Kind::MacAddress, start, end, 90);
+        } else if let Some(confidence) = ipv6(address) {
+            scan.push(Kind::IpAddress, start, end, confidence);
+        }
+    }
+}
+
+fn ipv6(address: &str) -> Option<u8> {
+    if address.matches(':').count() < 2 || !address.bytes().any(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let parsed: std::net::Ipv6Addr = address.parse().ok()?;
+    let groups = address.split(':').filter(|g| !g.is_empty()).count();
+    let plausible = groups >= 4 || address.split(':').next().is_some_and(|g| g.len() == 4) || address.contains('.');
+    if parsed.is_loopback() || parsed.is_unspecified() {
+        return Some(20);
+    }
+    plausible.then_some(90)
+}
+
+/// Six pairs of hexadecimal digits with the same separator.
+pub(super) fn is_mac(text: &[u8]) -> bool {
+    text.len() == 17
+        && text.iter().enumerate().all(|(i, b)| if i % 3 == 2 { *b == text[2] && matches!(b, b':' | b'-') } else { b.is_ascii_hexdigit() })
+        && text.iter().any(|b| !matches!(b, b'0' | b':' | b'-'))
+        && text.iter().any(|b| !matches!(b, b'f' | b'F' | b':' | b'-'))
+}
+
+/// Latitude and longitude: two decimal fractions in range beside each other, with four decimals or the words for it.
+pub(super) fn coordinates(scan: &mut Scan<'_>, i: usize) {
+    if !scan.want(Kind::Gps) {
+        return;
+    }
+    let Some((lat, start, end, next)) = fraction(scan, i) else { return };
+    let Some((lon, second_start, second_end, _)) = fraction(scan, next) else { return };
+    let gap = scan.text.get(end..second_start).unwrap_or_default();
+    let decimals = |s: usize, e: usize| scan.text.get(s..e).and_then(|t| t.split_once('.')).map_or(0, |(_, d)| d.len());
+    let fine = decimals(start, end).min(decimals(second_start, second_end));
+    let named = scan.near(i, topic::GEO, 4, 0);
+    if gap.len() <= 4 && gap.bytes().all(|b| matches!(b, b',' | b' ' | b'-' | b';')) && gap.contains([',', ';', ' ']) && lat.abs() <= 90.0 && lon.abs() <= 180.0 && (fine >= 4 && gap.contains(',') || named && fine >= 2) {
+        let start = if scan.byte_before(start) == b'-' { start - 1 } else { start };
+        scan.push(Kind::Gps, start, second_end, if named { 90 } else { 65 });
+    }
+}
+
+fn fraction(scan: &Scan<'_>, i: usize) -> Option<(f64, usize, usize, usize)> {
+    let (whole, part) = (scan.token(i)?, scan.token(i + 1)?);
+    let joined = whole.is_digits() && part.is_digits() && whole.len() <= 3 && scan.gap(i) == "." && scan.byte_at(part.end()) != b'.';
+    let number = scan.text.get(whole.start()..part.end())?.parse().ok()?;
+    joined.then_some((number, whole.start(), part.end(), i + 2))
+}

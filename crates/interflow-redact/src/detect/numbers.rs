@@ -1,0 +1,351 @@
+//! Runs of digit groups: cards, social security numbers, IP addresses, dates, phones and whatever a check digit confirms.
+
+use super::{Scan, dates, ids, phone};
+use crate::Kind;
+use crate::check;
+use crate::lexicon::topic;
+use crate::token::{Shape, Token};
+
+/// Most groups that are looked at as one run.
+const MOST_GROUPS: usize = 24;
+
+/// Groups of digits with single separators between them.
+pub(super) struct Run {
+    /// Token index of the first group.
+    pub first: usize,
+    /// Start and end of each group.
+    pub groups: Vec<(usize, usize)>,
+    /// The separator behind each group but the last; `(` stands for parentheses with or without a space, `n` for a
+    /// hyphen and a line break.
+    pub seps: Vec<u8>,
+    /// The run touches letters on its left by a hyphen or an underscore.
+    pub glued_left: bool,
+    /// The run touches letters on its right.
+    pub glued_right: bool,
+}
+
+impl Run {
+    pub fn len_of(&self, k: usize) -> usize {
+        self.groups.get(k).map_or(0, |(s, e)| e - s)
+    }
+
+    pub fn sep(&self, k: usize) -> u8 {
+        self.seps.get(k).copied().unwrap_or(0)
+    }
+
+    /// The digits of `n` groups from `k` on.
+    pub fn digits(&self, bytes: &[u8], k: usize, n: usize) -> Vec<u8> {
+        let groups = self.groups.get(k..k + n).unwrap_or_default();
+        groups.iter().flat_map(|(s, e)| bytes[*s..*e].iter().map(|b| b - b'0')).collect()
+    }
+
+    pub fn span(&self, k: usize, n: usize) -> (usize, usize) {
+        (self.groups[k].0, self.groups[k + n - 1].1)
+    }
+
+    /// Whether the groups from `k` on have these lengths, with the same separator (one of `seps`) between them.
+    pub fn shaped(&self, k: usize, lengths: &[usize], seps: &[u8]) -> bool {
+        let groups = k + lengths.len() <= self.groups.len() && lengths.iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l);
+        groups && (k..k + lengths.len() - 1).all(|i| seps.contains(&self.sep(i)) && self.sep(i) == self.sep(k))
+    }
+
+    pub fn number(&self, bytes: &[u8], k: usize) -> u32 {
+        let Some((s, e)) = self.groups.get(k) else { return u32::MAX };
+        bytes[*s..*e].iter().try_fold(0u32, |n, b| n.checked_mul(10)?.checked_add(u32::from(b - b'0'))).unwrap_or(u32::MAX)
+    }
+}
+
+/// What a matcher found: how many groups it took, and what they are.
+pub(super) struct Hit {
+    pub groups: usize,
+    pub kind: Kind,
+    pub confidence: u8,
+    /// Where the span begins and ends when it reaches beyond the groups.
+    pub start: Option<usize>,
+    pub end: Option<usize>,
+}
+
+impl Hit {
+    pub const fn new(groups: usize, kind: Kind, confidence: u8) -> Self {
+        Self { groups, kind, confidence, start: None, end: None }
+    }
+}
+
+fn separator(gap: &str) -> Option<u8> {
+    match gap.as_bytes() {
+        [b @ (b' ' | b'-' | b'.' | b'/' | b':')] => Some(*b),
+        [b')'] | [b')', b' ' | b'-' | b'.'] | [b' ', b'('] | [b'('] | [b'-', b'('] => Some(b'('),
+        [b' ', b'-', b' '] => Some(b'-'),
+        [b'-', b'\n'] | [b'-', b'\r', b'\n'] => Some(b'n'),
+        _ => None,
+    }
+}
+
+fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
+    let first = scan.token(i)?;
+    let mut run = Run { first: i, groups: Vec::with_capacity(6), seps: Vec::with_capacity(6), glued_left: false, glued_right: false };
+    run.groups.push((first.start(), first.end()));
+    let mut at = i;
+    while run.groups.len() < MOST_GROUPS {
+        let Some(next) = scan.token(at + 1).filter(|t| t.shape == Shape::Digits) else { break };
+        let Some(sep) = separator(scan.gap(at)) else { break };
+        run.seps.push(sep);
+        run.groups.push((next.start(), next.end()));
+        at += 1;
+    }
+    run.glued_left = glued_left(scan, i, first);
+    let end = run.groups.last()?.1;
+    let next = scan.token(at + 1);
+    run.glued_right = match scan.byte_at(end) {
+        b'_' => true,
+        b'-' => next.is_some_and(|t| t.start() == end + 1 && t.shape == Shape::Mixed),
+        b'%' => true,
+        _ => false,
+    };
+    Some(run)
+}
+
+/// Whether the number is the tail of something: `CVE-2024-1`, `id_12`, `3.5` behind a letter.
+fn glued_left(scan: &Scan<'_>, i: usize, first: &Token) -> bool {
+    match scan.byte_before(first.start()) {
+        b'_' | b'$' => true,
+        b'-' | b'.' => {
+            let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
+            before.end() + 1 == first.start() && before.entry().topics & super::PERSONAL == 0
+        }
+        _ => false,
+    }
+}
+
+/// Looks at the run of digit groups that begins at token `i`; gives the token to go on from.
+pub(super) fn run(scan: &mut Scan<'_>, i: usize) -> usize {
+    // A number of one to three digits that stands alone is the commonest case and only an age or an address.
+    let Some(token) = scan.token(i) else { return i + 1 };
+    if token.len() < 4 && !matches!(scan.byte_at(token.end()), b'.' | b'-' | b'/' | b' ' | b')' | b':') {
+        return i + 1;
+    }
+    let Some(run) = collect(scan, i) else { return i + 1 };
+    if run.groups.len() == 1 && token.len() < 5 {
+        return i + 1;
+    }
+    let mut k = 0;
+    while k < run.groups.len() {
+        match best(scan, &run, k) {
+            Some(hit) => {
+                let (start, end) = run.span(k, hit.groups);
+                scan.push(hit.kind, hit.start.unwrap_or(start), hit.end.unwrap_or(end), hit.confidence);
+                k += hit.groups;
+            }
+            None => k += 1,
+        }
+    }
+    i + run.groups.len()
+}
+
+fn best(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    ip(scan, run, k)
+        .or_else(|| dates::numeric(scan, run, k))
+        .or_else(|| if decimal(run, k) || run.glued_left && k == 0 { None } else { plain(scan, run, k) })
+}
+
+fn plain(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    card(scan, run, k)
+        .or_else(|| ssn(scan, run, k))
+        .or_else(|| ids::numeric(scan, run, k))
+        .or_else(|| phone::number(scan, run, k))
+        .or_else(|| contextual(scan, run, k))
+        .filter(|_| !run.glued_right)
+}
+
+/// `3.14159265`: a fraction, not a number with a dot in it.
+fn decimal(run: &Run, k: usize) -> bool {
+    let alone = |a: usize| {
+        run.sep(a) == b'.' && (a == 0 || run.sep(a - 1) != b'.') && run.sep(a + 1) != b'.'
+    };
+    alone(k) || k > 0 && alone(k - 1)
+}
+
+fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    if !run.shaped_dots(k) || !scan.want(Kind::IpAddress) {
+        return None;
+    }
+    let mut parts = [0u32; 4];
+    for (i, part) in parts.iter_mut().enumerate() {
+        let length = run.len_of(k + i);
+        *part = run.number(scan.bytes, k + i);
+        if length > 3 || *part > 255 || length > 1 && scan.bytes[run.groups[k + i].0] == b'0' {
+            return None;
+        }
+    }
+    let at = run.first + k;
+    let versioned = scan.near(at, topic::VERSION, 2, 0);
+    let confidence = match parts {
+        [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
+        _ if versioned => 30,
+        [10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [169, 254, ..] => 80,
+        _ => 90,
+    };
+    Some(Hit::new(4, Kind::IpAddress, confidence))
+}
+
+impl Run {
+    /// Four groups with dots between them and none around.
+    fn shaped_dots(&self, k: usize) -> bool {
+        k + 4 <= self.groups.len()
+            && (k..k + 3).all(|i| self.sep(i) == b'.')
+            && self.sep(k + 3) != b'.'
+            && (k == 0 || self.sep(k - 1) != b'.')
+    }
+}
+
+/// The lengths that an issuer's numbers may have, by the first digits (ISO/IEC 7812 issuer ranges).
+fn card_lengths(digits: &[u8]) -> &'static [usize] {
+    let prefix = |n: usize| digits.iter().take(n).fold(0u32, |p, d| p * 10 + u32::from(*d));
+    match (prefix(1), prefix(2), prefix(3), prefix(4)) {
+        (4, ..) => &[13, 16, 19],
+        (_, 51..=55, ..) | (_, _, _, 2221..=2720) => &[16],
+        (_, 34 | 37, ..) => &[15],
+        (_, 36 | 38 | 39, ..) | (_, _, 300..=305, _) => &[14, 16, 19],
+        (_, 65, ..) | (_, _, 644..=649, _) | (_, _, _, 6011) => &[16, 19],
+        (_, 62 | 81, ..) => &[16, 17, 18, 19],
+        (_, 60 | 82, ..) | (_, _, 508 | 353 | 356, _) => &[16],
+        (_, 35, ..) => &[16, 19],
+        (_, 50 | 56..=59 | 63 | 67..=69, ..) => &[13, 15, 16, 18, 19],
+        (_, _, _, 2014 | 2149) => &[15],
+        _ => &[],
+    }
+}
+
+fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    if !scan.want(Kind::CreditCard) {
+        return None;
+    }
+    let mut best = None;
+    for n in 1..=(run.groups.len() - k).min(7) {
+        if n > 1 && !(matches!(run.sep(k + n - 2), b' ' | b'-' | b'n' | b'.') && run.sep(k + n - 2) == run.sep(k)) {
+            break;
+        }
+        let digits = run.digits(scan.bytes, k, n);
+        if digits.len() > 19 {
+            break;
+        }
+        if digits.len() < 13 || !card_lengths(&digits).contains(&digits.len()) || !card_groups(run, k, n, digits.len()) {
+            continue;
+        }
+        let near = scan.near(run.first + k, topic::CARD, 8, 4);
+        let confidence = match (check::luhn(&digits), near) {
+            (true, true) => 98,
+            (true, false) if matches!(digits.len(), 14..=16) => 90,
+            (true, false) => 55,
+            (false, true) if !scan.wants.valid_cards_only => 70,
+            (false, true) if n > 1 || matches!(digits.len(), 15 | 16) => 60,
+            _ => continue,
+        };
+        best = Some(Hit::new(n, Kind::CreditCard, confidence));
+    }
+    best
+}
+
+/// One group, fours with a rest, or American Express's 4-6-5.
+fn card_groups(run: &Run, k: usize, n: usize, total: usize) -> bool {
+    let lengths = || (k..k + n).map(|i| run.len_of(i));
+    n == 1
+        || lengths().take(n - 1).all(|l| l == 4) && lengths().last().is_some_and(|l| l <= 4)
+        || total == 15 && n == 3 && lengths().eq([4, 6, 5])
+        || total == 14 && n == 3 && lengths().eq([4, 6, 4])
+        || total == 16 && n == 2 && lengths().eq([8, 8])
+        || total == 19 && n == 2 && lengths().eq([6, 13])
+}
+
+fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    let dashed = run.shaped(k, &[3, 2, 4], b"-n .") || run.shaped_ssn_wrapped(k);
+    let bare = run.len_of(k) == 9;
+    let groups = if dashed { 3 } else { 1 };
+    if !dashed && !bare || chained(run, k, groups) {
+        return None;
+    }
+    let digits = run.digits(scan.bytes, k, groups);
+    let number = |range: std::ops::Range<usize>| digits[range].iter().fold(0u32, |n, d| n * 10 + u32::from(*d));
+    let (area, group, serial) = (number(0..3), number(3..5), number(5..9));
+    let near = scan.near(run.first + k, topic::SSN, 8, 5);
+    if area >= 900 {
+        let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99) && (dashed || near);
+        return itin.then(|| Hit::new(groups, Kind::Itin, if near { 95 } else { 80 }));
+    }
+    let issued = area != 0 && area != 666 && group != 0 && serial != 0;
+    let confidence = match (issued, dashed, near) {
+        (true, true, true) => 98,
+        (true, true, false) => match run.sep(k) {
+            b'-' | b'n' => 88,
+            _ => 45,
+        },
+        (true, false, true) => 85,
+        (false, true, true) => 60,
+        _ => return None,
+    };
+    Some(Hit::new(groups, Kind::Ssn, confidence))
+}
+
+impl Run {
+    /// 3-2-4 where one of the hyphens is followed by a line break.
+    fn shaped_ssn_wrapped(&self, k: usize) -> bool {
+        let seps = [self.sep(k), self.sep(k + 1)];
+        [3, 2, 4].iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l)
+            && seps.iter().all(|s| matches!(s, b'-' | b'n'))
+    }
+}
+
+/// Whether more groups follow with the same separator, as in a table or a serial number; a second number of the
+/// same shape right behind does not count.
+fn chained(run: &Run, k: usize, groups: usize) -> bool {
+    groups > 1 && k + groups < run.groups.len() && {
+        let sep = run.sep(k + groups - 1);
+        sep == run.sep(k) && sep != b' ' && run.len_of(k + groups) != run.len_of(k)
+    }
+}
+
+/// Numbers that only the words around them explain.
+fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    let at = run.first + k;
+    let digits = run.len_of(k);
+    let topics = scan.topics(at, 4, 0);
+    let labelled = scan.topics(at, 3, 0);
+    if digits == 5 && labelled & topic::ZIP != 0 {
+        let n = if run.sep(k) == b'-' && run.len_of(k + 1) == 4 { 2 } else { 1 };
+        return Some(Hit::new(n, Kind::ZipCode, 85));
+    }
+    if matches!(digits, 4 | 6) && labelled & topic::ZIP != 0 {
+        return Some(Hit::new(1, Kind::ZipCode, 70));
+    }
+    if run.groups.len() > k + 1 && matches!(run.sep(k), b'.' | b'/' | b':') {
+        return None;
+    }
+    let word = |w: &[&str]| scan.near_word(at, w, 4, 0);
+    let one = |kind, confidence| Some(Hit::new(1, kind, confidence));
+    match digits {
+        9 if topics & topic::PASSPORT != 0 => one(Kind::Passport, 80),
+        5..=14 if topics & topic::LICENCE != 0 && word(&["license", "licence", "dl", "licences", "permit", "driver", "drivers"]) => {
+            one(Kind::DriversLicense, 75)
+        }
+        5..=12 if word(&["mrn", "medical"]) => one(Kind::MedicalRecord, 80),
+        6..=17 if topics & topic::BANK != 0 && word(&["account", "acct", "konto", "checking", "savings"]) => one(Kind::BankAccount, 70),
+        12 | 14 | 15 | 20 | 22 | 26 if topics & topic::TRACKING != 0 => one(Kind::TrackingNumber, 75),
+        6..=14 if topics & topic::NATIONAL_ID != 0 && word(&["national", "identity", "identification", "citizen", "insurance", "voter"]) => {
+            one(Kind::NationalId, 65)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the token is a number that could be a house's.
+pub(super) fn is_house_number(scan: &Scan<'_>, token: &Token) -> bool {
+    match token.shape {
+        Shape::Digits => token.len() <= 5,
+        // 12a, 14B
+        Shape::Mixed => {
+            let word = scan.word(token).as_bytes();
+            matches!(word, [d @ .., l] if l.is_ascii_alphabetic() && !d.is_empty() && d.len() <= 4 && d.iter().all(u8::is_ascii_digit))
+        }
+        _ => false,
+    }
+}

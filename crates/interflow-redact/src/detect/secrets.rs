@@ -1,0 +1,437 @@
+//! Secrets: keys and tokens with a known prefix, private keys, connection strings, and what stands where a password or
+//! a token is expected. Placeholders and published examples are none.
+
+use super::Scan;
+use crate::Kind;
+use crate::lexicon::topic;
+use crate::token::{Shape, Token};
+
+/// A key that is known by how it begins.
+struct Known {
+    prefix: &'static str,
+    /// Fewest and most characters behind the prefix.
+    length: std::ops::RangeInclusive<usize>,
+    kind: Kind,
+}
+
+const fn known(prefix: &'static str, least: usize, most: usize, kind: Kind) -> Known {
+    Known { prefix, length: least..=most, kind }
+}
+
+/// Longer prefixes before their own beginnings.
+static KNOWN: &[Known] = &[
+    known("sk-ant-", 20, 200, Kind::ApiKey),
+    known("sk-proj-", 20, 220, Kind::ApiKey),
+    known("sk-svcacct-", 20, 220, Kind::ApiKey),
+    known("sk-admin-", 20, 220, Kind::ApiKey),
+    known("sk-or-", 20, 120, Kind::ApiKey),
+    known("sk-lf-", 20, 80, Kind::ApiKey),
+    known("sk_live_", 16, 120, Kind::ApiKey),
+    known("sk_test_", 16, 120, Kind::ApiKey),
+    known("rk_live_", 16, 120, Kind::ApiKey),
+    known("rk_test_", 16, 120, Kind::ApiKey),
+    known("pk_live_", 16, 120, Kind::ApiKey),
+    known("whsec_", 16, 80, Kind::Secret),
+    known("sk-", 20, 200, Kind::ApiKey),
+    known("xai-", 40, 120, Kind::ApiKey),
+    known("gsk_", 40, 80, Kind::ApiKey),
+    known("pplx-", 32, 80, Kind::ApiKey),
+    known("r8_", 30, 60, Kind::ApiKey),
+    known("hf_", 30, 60, Kind::ApiKey),
+    known("AIza", 35, 35, Kind::ApiKey),
+    known("AKIA", 16, 16, Kind::CloudCredential),
+    known("ASIA", 16, 16, Kind::CloudCredential),
+    known("ABIA", 16, 16, Kind::CloudCredential),
+    known("ACCA", 16, 16, Kind::CloudCredential),
+    known("AROA", 16, 16, Kind::CloudCredential),
+    known("AIDA", 16, 16, Kind::CloudCredential),
+    known("ya29.", 20, 400, Kind::CloudCredential),
+    known("GOCSPX-", 20, 40, Kind::CloudCredential),
+    known("1//0", 30, 120, Kind::CloudCredential),
+    known("LTAI", 16, 24, Kind::CloudCredential),
+    known("dop_v1_", 64, 64, Kind::CloudCredential),
+    known("doo_v1_", 64, 64, Kind::CloudCredential),
+    known("ABSK", 60, 200, Kind::CloudCredential),
+    known("ghp_", 30, 60, Kind::Token),
+    known("gho_", 30, 60, Kind::Token),
+    known("ghu_", 30, 60, Kind::Token),
+    known("ghs_", 30, 60, Kind::Token),
+    known("ghr_", 30, 90, Kind::Token),
+    known("github_pat_", 40, 120, Kind::Token),
+    known("glpat-", 18, 60, Kind::Token),
+    known("gldt-", 18, 60, Kind::Token),
+    known("glrt-", 18, 60, Kind::Token),
+    known("glcbt-", 18, 60, Kind::Token),
+    known("xoxb-", 20, 120, Kind::Token),
+    known("xoxp-", 20, 120, Kind::Token),
+    known("xoxa-", 20, 120, Kind::Token),
+    known("xoxr-", 20, 120, Kind::Token),
+    known("xoxs-", 20, 120, Kind::Token),
+    known("xoxe-", 20, 200, Kind::Token),
+    known("xapp-", 20, 120, Kind::Token),
+    known("npm_", 30, 60, Kind::Token),
+    known("pypi-", 60, 250, Kind::Token),
+    known("rubygems_", 40, 60, Kind::Token),
+    known("dckr_pat_", 20, 60, Kind::Token),
+    known("shpat_", 32, 40, Kind::Token),
+    known("shpss_", 32, 40, Kind::Token),
+    known("shpca_", 32, 40, Kind::Token),
+    known("shppa_", 32, 40, Kind::Token),
+    known("sq0atp-", 20, 40, Kind::Token),
+    known("sq0csp-", 30, 60, Kind::Token),
+    known("EAAA", 50, 70, Kind::Token),
+    known("SG.", 40, 80, Kind::ApiKey),
+    known("key-", 32, 32, Kind::ApiKey),
+    known("SK", 32, 32, Kind::ApiKey),
+    known("hvs.", 20, 200, Kind::Token),
+    known("hvb.", 20, 200, Kind::Token),
+    known("lin_api_", 30, 60, Kind::ApiKey),
+    known("ntn_", 40, 60, Kind::ApiKey),
+    known("secret_", 40, 60, Kind::ApiKey),
+    known("PMAK-", 50, 80, Kind::ApiKey),
+    known("NRAK-", 20, 40, Kind::ApiKey),
+    known("sntrys_", 40, 200, Kind::Token),
+    known("sgp_", 30, 80, Kind::Token),
+    known("figd_", 30, 60, Kind::Token),
+    known("dapi", 32, 40, Kind::Token),
+    known("tfp_", 30, 80, Kind::Token),
+    known("pul-", 40, 40, Kind::Token),
+    known("fo1_", 30, 80, Kind::Token),
+    known("FlyV1 ", 60, 600, Kind::Token),
+    known("rnd_", 24, 60, Kind::Token),
+    known("sbp_", 40, 50, Kind::Token),
+    known("sb_secret_", 20, 60, Kind::ApiKey),
+    known("phc_", 30, 60, Kind::ApiKey),
+    known("phx_", 30, 60, Kind::ApiKey),
+    known("ATATT3", 100, 250, Kind::Token),
+    known("atlasv1.", 40, 90, Kind::Token),
+    known("AGE-SECRET-KEY-1", 58, 58, Kind::PrivateKey),
+    known("glsa_", 30, 60, Kind::Token),
+    known("glc_", 30, 200, Kind::Token),
+    known("tskey-", 20, 80, Kind::Token),
+    known("CFPAT-", 40, 50, Kind::Token),
+    known("vcp_", 24, 60, Kind::Token),
+    known("nvapi-", 40, 90, Kind::ApiKey),
+    known("fw_", 20, 60, Kind::ApiKey),
+    known("tgp_v1_", 30, 80, Kind::ApiKey),
+    known("csk-", 30, 80, Kind::ApiKey),
+    known("pcsk_", 40, 90, Kind::ApiKey),
+    known("lsv2_", 30, 80, Kind::ApiKey),
+    known("sk-if-", 20, 80, Kind::ApiKey),
+];
+
+/// First bytes that a known prefix has; a token that begins otherwise is not looked at.
+static FIRST_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut i = 0;
+    while i < KNOWN.len() {
+        table[KNOWN[i].prefix.as_bytes()[0] as usize] = true;
+        i += 1;
+    }
+    table[b'e' as usize] = true;
+    table
+};
+
+const fn in_key(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')
+}
+
+const fn in_token(b: u8) -> bool {
+    in_key(b) || matches!(b, b'.' | b'/' | b'+' | b'=' | b'~' | b'%')
+}
+
+/// What may be a secret that begins with token `i`, or that token `i` announces.
+#[inline]
+pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
+    let Some(token) = scan.token(i).copied() else { return };
+    let b = scan.byte_at(token.start());
+    if FIRST_BYTES[b as usize] && (token.len() >= 20 || !matches!(scan.byte_at(token.end()), b' ' | b'\n' | b',')) && with_prefix(scan, &token) {
+        return;
+    }
+    if token.class != 0 || token.shape == Shape::Camel {
+        let topics = if token.class != 0 { token.entry().topics } else { camel(scan, &token) };
+        if topics & (topic::SECRET | topic::PASSWORD) != 0 {
+            announced(scan, i, topics);
+        }
+    }
+}
+
+fn camel(scan: &Scan<'_>, token: &Token) -> u32 {
+    if token.len() > 40 { 0 } else { super::camel_topics(scan.word(token)) }
+}
+
+fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
+    let start = token.start();
+    if in_key(scan.byte_before(start)) {
+        return false;
+    }
+    let rest = &scan.text[start..];
+    if rest.starts_with("eyJ") {
+        return jwt(scan, start);
+    }
+    let Some(known) = KNOWN.iter().find(|k| rest.starts_with(k.prefix)) else { return false };
+    let dotted = known.prefix.contains(['.', '/', ' ']) || matches!(known.prefix, "ABSK" | "ATATT3");
+    let body: &str = {
+        let body = &rest[known.prefix.len()..];
+        let len = body.bytes().take_while(|b| in_key(*b) || dotted && in_token(*b)).count();
+        body[..len].trim_end_matches(['.', '-', '_'])
+    };
+    // The short prefixes are also the beginning of words.
+    let strict = matches!(known.prefix, "SK" | "dapi" | "key-" | "r8_" | "EAAA" | "secret_" | "fw_");
+    let hexadecimal = matches!(known.prefix, "SK" | "dapi" | "key-");
+    let kind_fits = !hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
+    let random = body.bytes().any(|b| b.is_ascii_digit()) || !strict && entropy(body) > 3.5;
+    if !known.length.contains(&body.len()) || !kind_fits || !random || is_placeholder(body) {
+        return false;
+    }
+    let end = start + known.prefix.len() + body.len();
+    scan.push(known.kind, start, end, 95);
+    true
+}
+
+/// Three base64url parts, of which the first is a JSON header (RFC 7519 3).
+fn jwt(scan: &mut Scan<'_>, start: usize) -> bool {
+    let rest = &scan.bytes[start..];
+    let len = rest.iter().take_while(|b| in_key(**b) || **b == b'.').count();
+    let text = scan.text[start..start + len].trim_end_matches('.');
+    let mut parts = text.split('.');
+    let header = parts.next().unwrap_or_default();
+    let payload = parts.next().unwrap_or_default();
+    if header.len() < 16 || payload.len() < 8 {
+        return false;
+    }
+    scan.push(Kind::Jwt, start, start + text.len(), 97);
+    true
+}
+
+/// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text when it is cut.
+pub(super) fn private_keys(scan: &mut Scan<'_>) {
+    let mut done = 0;
+    for at in &scan.tokens.dashes {
+        let at = *at as usize;
+        let rest = &scan.text[at..];
+        if at < done || !rest.starts_with("-----BEGIN ") {
+            continue;
+        }
+        let line = rest.lines().next().unwrap_or_default();
+        let line = line.split("\\n").next().unwrap_or_default();
+        let label = line["-----BEGIN ".len()..].split("-----").next().unwrap_or_default();
+        if !label.ends_with("PRIVATE KEY") && !label.ends_with("PRIVATE KEY BLOCK") {
+            continue;
+        }
+        let end_mark = format!("-----END {label}-----");
+        let len = match rest.find(&end_mark) {
+            Some(end) => end + end_mark.len(),
+            // A cut key is a key: everything that can be base64 goes.
+            None => rest.bytes().take_while(|b| in_token(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b',')).count(),
+        };
+        let body = &rest[line.len().min(len)..len];
+        if body.bytes().filter(|b| in_token(*b)).count() < 16 + end_mark.len() && rest.contains(&end_mark) {
+            continue;
+        }
+        done = at + len;
+        scan.push(Kind::PrivateKey, at, done, 99);
+    }
+}
+
+/// `scheme://user:password@host/…`.
+pub(super) fn connection_strings(scan: &mut Scan<'_>) {
+    for at in &scan.tokens.schemes {
+        let at = *at as usize;
+        let authority = &scan.text[at + 3..];
+        let stop = authority.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#')).unwrap_or(authority.len());
+        let authority = &authority[..stop];
+        // A password may hold a slash; the last @ before the next quote or space ends it.
+        let Some((login, host)) = authority.rsplit_once('@') else { continue };
+        let Some((_, password)) = login.split_once(':') else { continue };
+        if login.len() > 256 || password.is_empty() || host.is_empty() || is_placeholder(password) || password.starts_with("//") {
+            continue;
+        }
+        let scheme = scan.bytes[..at].iter().rev().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
+        let query = scan.text[at + 3 + stop..].bytes();
+        let more = if scan.byte_at(at + 3 + stop) == b'?' {
+            query.take_while(|b| in_token(*b) || matches!(b, b'?' | b'&' | b',' | b':')).count()
+        } else {
+            0
+        };
+        scan.push(Kind::ConnectionString, at - scheme, at + 3 + stop + more, 95);
+    }
+}
+
+/// The value behind `password:`, `API_KEY=`, `"token": "…"`, `Authorization: Bearer …`.
+fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
+    let Some(token) = scan.token(i).copied() else { return };
+    // The last part of a compound name announces: `secret` in `client_secret_value` is followed by more of the name.
+    let mut end = token.end();
+    let mut last = i;
+    while matches!(scan.byte_at(end), b'_' | b'-') && scan.token(last + 1).is_some_and(|t| t.start() == end + 1 && t.is_word()) && last < i + 4 {
+        last += 1;
+        end = scan.list()[last].end();
+        if scan.list()[last].class != 0 && scan.list()[last].entry().topics & (topic::SECRET | topic::PASSWORD) != 0 {
+            // It will announce by itself.
+            return;
+        }
+    }
+    let Some((from, quoted, assigned)) = value_start(scan, end, topics) else { return };
+    let value = value_at(scan, from, quoted);
+    let word = scan.word(&token);
+    if value.is_empty() || is_placeholder(value) {
+        return;
+    }
+    let password = topics & topic::PASSWORD != 0;
+    let confidence = if password {
+        password_confidence(value, word, quoted, assigned)
+    } else {
+        secret_confidence(value, quoted, assigned)
+    };
+    if let Some(confidence) = confidence {
+        let kind = if password { Kind::Password } else { Kind::Secret };
+        scan.push(kind, from, from + value.len(), confidence);
+    }
+}
+
+/// Where the value begins, whether in quotes (which), and whether `=` or `:` stands before it.
+fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
+    let rest = scan.text.get(end..)?;
+    let mut at = 0;
+    let bytes = rest.as_bytes();
+    let skip = |at: &mut usize, set: &[u8], most: usize| {
+        let n = bytes[*at..].iter().take(most).take_while(|b| set.contains(b)).count();
+        *at += n;
+        n
+    };
+    skip(&mut at, b"\"'`]*", 4);
+    skip(&mut at, b" \t", 8);
+    let assigned = match bytes.get(at..) {
+        Some([b'=', b'>', ..] | [b':', b'=', ..]) => {
+            at += 2;
+            true
+        }
+        Some([b'=', b'=', ..]) => return None,
+        Some([b'=' | b':', ..]) => {
+            at += 1;
+            true
+        }
+        Some([b'i', b's', b' ' | b':', ..]) => {
+            at += 2;
+            skip(&mut at, b":", 1);
+            topics & topic::PASSWORD != 0
+        }
+        _ if at > 0 => false,
+        _ => return None,
+    };
+    skip(&mut at, b" \t*", 8);
+    for word in ["Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token "] {
+        if rest[at..].starts_with(word) {
+            at += word.len();
+        }
+    }
+    // Typed declarations: `password: String = "…"`.
+    let quote = match bytes.get(at) {
+        Some(q @ (b'"' | b'\'' | b'`')) => {
+            at += 1;
+            *q
+        }
+        Some(b'\\') if matches!(bytes.get(at + 1), Some(b'"')) => {
+            at += 2;
+            b'\\'
+        }
+        _ => 0,
+    };
+    Some((end + at, quote, assigned))
+}
+
+fn value_at<'t>(scan: &Scan<'t>, from: usize, quote: u8) -> &'t str {
+    let rest = scan.text.get(from..).unwrap_or_default();
+    let rest = &rest[..rest.floor_char_boundary(512)];
+    let stop = match quote {
+        0 => rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | '<' | '>' | '`' | '\\' | '&')),
+        q => rest.find([q as char, '\n']),
+    };
+    let value = &rest[..stop.unwrap_or(rest.len())];
+    if quote == 0 { value.trim_end_matches(['.', ')', ']', '}', '!', '?', ':']) } else { value }
+}
+
+fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bool) -> Option<u8> {
+    let pin = announced_by.eq_ignore_ascii_case("pin") || announced_by.eq_ignore_ascii_case("pass") || announced_by.eq_ignore_ascii_case("passcode");
+    let length = value.chars().count();
+    let mixed = value.bytes().any(|b| b.is_ascii_digit()) || value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'.' | b'_' | b'-'));
+    let code = value.contains(['(', '[', '{']) && quoted == 0 || value.contains("::") || value.contains("->");
+    if length < 4 || length > 128 || code || value.contains(' ') && quoted == 0 {
+        return None;
+    }
+    if pin && !value.bytes().any(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    match (assigned, quoted != 0) {
+        (true, true) if !value.contains(' ') => Some(85),
+        (true, false) if mixed => Some(85),
+        (false, true) if mixed => Some(60),
+        (false, false) if mixed && length >= 6 && variety(value) >= 3 => Some(60),
+        _ => None,
+    }
+}
+
+fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
+    let length = value.len();
+    if length < 12 || !value.bytes().all(in_token) {
+        return None;
+    }
+    let classes = variety(value);
+    let bits = entropy(value);
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let random = (bits >= 3.5 && classes >= 3 || bits >= 3.0 && classes >= 2 && length >= 20) && digits >= 2;
+    let wordy = value.split(['-', '_', '.', '/']).filter(|p| p.len() > 2).all(|p| p.bytes().all(|b| b.is_ascii_lowercase()));
+    match (random && !wordy, assigned || quoted != 0) {
+        (true, true) if length >= 16 => Some(80),
+        (true, true) => Some(60),
+        (true, false) if length >= 20 && classes >= 3 => Some(60),
+        _ => None,
+    }
+}
+
+/// How many of lower case, upper case, digits and punctuation a text holds.
+fn variety(text: &str) -> usize {
+    let has = |f: fn(&u8) -> bool| usize::from(text.bytes().any(|b| f(&b)));
+    has(u8::is_ascii_lowercase) + has(u8::is_ascii_uppercase) + has(u8::is_ascii_digit) + has(u8::is_ascii_punctuation)
+}
+
+/// Shannon entropy in bits per byte.
+fn entropy(text: &str) -> f64 {
+    let mut counts = [0u32; 256];
+    text.bytes().for_each(|b| counts[usize::from(b)] += 1);
+    let n = text.len() as f64;
+    counts.iter().filter(|c| **c > 0).map(|c| f64::from(*c) / n).map(|p| -p * p.log2()).sum()
+}
+
+/// Whether the value stands for a secret rather than being one: templates, stars, and the examples of handbooks.
+fn is_placeholder(value: &str) -> bool {
+    let lower = value.to_ascii_lowercase();
+    let letters: Vec<u8> = lower.bytes().filter(u8::is_ascii_alphanumeric).collect();
+    let one_letter = letters.windows(2).all(|w| w[0] == w[1]);
+    let opened = value.starts_with(['<', '{', '$', '%', '[', '#']) || value.contains("${") || value.contains("{{") || value.contains("<%");
+    let words = [
+        "example", "placeholder", "changeme", "change_me", "change-me", "your_", "your-", "yourapi", "yourkey", "yoursecret", "yourtoken", "yourpass", "xxxx", "redacted", "dummy", "insert", "replace",
+        "todo", "fixme", "1234567890abcdef", "abcdefgh", "notreal", "fake-", "fake_", "sample", "getenv", "process.env", "os.environ", "env.", "import.meta", "secrets.", "vault:", "****", "....",
+    ];
+    let whole = [
+        "password", "passwd", "secret", "token", "none", "null", "nil", "true", "false", "undefined", "string", "str", "required", "optional", "user", "username", "root", "admin", "pass", "test",
+        "value", "key", "string?", "bytes", "self", "this", "default", "empty", "unset", "bearer", "basic", "pwd", "text", "varchar", "char", "hidden", "masked", "incorrect", "invalid", "wrong", "correct", "reset", "forgot", "field", "here",
+    ];
+    opened || one_letter || words.iter().any(|w| lower.contains(w)) || whole.contains(&lower.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_told_from_secrets() {
+        for text in ["<your-api-key>", "${API_KEY}", "xxxxxxxxxxxx", "IOSFODNN7EXAMPLE", "changeme", "********", "{{ token }}", "password"] {
+            assert!(is_placeholder(text), "{text}");
+        }
+        for text in ["wJalrXUtnFEMIK7MDENGbPxRfiCY", "hunter2!", "S3cr3t#9"] {
+            assert!(!is_placeholder(text), "{text}");
+        }
+    }
+}

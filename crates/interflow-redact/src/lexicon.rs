@@ -1,0 +1,165 @@
+//! The lexicon: what is known of a word (name, town, street word, honorific, topic), in one look-up.
+
+mod marks;
+
+pub use marks::{SEED, finish, fingerprint, mark, mix, topic};
+
+static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
+
+const CLASS_BITS: u32 = 12;
+const SLOTS: usize = 1 << 19;
+
+/// What the lexicon says of a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// Bits of [`mark`].
+    pub marks: u32,
+    /// Bits of [`topic`].
+    pub topics: u32,
+}
+
+fn u32_at(at: usize) -> u32 {
+    TABLE.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// The class of the word with this finished hash; 0 when it is unknown.
+#[inline]
+pub fn class_of(finished: u64) -> u16 {
+    let slots_at = TABLE.len() - SLOTS * 4;
+    let wanted = fingerprint(finished);
+    let mut slot = finished as usize & (SLOTS - 1);
+    loop {
+        let value = u32_at(slots_at + slot * 4);
+        if value == 0 {
+            return 0;
+        }
+        if value >> CLASS_BITS == wanted {
+            return (value & ((1 << CLASS_BITS) - 1)) as u16;
+        }
+        slot = (slot + 1) & (SLOTS - 1);
+    }
+}
+
+/// The marks behind a class.
+#[inline]
+pub fn entry_of(class: u16) -> Entry {
+    if class == 0 {
+        return Entry::default();
+    }
+    let at = 4 + (usize::from(class) - 1) * 8;
+    Entry { marks: u32_at(at), topics: u32_at(at + 4) }
+}
+
+/// The entry for a word or a phrase, in any case and with its accents.
+pub fn look_up(text: &str) -> Entry {
+    let mut hash = SEED;
+    fold_into(text, &mut |b| hash = mix(hash, b));
+    entry_of(class_of(finish(hash)))
+}
+
+/// Feeds the folded form of a text (lower case, no accents) byte by byte.
+#[inline]
+pub fn fold_into(text: &str, sink: &mut impl FnMut(u8)) {
+    if text.is_ascii() {
+        text.bytes().for_each(|b| sink(b.to_ascii_lowercase()));
+        return;
+    }
+    for c in text.chars() {
+        fold_char(c, sink);
+    }
+}
+
+/// One character without its case and its accents; letters of other scripts only lose their case.
+fn fold_char(c: char, sink: &mut impl FnMut(u8)) {
+    if c.is_ascii() {
+        return sink(c.to_ascii_lowercase() as u8);
+    }
+    if let Some(plain) = unaccented(c) {
+        return plain.bytes().for_each(sink);
+    }
+    for lower in c.to_lowercase().filter(|l| !is_combining(*l)) {
+        let lower = greek_without_tonos(lower);
+        lower.encode_utf8(&mut [0; 4]).bytes().for_each(&mut *sink);
+    }
+}
+
+/// Marks that stand over the letter before them.
+pub fn is_combining(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}')
+}
+
+fn greek_without_tonos(c: char) -> char {
+    match c {
+        'ά' => 'α',
+        'έ' => 'ε',
+        'ή' => 'η',
+        'ί' | 'ϊ' | 'ΐ' => 'ι',
+        'ό' => 'ο',
+        'ύ' | 'ϋ' | 'ΰ' => 'υ',
+        'ώ' => 'ω',
+        'ё' => 'е',
+        'й' => 'и',
+        'ї' => 'і',
+        _ => c,
+    }
+}
+
+fn unaccented(c: char) -> Option<&'static str> {
+    Some(match c {
+        'À'..='Å' | 'à'..='å' | 'Ā'..='ą' | 'Ǎ' | 'ǎ' | 'Ạ'..='ặ' => "a",
+        'Æ' | 'æ' => "ae",
+        'Ç' | 'ç' | 'Ć'..='č' => "c",
+        'Ď' | 'ď' | 'Đ' | 'đ' | 'Ð' | 'ð' => "d",
+        'È'..='Ë' | 'è'..='ë' | 'Ē'..='ě' | 'Ẹ'..='ệ' | 'ə' | 'Ə' => "e",
+        'Ĝ'..='ģ' => "g",
+        'Ĥ'..='ħ' => "h",
+        'Ì'..='Ï' | 'ì'..='ï' | 'Ĩ'..='ı' | 'Ỉ'..='ị' => "i",
+        'Ĵ' | 'ĵ' => "j",
+        'Ķ' | 'ķ' => "k",
+        'Ĺ'..='ł' => "l",
+        'Ñ' | 'ñ' | 'Ń'..='ŋ' => "n",
+        'Ò'..='Ö' | 'Ø' | 'ò'..='ö' | 'ø' | 'Ō'..='ő' | 'Ơ' | 'ơ' | 'Ọ'..='ợ' => "o",
+        'Œ' | 'œ' => "oe",
+        'Ŕ'..='ř' => "r",
+        'Ś'..='š' | 'Ș' | 'ș' => "s",
+        'ß' | 'ẞ' => "ss",
+        'Ţ'..='ŧ' | 'Ț' | 'ț' => "t",
+        'Þ' | 'þ' => "th",
+        'Ù'..='Ü' | 'ù'..='ü' | 'Ũ'..='ų' | 'Ư' | 'ư' | 'Ụ'..='ự' => "u",
+        'Ŵ' | 'ŵ' | 'Ẁ'..='ẅ' => "w",
+        'Ý' | 'ý' | 'ÿ' | 'Ÿ' | 'Ŷ' | 'ŷ' | 'Ỳ'..='ỹ' => "y",
+        'Ź'..='ž' => "z",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_any_case_and_with_accents() {
+        for (word, marks) in [
+            ("Maria", mark::FIRST),
+            ("MARIA", mark::FIRST),
+            ("García", mark::LAST),
+            ("garcia", mark::LAST),
+            ("München", mark::PLACE),
+            ("new york", mark::REGION),
+            ("Germany", mark::REGION),
+            ("street", mark::STREET_SUFFIX),
+            ("the", mark::STOP),
+            ("Dr", mark::HONORIFIC),
+            ("kubernetes", mark::TECH),
+        ] {
+            assert_eq!(look_up(word).marks & marks, marks, "{word}");
+        }
+        assert_eq!(look_up("passwd").topics, topic::PASSWORD);
+        assert_eq!(look_up("qzxv"), Entry::default());
+    }
+
+    #[test]
+    fn the_first_word_of_a_phrase_says_that_more_may_follow() {
+        assert_ne!(look_up("san").marks & mark::PHRASE, 0);
+    }
+}

@@ -1,0 +1,286 @@
+//! Cuts a text into words, numbers and mixed runs in one pass, and looks every word up on the way.
+
+use crate::lexicon::{self, Entry, SEED, finish, mix};
+
+/// How a token is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Shape {
+    /// `word`
+    Lower,
+    /// `Word`
+    Title,
+    /// `WORD`; one capital letter is `Upper` too.
+    Upper,
+    /// `camelCase`, `McDonald`
+    Camel,
+    /// `123`
+    Digits,
+    /// `a1b2`
+    Mixed,
+    /// Letters of a script without case.
+    Caseless,
+}
+
+/// A run of letters and digits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Token {
+    pub start: u32,
+    pub end: u32,
+    /// The word's class in the lexicon; 0 when it is unknown or no word.
+    pub class: u16,
+    pub shape: Shape,
+}
+
+impl Token {
+    pub const fn start(&self) -> usize {
+        self.start as usize
+    }
+
+    pub const fn end(&self) -> usize {
+        self.end as usize
+    }
+
+    pub const fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    #[inline]
+    pub fn entry(&self) -> Entry {
+        lexicon::entry_of(self.class)
+    }
+
+    #[inline]
+    pub fn marks(&self) -> u32 {
+        self.entry().marks
+    }
+
+    #[inline]
+    pub fn has(&self, marks: u32) -> bool {
+        self.class != 0 && self.marks() & marks != 0
+    }
+
+    /// `Word`, `WORD` or `McWord`: written as a name would be.
+    pub const fn is_capital(&self) -> bool {
+        matches!(self.shape, Shape::Title | Shape::Upper | Shape::Camel)
+    }
+
+    pub const fn is_word(&self) -> bool {
+        !matches!(self.shape, Shape::Digits | Shape::Mixed)
+    }
+
+    pub const fn is_digits(&self) -> bool {
+        matches!(self.shape, Shape::Digits)
+    }
+}
+
+/// The tokens of a text and the places of the characters that other detectors start from.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    pub list: Vec<Token>,
+    /// Where an `@` stands.
+    pub ats: Vec<u32>,
+    /// Where a `://` stands.
+    pub schemes: Vec<u32>,
+    /// Where a `::` or a hexadecimal word before a `:` stands.
+    pub colons: Vec<u32>,
+    /// Where `-----` begins.
+    pub dashes: Vec<u32>,
+}
+
+const OTHER: u8 = 0;
+const LOWER: u8 = 1;
+const UPPER: u8 = 2;
+const DIGIT: u8 = 3;
+const HIGH: u8 = 4;
+const ANCHOR: u8 = 5;
+
+static CLASS: [u8; 256] = {
+    let mut table = [OTHER; 256];
+    let mut b = 0;
+    while b < 256 {
+        table[b] = match b as u8 {
+            b'a'..=b'z' => LOWER,
+            b'A'..=b'Z' => UPPER,
+            b'0'..=b'9' => DIGIT,
+            b'@' | b':' | b'-' => ANCHOR,
+            0x80.. => HIGH,
+            _ => OTHER,
+        };
+        b += 1;
+    }
+    table
+};
+
+/// Longest word that is looked up; names and towns are shorter.
+const LONGEST_WORD: usize = 32;
+
+impl Tokens {
+    /// Cuts the text. What was in here before is dropped, its memory kept.
+    pub fn cut(&mut self, text: &str) {
+        self.list.clear();
+        self.ats.clear();
+        self.schemes.clear();
+        self.colons.clear();
+        self.dashes.clear();
+        let bytes = text.as_bytes();
+        let mut at = 0;
+        while let Some(&b) = bytes.get(at) {
+            match CLASS[b as usize] {
+                OTHER => at += 1,
+                ANCHOR => at = self.anchor(bytes, at),
+                HIGH => match letter_len(text, at) {
+                    Ok(_) => at = self.word(text, at),
+                    Err(len) => at += len,
+                },
+                _ => at = self.word(text, at),
+            }
+        }
+    }
+
+    #[cold]
+    fn run_of_dashes(&mut self, bytes: &[u8], at: usize) -> usize {
+        self.dashes.push(at as u32);
+        at + bytes[at..].iter().take_while(|b| **b == b'-').count()
+    }
+
+    #[inline]
+    fn anchor(&mut self, bytes: &[u8], at: usize) -> usize {
+        match bytes[at] {
+            b'@' => self.ats.push(at as u32),
+            b':' if bytes[at + 1..].starts_with(b"//") => self.schemes.push(at as u32),
+            b':' => self.colons.push(at as u32),
+            b'-' if bytes[at..].starts_with(b"-----") => return self.run_of_dashes(bytes, at),
+            _ => {}
+        }
+        at + 1
+    }
+
+    #[inline]
+    fn word(&mut self, text: &str, start: usize) -> usize {
+        let bytes = text.as_bytes();
+        let (mut lowers, mut uppers, mut digits) = (0u32, 0u32, 0u32);
+        let mut hash = SEED;
+        let mut at = start;
+        while let Some(&b) = bytes.get(at) {
+            match CLASS[b as usize] {
+                LOWER => {
+                    lowers += 1;
+                    hash = mix(hash, b);
+                }
+                UPPER => {
+                    uppers += 1;
+                    hash = mix(hash, b | 0x20);
+                }
+                DIGIT => digits += 1,
+                HIGH => return self.foreign_word(text, start),
+                _ => break,
+            }
+            at += 1;
+        }
+        let shape = match (digits, uppers, lowers) {
+            (0, 0, _) => Shape::Lower,
+            (0, _, 0) => Shape::Upper,
+            (0, 1, _) if CLASS[bytes[start] as usize] == UPPER => Shape::Title,
+            (0, ..) => Shape::Camel,
+            (_, 0, 0) => Shape::Digits,
+            _ => Shape::Mixed,
+        };
+        let known = digits == 0 && at - start <= LONGEST_WORD;
+        let class = if known { lexicon::class_of(finish(hash)) } else { 0 };
+        self.list.push(Token { start: start as u32, end: at as u32, class, shape });
+        at
+    }
+
+    /// A word with letters beyond ASCII.
+    fn foreign_word(&mut self, text: &str, start: usize) -> usize {
+        let (mut lowers, mut uppers, mut digits, mut first_upper) = (0u32, 0u32, 0u32, false);
+        let mut at = start;
+        while at < text.len() {
+            let Ok(len) = letter_len(text, at) else { break };
+            let Some(c) = text[at..].chars().next() else { break };
+            if c.is_uppercase() {
+                first_upper |= at == start;
+                uppers += 1;
+            } else if c.is_lowercase() {
+                lowers += 1;
+            } else if c.is_ascii_digit() {
+                digits += 1;
+            }
+            at += len;
+        }
+        let shape = match (digits, uppers, lowers) {
+            (0, 0, 0) => Shape::Caseless,
+            (0, 0, _) => Shape::Lower,
+            (0, _, 0) => Shape::Upper,
+            (0, 1, _) if first_upper => Shape::Title,
+            (0, ..) => Shape::Camel,
+            _ => Shape::Mixed,
+        };
+        let mut hash = SEED;
+        if at - start <= LONGEST_WORD * 2 {
+            lexicon::fold_into(&text[start..at], &mut |b| hash = mix(hash, b));
+        }
+        let class = if digits == 0 { lexicon::class_of(finish(hash)) } else { 0 };
+        self.list.push(Token { start: start as u32, end: at as u32, class, shape });
+        at
+    }
+}
+
+/// The length of the letter or digit at `at`, or of the other character as the error.
+fn letter_len(text: &str, at: usize) -> Result<usize, usize> {
+    let Some(c) = text[at..].chars().next() else { return Err(1) };
+    let len = c.len_utf8();
+    let letter = if c.is_ascii() { c.is_ascii_alphanumeric() } else { c.is_alphanumeric() || lexicon::is_combining(c) };
+    if letter { Ok(len) } else { Err(len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lexicon::mark;
+
+    fn cut(text: &str) -> Vec<(&str, Shape)> {
+        let mut tokens = Tokens::default();
+        tokens.cut(text);
+        tokens.list.iter().map(|t| (&text[t.start()..t.end()], t.shape)).collect()
+    }
+
+    #[test]
+    fn words_are_cut_and_their_shape_is_known() {
+        use Shape::*;
+        assert_eq!(
+            cut("Anna's IBAN: GB75 12.5 “Þórshöfn” naïve MÜLLER camelCase 東京x"),
+            [
+                ("Anna", Title),
+                ("s", Lower),
+                ("IBAN", Upper),
+                ("GB75", Mixed),
+                ("12", Digits),
+                ("5", Digits),
+                ("Þórshöfn", Title),
+                ("naïve", Lower),
+                ("MÜLLER", Upper),
+                ("camelCase", Camel),
+                ("東京x", Lower),
+            ]
+        );
+    }
+
+    #[test]
+    fn anchors_are_noted() {
+        let mut tokens = Tokens::default();
+        tokens.cut("a@b http://x 1:2 -----BEGIN -- ");
+        assert_eq!(tokens.ats, [1]);
+        assert_eq!(tokens.schemes, [8]);
+        assert_eq!(tokens.colons, [14]);
+        assert_eq!(tokens.dashes, [17]);
+    }
+
+    #[test]
+    fn accents_do_not_hide_a_word() {
+        let mut tokens = Tokens::default();
+        tokens.cut("José JOSÉ jose");
+        assert!(tokens.list.iter().all(|t| t.has(mark::FIRST)));
+    }
+}
