@@ -202,15 +202,35 @@ impl Egress {
         if !may_be_h2 || host.version(&self.shared, route.tls.id()) == Some(Version::Http11) {
             return self.open(route, protocol, host, permit, x).await;
         }
-        // One makes the connection; when it turns out to be HTTP/2, those who waited share it.
+        self.open_shared(route, protocol, host, permit, x).await
+    }
+
+    /// Makes a connection that may turn out to be HTTP/2: one caller makes it, those who waited share it. Where that
+    /// came to nothing, each who waited tries for itself, so that no line forms before an origin that does not answer.
+    async fn open_shared(
+        &self,
+        route: &Route,
+        protocol: Protocol,
+        host: &Arc<HostPool>,
+        permit: Option<OwnedSemaphorePermit>,
+        x: &mut Exchange<'_>,
+    ) -> Result<Connection, Error> {
+        let failed = host.flights_failed.load(Ordering::Relaxed);
         let flight = host.flight.lock().await;
         if let Some(conn) = host.h2(Instant::now(), &self.options.pool) {
             return Ok(Connection::Http2(conn));
         }
-        if protocol == Protocol::Auto && host.version(&self.shared, route.tls.id()) == Some(Version::Http11) {
+        let is_http1 =
+            protocol == Protocol::Auto && host.version(&self.shared, route.tls.id()) == Some(Version::Http11);
+        if is_http1 || host.flights_failed.load(Ordering::Relaxed) != failed {
             drop(flight);
+            return self.open(route, protocol, host, permit, x).await;
         }
-        self.open(route, protocol, host, permit, x).await
+        let opened = self.open(route, protocol, host, permit, x).await;
+        if opened.is_err() {
+            host.flights_failed.fetch_add(1, Ordering::Relaxed);
+        }
+        opened
     }
 
     /// Makes a connection, with TLS where the scheme wants it.

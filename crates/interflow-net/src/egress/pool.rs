@@ -5,7 +5,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -71,6 +71,8 @@ pub(crate) struct HostPool {
     h2: Mutex<Vec<Arc<H2Conn>>>,
     /// Held by whoever makes a connection that may turn out to be HTTP/2, so that others wait for it and share it.
     pub(crate) flight: tokio::sync::Mutex<()>,
+    /// How often such a connection could not be made.
+    pub(crate) flights_failed: AtomicU64,
     version: AtomicU8,
     idle_in_pool: Arc<AtomicUsize>,
 }
@@ -125,6 +127,7 @@ impl Pool {
             idle: Mutex::default(),
             h2: Mutex::default(),
             flight: tokio::sync::Mutex::new(()),
+            flights_failed: AtomicU64::new(0),
             version: AtomicU8::new(0),
             idle_in_pool: self.idle.clone(),
         });

@@ -4,13 +4,16 @@ use std::collections::VecDeque;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use interflow_flow::{Body, BodyStream, Error, Frame, Kind};
 use interflow_wire::h1::{BodyDecoder, Decoded, Framing};
 
 use super::ExchangeOptions;
 use super::upload::{Upload, UploadError};
 use crate::egress::pool::Lease;
+
+/// Whole bodies up to this size are copied out of the read buffer.
+const COPY_UP_TO: usize = 2 * 1024;
 
 /// A body that is read from the connection piece by piece.
 pub(crate) struct Download {
@@ -45,7 +48,7 @@ impl Download {
                     return Ok(Body::Empty);
                 }
                 Framing::Length(n) if n <= lease.conn.buf.len() as u64 => {
-                    let data = lease.conn.buf.split_to(n as usize).freeze();
+                    let data = take_whole(&mut lease.conn.buf, n as usize);
                     settle(lease, reusable);
                     return Ok(Body::Full(data));
                 }
@@ -175,6 +178,16 @@ impl BodyStream for Download {
         // Frames that came ahead are kept only for chunked bodies, whose length is not known.
         self.decoder.remaining().filter(|_| self.ahead.is_empty())
     }
+}
+
+/// The first `n` bytes. Few are copied, so that whoever keeps them does not keep a whole read buffer with them.
+fn take_whole(buf: &mut BytesMut, n: usize) -> Bytes {
+    if n > COPY_UP_TO {
+        return buf.split_to(n).freeze();
+    }
+    let copy = Bytes::copy_from_slice(buf.get(..n).unwrap_or_default());
+    buf.advance(n);
+    copy
 }
 
 /// Gives the connection back, unless it must not be used again or holds bytes that nobody asked for.

@@ -265,7 +265,7 @@ impl Run<'_> {
             conn.heed_keep_alive(&response.headers);
         }
         let mut reusable = head::keeps_alive(&response, framing);
-        if self.uploading && (!reusable || response.status.as_u16() >= 300) {
+        if self.uploading && response.status.as_u16() >= 300 {
             // RFC 9112 9.5: who is told early that it was in vain need not send the rest.
             self.uploading = false;
             reusable = false;

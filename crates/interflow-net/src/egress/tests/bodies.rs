@@ -91,10 +91,17 @@ async fn a_refusal_is_heard_even_when_the_origin_closes_on_the_upload() {
 
 #[tokio::test]
 async fn an_early_answer_goes_hand_in_hand_with_the_upload() {
-    // Each piece of the request is answered by a piece of the response before the next is sent.
-    let origin = Origin::new(|_, mut stream| async move {
+    for (field, idle) in [("X", 1), ("Connection", 0)] {
+        hand_in_hand(field, idle).await;
+    }
+}
+
+/// Each piece of the request is answered by a piece of the response before the next is sent.
+async fn hand_in_hand(field: &'static str, idle: usize) {
+    let origin = Origin::new(move |_, mut stream| async move {
         read_head(&mut stream).await.unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.unwrap();
+        let head = format!("HTTP/1.1 200 OK\r\n{field}: close\r\nTransfer-Encoding: chunked\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
         let mut chunk = [0; 6];
         for _ in 0..3 {
             stream.read_exact(&mut chunk).await.unwrap();
@@ -122,7 +129,7 @@ async fn an_early_answer_goes_hand_in_hand_with_the_upload() {
     }
     drop(pieces);
     assert!(soon(answer.frame()).await.is_none());
-    assert_eq!(egress.idle_connections(), 1, "both directions ended well");
+    assert_eq!(egress.idle_connections(), idle, "both directions ended well");
 }
 
 async fn expecting(origin: &Origin, leg: &mut Leg) -> (Result<Answer, Error>, usize) {

@@ -77,6 +77,25 @@ async fn first_requests_at_once_share_one_http2_handshake() {
 }
 
 #[tokio::test]
+async fn no_line_forms_before_an_origin_that_does_not_answer() {
+    let origin = Origin::new(|_, stream| async move {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        drop(stream);
+    })
+    .await;
+    let options = EgressOptions { tls_timeout: Duration::from_millis(100), ..EgressOptions::default() };
+    let egress = egress_with(options, None);
+    let route = Route { scheme: Scheme::Https, ..origin.route() };
+    let begun = std::time::Instant::now();
+    let all = futures_util::future::join_all((0..20).map(|_| async {
+        let mut leg = Leg::new();
+        leg.send(&egress, &route, get(&route)).await.unwrap_err().kind()
+    }));
+    assert!(soon(all).await.iter().all(|kind| *kind == Kind::ConnectTimeout));
+    assert!(begun.elapsed() < Duration::from_millis(1000), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn what_the_origin_speaks_is_remembered_and_its_connection_kept() {
     for (offered, version) in [(Alpn::Both, Version::H2), (Alpn::Http1, Version::Http11)] {
         let (origin, route) = origin(offered).await;
