@@ -1,10 +1,23 @@
 //! Capture, store, retention, search and the archive formats.
 #![forbid(unsafe_code)]
 
+mod config;
+pub mod content;
+mod error;
 mod model;
+mod recorder;
 pub(crate) mod serial;
+mod store;
+mod subject;
 
+pub use config::{Overflow, RecordConfig};
+pub use error::{Result, StoreError};
 pub use model::{
     BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
     MessageRow, Missing, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
+};
+pub use recorder::StoreRecorder;
+pub use store::{
+    Annotation, BodyReader, CheckReport, EmbeddedStore, Event, ListOptions, NewFlow, Order, Progress, Recovery, Store,
+    StoreStats, Subscription,
 };

@@ -189,6 +189,9 @@ pub struct UpstreamTlsRow {
     /// The origin's certificate was not verified, by the owner's wish.
     #[serde(default)]
     pub unverified: bool,
+    /// What is wrong with the certificate that was not verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
     /// The handshake resumed an earlier session.
     #[serde(default)]
     pub resumed: bool,

@@ -1,0 +1,99 @@
+//! The `[record]` section of the config.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use interflow_flow::units::{ByteSize, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is recorded, where it is kept, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordConfig {
+    /// Whether anything is recorded.
+    pub enabled: bool,
+    /// The folder of the store; relative to the data folder.
+    pub dir: PathBuf,
+    /// Whether the bytes of bodies and messages are kept, or only their sizes.
+    pub bodies: bool,
+    /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
+    pub max_body: ByteSize,
+    /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
+    pub overflow: Overflow,
+    /// Bytes that may wait for the disk before the recorder counts as behind.
+    pub queue_bytes: ByteSize,
+    /// Flows that may wait for the disk before the recorder counts as behind.
+    pub queue_flows: usize,
+    /// Header fields whose values are masked before anything is written: exact names, or a prefix with `*` behind it.
+    pub mask_headers: Vec<String>,
+    /// Flows older than this are dropped; 0 keeps them.
+    pub retention_age: Span,
+    /// The oldest flows are dropped when the store takes more disk than this; 0 for no bound.
+    pub retention_bytes: ByteSize,
+    /// Size at which a segment file is closed and the next one is begun.
+    pub segment_bytes: ByteSize,
+    /// Whether bodies are compressed where that pays.
+    pub compress: bool,
+}
+
+/// What happens when the recorder falls behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// The flow waits until there is room.
+    #[default]
+    Wait,
+    /// The capture is dropped and counted.
+    Drop,
+}
+
+impl Default for RecordConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            dir: "record".into(),
+            bodies: true,
+            max_body: ByteSize(0),
+            overflow: Overflow::Wait,
+            queue_bytes: ByteSize(64 << 20),
+            queue_flows: 50_000,
+            mask_headers: MASKED.iter().map(|s| (*s).to_owned()).collect(),
+            retention_age: Span(Duration::from_secs(30 * 86_400)),
+            retention_bytes: ByteSize(10 << 30),
+            segment_bytes: ByteSize(64 << 20),
+            compress: true,
+        }
+    }
+}
+
+/// Fields that carry secrets in the traffic of today.
+const MASKED: [&str; 14] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "x-api-key",
+    "api-key",
+    "x-goog-api-key",
+    "x-amz-security-token",
+    "x-auth-token",
+    "x-access-token",
+    "x-csrf-token",
+    "x-xsrf-token",
+    "x-vault-token",
+    "private-token",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_section_is_the_default_and_unknown_keys_are_refused() {
+        assert_eq!(serde_json::from_str::<RecordConfig>("{}").unwrap(), RecordConfig::default());
+        assert!(serde_json::from_str::<RecordConfig>(r#"{"queue_byte": 1}"#).is_err());
+        let c: RecordConfig = serde_json::from_str(r#"{"overflow": "drop", "max_body": "1MiB"}"#).unwrap();
+        assert_eq!((c.overflow, c.max_body.0), (Overflow::Drop, 1 << 20));
+    }
+}

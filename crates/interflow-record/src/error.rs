@@ -1,0 +1,74 @@
+//! What can go wrong with a store.
+
+use std::path::PathBuf;
+
+use interflow_flow::FlowId;
+
+/// The result of whatever touches a store.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// An error of a store; none of them ends the traffic.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process writes this store.
+    #[error("the store in {0} is being written by another process; stop that one, or open it for reading")]
+    Busy(PathBuf),
+    /// There is no store to read.
+    #[error("there is no store in {0}; nothing has been recorded there yet")]
+    Absent(PathBuf),
+    /// A later version wrote it.
+    #[error("the store has schema version {found}, this build knows up to {known}; use the newer build")]
+    Newer {
+        /// The version in the store.
+        found: i64,
+        /// The version of this build.
+        known: i64,
+    },
+    /// SQLite said no.
+    #[error("the store's database: {0}")]
+    Sql(#[from] rusqlite::Error),
+    /// The disk said no.
+    #[error("{what} {path}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Bytes on disk are not what was written.
+    #[error("{place} is damaged: {what}; `interflow flows check` lists everything that is")]
+    Damaged {
+        /// Segment and offset, or the row.
+        place: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// No flow of this id.
+    #[error("no flow {0} is recorded")]
+    NotFound(FlowId),
+    /// The store was opened for reading.
+    #[error("the store was opened for reading only")]
+    ReadOnly,
+    /// The writer has ended.
+    #[error("the store is closed")]
+    Closed,
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// The disk is full or otherwise refuses to be written.
+    #[error("recording is suspended: {0}")]
+    Suspended(String),
+}
+
+impl StoreError {
+    pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { what, path, source }
+    }
+
+    pub(crate) fn damaged(place: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Damaged { place: place.into(), what: what.into() }
+    }
+}

@@ -1,0 +1,154 @@
+//! One body on its way to the disk: pieces go in, chunks come out as soon as they can be cut.
+
+use bytes::{Bytes, BytesMut};
+use rusqlite::{Connection, params};
+
+use super::chunks::{Chunks, Index};
+use super::cut;
+use super::refs::ChunkRef;
+use super::segment::Appender;
+use crate::error::Result;
+
+/// Bodies up to this stand in their flow's row: a chunk of their own would cost more.
+pub(crate) const INLINE: usize = 512;
+
+/// Where chunks are put.
+pub(crate) struct Shelf<'a> {
+    pub(crate) db: &'a Connection,
+    pub(crate) segments: &'a mut Appender,
+    pub(crate) chunks: &'a mut Chunks,
+}
+
+/// A body that is being kept.
+#[derive(Default)]
+pub(crate) struct Assembly {
+    refs: Vec<ChunkRef>,
+    /// Bytes in `refs`.
+    cut: u64,
+    tail: Vec<Bytes>,
+    tail_len: usize,
+    /// Bytes of the tail that stand in `tails`.
+    saved: usize,
+}
+
+impl Assembly {
+    /// Bytes kept so far.
+    pub(crate) const fn kept(&self) -> u64 {
+        self.cut + self.tail_len as u64
+    }
+
+    /// The chunks so far.
+    pub(crate) fn refs(&self) -> &[ChunkRef] {
+        &self.refs
+    }
+
+    /// Adds pieces; cuts chunks off as soon as enough has gathered, and says whether it did. `seq` is the flow's row.
+    pub(crate) fn push(&mut self, shelf: &mut Shelf<'_>, seq: i64, side: usize, pieces: Vec<Bytes>) -> Result<bool> {
+        self.tail_len += pieces.iter().map(Bytes::len).sum::<usize>();
+        if self.tail.is_empty() {
+            self.tail = pieces;
+        } else {
+            self.tail.extend(pieces);
+        }
+        // Cutting only when two windows are here keeps the joining of pieces linear.
+        if self.tail_len >= 2 * cut::window(self.cut) {
+            self.cut_off(shelf, false)?;
+            self.unsave(shelf.db, seq, side)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Writes what has no chunk yet to the database, so that a running stream can be read and survives a crash.
+    pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        if self.saved == self.tail_len {
+            return Ok(());
+        }
+        let fresh = self.joined().slice(self.saved..);
+        db.prepare_cached("INSERT INTO tails(seq, direction, at, bytes) VALUES(?,?,?,?)")?.execute(params![
+            seq,
+            side,
+            self.saved as i64,
+            &fresh[..]
+        ])?;
+        self.saved = self.tail_len;
+        Ok(())
+    }
+
+    /// The body is over: everything goes into chunks, or, when it is small, back to the caller.
+    pub(crate) fn finish(&mut self, shelf: &mut Shelf<'_>, seq: i64, side: usize) -> Result<Bytes> {
+        self.unsave(shelf.db, seq, side)?;
+        if self.tail_len == 0 {
+            return Ok(Bytes::new());
+        }
+        if self.refs.is_empty() && self.tail_len <= INLINE {
+            return Ok(self.joined());
+        }
+        if self.refs.is_empty() && self.tail_len < cut::WHOLE {
+            let whole = self.joined();
+            self.add(shelf, &whole, Index::Memory)?;
+            self.set_tail(Bytes::new());
+        } else {
+            self.cut_off(shelf, true)?;
+        }
+        Ok(Bytes::new())
+    }
+
+    /// After a batch that did not hold: chunks from `first` on do not exist, and the tail is given up.
+    pub(crate) fn rollback(&mut self, first: u64) {
+        if let Some(at) = self.refs.iter().position(|r| r.id >= first) {
+            self.refs.truncate(at);
+        }
+        self.cut = self.refs.iter().map(|r| r.len).sum();
+        self.set_tail(Bytes::new());
+        // Rows of `tails` may have survived: the next write takes them away.
+        self.saved = usize::MAX;
+    }
+
+    fn cut_off(&mut self, shelf: &mut Shelf<'_>, all: bool) -> Result<()> {
+        let mut rest = self.joined();
+        while !rest.is_empty() {
+            let window = cut::window(self.cut);
+            if !all && rest.len() < window {
+                break;
+            }
+            let len = cut::next(&rest[..rest.len().min(window)], self.cut);
+            let chunk = rest.split_to(len);
+            self.add(shelf, &chunk, Index::Lasting)?;
+        }
+        self.set_tail(rest);
+        Ok(())
+    }
+
+    fn add(&mut self, shelf: &mut Shelf<'_>, chunk: &[u8], index: Index) -> Result<()> {
+        self.refs.push(shelf.chunks.put(shelf.db, shelf.segments, chunk, index)?);
+        self.cut += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// The tail in one piece.
+    fn joined(&mut self) -> Bytes {
+        if self.tail.len() > 1 {
+            let mut all = BytesMut::with_capacity(self.tail_len);
+            self.tail.drain(..).for_each(|b| all.extend_from_slice(&b));
+            self.tail.push(all.freeze());
+        }
+        self.tail.first().cloned().unwrap_or_default()
+    }
+
+    fn set_tail(&mut self, tail: Bytes) {
+        self.tail_len = tail.len();
+        self.tail.clear();
+        if !tail.is_empty() {
+            self.tail.push(tail);
+        }
+    }
+
+    fn unsave(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        if self.saved > 0 {
+            db.prepare_cached("DELETE FROM tails WHERE seq = ? AND direction = ?")?.execute(params![seq, side])?;
+            self.saved = 0;
+        }
+        Ok(())
+    }
+}

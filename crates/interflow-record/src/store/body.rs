@@ -1,0 +1,201 @@
+//! Bodies read back: chunk by chunk, each verified, from any place.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, Bytes};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::refs::ChunkRef;
+use super::rows::Stored;
+use super::segment::{self, Place};
+use crate::error::{Result, StoreError};
+
+/// Segment files kept open by one reader.
+const OPEN_FILES: usize = 8;
+
+/// Reads chunks; keeps the files of the last segments open.
+pub(crate) struct ChunkReader<'a> {
+    db: &'a Connection,
+    dir: &'a Path,
+    files: &'a mut Files,
+}
+
+/// Segment files that are open.
+#[derive(Default)]
+pub(crate) struct Files(VecDeque<(u64, File)>);
+
+impl<'a> ChunkReader<'a> {
+    pub(crate) const fn new(db: &'a Connection, dir: &'a Path, files: &'a mut Files) -> Self {
+        Self { db, dir, files }
+    }
+
+    /// The bytes of a chunk.
+    pub(crate) fn read(&mut self, chunk: ChunkRef) -> Result<Bytes> {
+        // A chunk may be moved between the look into the index and the opening of its file: then it is elsewhere now.
+        let bytes = match self.place(chunk.id).and_then(|place| self.at(place)) {
+            Err(StoreError::Io { .. }) => self.place(chunk.id).and_then(|place| self.at(place)),
+            read => read,
+        }?;
+        if bytes.len() as u64 != chunk.len {
+            return Err(StoreError::damaged(format!("chunk {}", chunk.id), "it has another length than its flow says"));
+        }
+        Ok(bytes)
+    }
+
+    fn place(&self, id: u64) -> Result<Place> {
+        self.db
+            .prepare_cached("SELECT segment, offset, len FROM chunks WHERE id = ?")?
+            .query_row([id], |r| Ok(Place { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
+            .optional()?
+            .ok_or_else(|| StoreError::damaged(format!("chunk {id}"), "it is not there"))
+    }
+
+    fn at(&mut self, place: Place) -> Result<Bytes> {
+        let open = &mut self.files.0;
+        if !open.iter().any(|(n, _)| *n == place.segment) {
+            let path = segment::path(self.dir, place.segment);
+            let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
+            open.truncate(OPEN_FILES - 1);
+            open.push_front((place.segment, file));
+        }
+        let file = open.iter().find(|(n, _)| *n == place.segment).map(|(_, f)| f).ok_or(StoreError::Closed)?;
+        segment::read(file, place).map(|(bytes, _)| bytes)
+    }
+}
+
+/// Names the parts of a flow's body, in order.
+pub(crate) struct Parts {
+    pub(crate) chunks: Vec<ChunkRef>,
+    /// What stands behind the chunks, in the database.
+    pub(crate) tail: Bytes,
+}
+
+impl Parts {
+    /// The parts of the body on one side of a stored flow.
+    pub(crate) fn of(db: &Connection, flow: &mut Stored, side: usize) -> Result<Self> {
+        let chunks = std::mem::take(&mut flow.refs[side]);
+        let mut tail = std::mem::take(&mut flow.inline[side]);
+        if tail.is_empty() {
+            let mut statement =
+                db.prepare_cached("SELECT bytes FROM tails WHERE seq = ? AND direction = ? ORDER BY at")?;
+            let mut rows = statement.query(params![flow.seq, side])?;
+            let mut all = Vec::new();
+            while let Some(row) = rows.next()? {
+                all.extend_from_slice(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?);
+            }
+            tail = all.into();
+        }
+        Ok(Self { chunks, tail })
+    }
+}
+
+/// A body or a part of it, read piece by piece. Memory holds one chunk at a time, and every chunk is checked against its
+/// checksum and content hash before a byte of it is given out.
+pub struct BodyReader {
+    db: Connection,
+    dir: PathBuf,
+    files: Files,
+    parts: std::vec::IntoIter<ChunkRef>,
+    tail: Option<Bytes>,
+    /// Bytes to leave out before the first one that is wanted.
+    skip: u64,
+    /// Bytes still wanted.
+    left: u64,
+    current: Bytes,
+}
+
+impl BodyReader {
+    pub(crate) fn new(db: Connection, dir: PathBuf, parts: Parts, range: Range<u64>) -> Self {
+        Self {
+            db,
+            dir,
+            files: Files::default(),
+            parts: parts.chunks.into_iter(),
+            tail: Some(parts.tail),
+            skip: range.start,
+            left: range.end.saturating_sub(range.start),
+            current: Bytes::new(),
+        }
+    }
+
+    /// A whole body over a connection that is at hand, at most `cap` bytes of it.
+    pub(crate) fn pieces(db: &Connection, dir: &Path, parts: Parts, cap: usize) -> Result<Bytes> {
+        let mut files = Files::default();
+        let mut reader = ChunkReader::new(db, dir, &mut files);
+        let mut all = Vec::new();
+        for r in parts.chunks {
+            if all.len() >= cap {
+                break;
+            }
+            all.extend_from_slice(&reader.read(r)?);
+        }
+        all.extend_from_slice(&parts.tail);
+        all.truncate(cap);
+        Ok(all.into())
+    }
+
+    /// The next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// A damaged or missing chunk, named by its place.
+    pub fn next_piece(&mut self) -> Result<Option<Bytes>> {
+        while self.left > 0 {
+            let mut piece = match self.parts.next() {
+                // What is skipped whole is not even read.
+                Some(r) if r.len <= self.skip => {
+                    self.skip -= r.len;
+                    continue;
+                }
+                Some(r) => ChunkReader::new(&self.db, &self.dir, &mut self.files).read(r)?,
+                None => match self.tail.take() {
+                    Some(tail) => tail,
+                    None => return Ok(None),
+                },
+            };
+            let skip = self.skip.min(piece.len() as u64);
+            piece.advance(skip as usize);
+            self.skip -= skip;
+            piece.truncate(usize::try_from(self.left).unwrap_or(usize::MAX));
+            self.left -= piece.len() as u64;
+            if !piece.is_empty() {
+                return Ok(Some(piece));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Everything that is left, at most `cap` bytes of it.
+    ///
+    /// # Errors
+    /// As [`next_piece`](Self::next_piece).
+    pub fn read_all(mut self, cap: usize) -> Result<Bytes> {
+        self.left = self.left.min(cap as u64);
+        let Some(first) = self.next_piece()? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next_piece()? else { return Ok(first) };
+        let mut all = Vec::from(first);
+        all.extend_from_slice(&second);
+        while let Some(piece) = self.next_piece()? {
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.into())
+    }
+}
+
+impl io::Read for BodyReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.next_piece() {
+                Ok(Some(piece)) => self.current = piece,
+                Ok(None) => return Ok(0),
+                Err(e) => return Err(io::Error::new(io::ErrorKind::InvalidData, e)),
+            }
+        }
+        let n = buf.len().min(self.current.len());
+        self.current.copy_to_slice(&mut buf[..n]);
+        Ok(n)
+    }
+}

@@ -1,0 +1,125 @@
+//! Content-addressed storage: bytes go in once, and are named by the number of their chunk.
+
+use std::collections::HashMap;
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::refs::ChunkRef;
+use super::segment::Appender;
+use super::squeeze::Squeezer;
+use crate::error::Result;
+
+/// Chunks remembered in memory, in each of two generations.
+const REMEMBERED: usize = 32 << 10;
+
+/// How a chunk comes to be found when its bytes come again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// As long as it is remembered in memory.
+    Memory,
+    /// For good. Costs a row in an index, which pays for chunks of long bodies.
+    Lasting,
+}
+
+/// The writer's side of chunk storage.
+pub(crate) struct Chunks {
+    next: u64,
+    /// `next` when the batch began.
+    committed: u64,
+    recent: Recent,
+    squeezer: Squeezer,
+    /// While garbage is being collected: chunks that were found again since it began.
+    pub(crate) revived: Option<Vec<u64>>,
+}
+
+impl Chunks {
+    pub(crate) fn open(db: &Connection, compress: bool) -> Result<Self> {
+        let last: Option<u64> = db.query_row("SELECT max(id) FROM chunks", [], |r| r.get(0))?;
+        let next = last.unwrap_or(0) + 1;
+        Ok(Self { next, committed: next, recent: Recent::default(), squeezer: Squeezer::new(compress), revived: None })
+    }
+
+    /// Stores bytes, or finds that they are stored.
+    pub(crate) fn put(
+        &mut self,
+        db: &Connection,
+        segments: &mut Appender,
+        raw: &[u8],
+        index: Index,
+    ) -> Result<ChunkRef> {
+        let hash = blake3::hash(raw);
+        let (key, _) = hash.as_bytes().split_first_chunk::<16>().expect("a hash has 32 bytes");
+        let len = raw.len() as u64;
+        let known = match self.recent.get(key) {
+            None if index == Index::Lasting => {
+                db.prepare_cached("SELECT id FROM chunks WHERE hash = ?")?.query_row([key], |r| r.get(0)).optional()?
+            }
+            found => found,
+        };
+        if let Some(id) = known {
+            if let Some(revived) = &mut self.revived {
+                revived.push(id);
+            }
+            self.recent.insert(*key, id);
+            return Ok(ChunkRef { id, len });
+        }
+        let place = segments.append(raw, self.squeezer.squeeze(raw), &hash)?;
+        let id = self.next;
+        let lasting = (index == Index::Lasting).then_some(key);
+        db.prepare_cached("INSERT INTO chunks(id, segment, offset, len, hash) VALUES(?,?,?,?,?)")?.execute(params![
+            id,
+            place.segment,
+            place.offset,
+            place.len,
+            lasting
+        ])?;
+        self.next += 1;
+        self.recent.insert(*key, id);
+        Ok(ChunkRef { id, len })
+    }
+
+    /// The number that the next chunk will have.
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The first number that was given out in this batch.
+    pub(crate) const fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    pub(crate) const fn commit(&mut self) {
+        self.committed = self.next;
+    }
+
+    pub(crate) fn rollback(&mut self) {
+        self.next = self.committed;
+        self.recent = Recent::default();
+    }
+
+    /// Forgets chunks that are no more.
+    pub(crate) fn forget(&mut self, dead: impl Fn(u64) -> bool) {
+        self.recent.young.retain(|_, id| !dead(*id));
+        self.recent.old.retain(|_, id| !dead(*id));
+    }
+}
+
+/// Hashes of chunks that were met lately: two generations, the older one dropped when the younger is full.
+#[derive(Default)]
+struct Recent {
+    young: HashMap<[u8; 16], u64>,
+    old: HashMap<[u8; 16], u64>,
+}
+
+impl Recent {
+    fn get(&self, key: &[u8; 16]) -> Option<u64> {
+        self.young.get(key).or_else(|| self.old.get(key)).copied()
+    }
+
+    fn insert(&mut self, key: [u8; 16], id: u64) {
+        if self.young.len() >= REMEMBERED {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, id);
+    }
+}

@@ -1,0 +1,422 @@
+//! The `details` blob: everything of a flow that no list or query column holds.
+
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use interflow_flow::{FlowId, Headers, Timestamp, Timings};
+
+use super::varint::{Input, put, put_field, put_nested, put_number};
+use crate::error::Result;
+use crate::model::*;
+
+/// Tags of the outermost fields; never reused for something else.
+mod tag {
+    pub const CLIENT: u8 = 1;
+    pub const UPSTREAM: u8 = 2;
+    pub const REQUEST: u8 = 3;
+    pub const INTERIM: u8 = 4;
+    pub const RESPONSE: u8 = 5;
+    pub const TIMINGS: u8 = 6;
+    pub const ERROR: u8 = 7;
+    pub const TUNNEL: u8 = 8;
+    pub const COMMENT: u8 = 9;
+    pub const PARENT: u8 = 10;
+    pub const IMPORTED: u8 = 11;
+    pub const INLINE_REQUEST: u8 = 12;
+    pub const INLINE_RESPONSE: u8 = 13;
+}
+
+/// Writes the blob. `inline` are the bodies' ends that lie in no chunk.
+pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    put_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
+    if let Some(u) = &row.upstream {
+        put_nested(&mut out, tag::UPSTREAM, |o| upstream(o, u));
+    }
+    if let Some(r) = &row.request {
+        put_nested(&mut out, tag::REQUEST, |o| {
+            message_part(o, &r.headers, &r.trailers, &r.body);
+            text(o, 10, r.protocol.as_deref());
+        });
+    }
+    for i in &row.interim {
+        put_nested(&mut out, tag::INTERIM, |o| {
+            put_number(o, 1, i.status.into());
+            put_nested(o, 2, |o| headers(o, &i.headers));
+        });
+    }
+    if let Some(r) = &row.response {
+        put_nested(&mut out, tag::RESPONSE, |o| {
+            message_part(o, &r.headers, &r.trailers, &r.body);
+            put_field(o, 10, &r.reason);
+            put_field(o, 11, r.version.as_bytes());
+            put_number(o, 12, r.status.into());
+        });
+    }
+    put_nested(&mut out, tag::TIMINGS, |o| timings(o, &row.timings));
+    if let Some(e) = &row.error {
+        put_nested(&mut out, tag::ERROR, |o| {
+            put_field(o, 1, e.blame.as_bytes());
+            put_field(o, 2, e.message.as_bytes());
+        });
+    }
+    if let Some(t) = &row.tunnel {
+        put_nested(&mut out, tag::TUNNEL, |o| {
+            put_number(o, 1, t.sent);
+            put_number(o, 2, t.received);
+        });
+    }
+    text(&mut out, tag::COMMENT, row.comment.as_deref());
+    if let Some(p) = row.parent {
+        put_field(&mut out, tag::PARENT, &p.to_u128().to_be_bytes());
+    }
+    flag(&mut out, tag::IMPORTED, row.imported);
+    for (t, bytes) in [tag::INLINE_REQUEST, tag::INLINE_RESPONSE].into_iter().zip(inline) {
+        if !bytes.is_empty() {
+            put_field(&mut out, t, bytes);
+        }
+    }
+    out
+}
+
+/// Reads the blob into the row; gives the inline ends of both bodies. The row's columns must be filled in before:
+/// `request` and `response` are there when the flow has one.
+pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; 2]> {
+    let mut inline = [Bytes::new(), Bytes::new()];
+    let mut input = Input(blob);
+    while let Some((t, field)) = input.field()? {
+        match t {
+            tag::CLIENT => read_client(field, &mut row.client)?,
+            tag::UPSTREAM => row.upstream = Some(read_upstream(field)?),
+            tag::REQUEST => {
+                if let Some(r) = &mut row.request {
+                    read_request(field, r)?;
+                }
+            }
+            tag::INTERIM => row.interim.push(read_interim(field)?),
+            tag::RESPONSE => row.response = Some(read_response(field)?),
+            tag::TIMINGS => row.timings = read_timings(field)?,
+            tag::ERROR => read_error(field, row)?,
+            tag::TUNNEL => row.tunnel = Some(read_tunnel(field)?),
+            tag::COMMENT => row.comment = Some(field.text()),
+            tag::PARENT => {
+                row.parent = <[u8; 16]>::try_from(field.0).ok().map(u128::from_be_bytes).map(FlowId::from_u128)
+            }
+            tag::IMPORTED => row.imported = true,
+            tag::INLINE_REQUEST => inline[0] = Bytes::copy_from_slice(field.0),
+            tag::INLINE_RESPONSE => inline[1] = Bytes::copy_from_slice(field.0),
+            _ => {}
+        }
+    }
+    Ok(inline)
+}
+
+fn text(o: &mut Vec<u8>, tag: u8, value: Option<&str>) {
+    if let Some(v) = value {
+        put_field(o, tag, v.as_bytes());
+    }
+}
+
+fn flag(o: &mut Vec<u8>, tag: u8, on: bool) {
+    if on {
+        put_number(o, tag, 1);
+    }
+}
+
+fn address(o: &mut Vec<u8>, tag: u8, a: Option<SocketAddr>) {
+    if let Some(a) = a {
+        put_nested(o, tag, |o| {
+            o.extend_from_slice(&a.port().to_be_bytes());
+            match a.ip() {
+                IpAddr::V4(ip) => o.extend_from_slice(&ip.octets()),
+                IpAddr::V6(ip) => o.extend_from_slice(&ip.octets()),
+            }
+        });
+    }
+}
+
+fn read_address(field: Input<'_>) -> Option<SocketAddr> {
+    let (port, ip) = field.0.split_first_chunk::<2>()?;
+    let ip = match ip.len() {
+        4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
+        _ => IpAddr::from(<[u8; 16]>::try_from(ip).ok()?),
+    };
+    Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
+}
+
+fn headers(o: &mut Vec<u8>, h: &Headers) {
+    for (name, value) in h {
+        put(o, name.len() as u64);
+        o.extend_from_slice(name);
+        put(o, value.len() as u64);
+        o.extend_from_slice(value);
+    }
+}
+
+fn read_headers(mut field: Input<'_>) -> Result<Headers> {
+    let mut h = Headers::with_capacity(16, field.0.len());
+    while !field.is_empty() {
+        let name = field.bytes()?;
+        h.append_parsed(name, field.bytes()?);
+    }
+    Ok(h)
+}
+
+fn message_part(o: &mut Vec<u8>, h: &Headers, trailers: &Headers, body: &BodyRow) {
+    put_nested(o, 1, |o| headers(o, h));
+    if !trailers.is_empty() {
+        put_nested(o, 2, |o| headers(o, trailers));
+    }
+    put_number(o, 3, body.size);
+    put_number(o, 4, body.kept);
+    if let Some(m) = body.missing {
+        put_number(o, 5, missing_number(m));
+    }
+}
+
+const fn missing_number(m: Missing) -> u64 {
+    match m {
+        Missing::Capped => 1,
+        Missing::Dropped => 2,
+        Missing::Lost => 3,
+    }
+}
+
+/// Reads a field that requests and responses share; false when it is none of these.
+fn read_part(
+    tag: u8,
+    mut field: Input<'_>,
+    h: &mut Headers,
+    trailers: &mut Headers,
+    body: &mut BodyRow,
+) -> Result<bool> {
+    match tag {
+        1 => *h = read_headers(field)?,
+        2 => *trailers = read_headers(field)?,
+        3 => body.size = field.number()?,
+        4 => body.kept = field.number()?,
+        5 => {
+            body.missing = Some(match field.number()? {
+                1 => Missing::Capped,
+                2 => Missing::Dropped,
+                _ => Missing::Lost,
+            });
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn read_request(mut input: Input<'_>, r: &mut RequestRow) -> Result<()> {
+    while let Some((t, field)) = input.field()? {
+        if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? && t == 10 {
+            r.protocol = Some(field.text());
+        }
+    }
+    Ok(())
+}
+
+fn read_response(mut input: Input<'_>) -> Result<ResponseRow> {
+    let mut r = ResponseRow {
+        status: 0,
+        reason: Bytes::new(),
+        version: Cow::Borrowed(""),
+        headers: Headers::new(),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    };
+    while let Some((t, mut field)) = input.field()? {
+        if !read_part(t, field, &mut r.headers, &mut r.trailers, &mut r.body)? {
+            match t {
+                10 => r.reason = Bytes::copy_from_slice(field.0),
+                11 => r.version = label(field),
+                12 => r.status = u16::try_from(field.number()?).unwrap_or_default(),
+                _ => {}
+            }
+        }
+    }
+    Ok(r)
+}
+
+fn read_interim(mut input: Input<'_>) -> Result<InterimRow> {
+    let mut i = InterimRow { status: 0, headers: Headers::new() };
+    while let Some((t, mut field)) = input.field()? {
+        match t {
+            1 => i.status = u16::try_from(field.number()?).unwrap_or_default(),
+            2 => i.headers = read_headers(field)?,
+            _ => {}
+        }
+    }
+    Ok(i)
+}
+
+fn label(field: Input<'_>) -> Label {
+    const USUAL: [&str; 10] =
+        ["HTTP/1.1", "HTTP/2", "HTTP/1.0", "TLSv1.3", "TLSv1.2", "client", "upstream", "config", "internal", ""];
+    match USUAL.iter().find(|u| u.as_bytes() == field.0) {
+        Some(u) => Cow::Borrowed(u),
+        None => Cow::Owned(field.text()),
+    }
+}
+
+fn client(o: &mut Vec<u8>, c: &ClientRow) {
+    put_number(o, 1, c.connection);
+    address(o, 2, c.peer);
+    address(o, 3, c.local);
+    put_number(o, 4, c.accepted.micros());
+    if let Some(t) = &c.tls {
+        put_nested(o, 5, |o| {
+            text(o, 1, t.sni.as_deref());
+            text(o, 2, t.version.as_deref());
+            text(o, 3, t.cipher.as_deref());
+            for a in &t.alpn_offered {
+                put_field(o, 4, a.as_bytes());
+            }
+            text(o, 5, t.alpn.as_deref());
+            text(o, 6, t.ja3.as_deref());
+            text(o, 7, t.ja4.as_deref());
+        });
+    }
+}
+
+fn read_client(mut input: Input<'_>, c: &mut ClientRow) -> Result<()> {
+    while let Some((t, mut field)) = input.field()? {
+        match t {
+            1 => c.connection = field.number()?,
+            2 => c.peer = read_address(field),
+            3 => c.local = read_address(field),
+            4 => c.accepted = Timestamp::from_micros(field.number()?),
+            5 => c.tls = Some(read_client_tls(field)?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_client_tls(mut input: Input<'_>) -> Result<ClientTlsRow> {
+    let mut tls = ClientTlsRow::default();
+    while let Some((t, field)) = input.field()? {
+        match t {
+            1 => tls.sni = Some(field.text()),
+            2 => tls.version = Some(label(field)),
+            3 => tls.cipher = Some(field.text()),
+            4 => tls.alpn_offered.push(field.text()),
+            5 => tls.alpn = Some(field.text()),
+            6 => tls.ja3 = Some(field.text()),
+            7 => tls.ja4 = Some(field.text()),
+            _ => {}
+        }
+    }
+    Ok(tls)
+}
+
+fn upstream(o: &mut Vec<u8>, u: &UpstreamRow) {
+    address(o, 1, u.peer);
+    address(o, 2, u.local);
+    text(o, 3, u.via.as_deref());
+    put_field(o, 4, u.version.as_bytes());
+    put_number(o, 5, u.connection);
+    flag(o, 6, u.reused);
+    if let Some(t) = &u.tls {
+        put_nested(o, 7, |o| {
+            text(o, 1, t.version.as_deref());
+            text(o, 2, t.cipher.as_deref());
+            text(o, 3, t.alpn.as_deref());
+            flag(o, 4, t.unverified);
+            flag(o, 5, t.resumed);
+            text(o, 6, t.problem.as_deref());
+        });
+    }
+}
+
+fn read_upstream(mut input: Input<'_>) -> Result<UpstreamRow> {
+    let mut u = UpstreamRow::default();
+    while let Some((t, mut field)) = input.field()? {
+        match t {
+            1 => u.peer = read_address(field),
+            2 => u.local = read_address(field),
+            3 => u.via = Some(field.text().into()),
+            4 => u.version = label(field),
+            5 => u.connection = field.number()?,
+            6 => u.reused = true,
+            7 => u.tls = Some(read_upstream_tls(field)?),
+            _ => {}
+        }
+    }
+    Ok(u)
+}
+
+fn read_upstream_tls(mut input: Input<'_>) -> Result<UpstreamTlsRow> {
+    let mut tls = UpstreamTlsRow::default();
+    while let Some((t, field)) = input.field()? {
+        match t {
+            1 => tls.version = Some(label(field)),
+            2 => tls.cipher = Some(field.text()),
+            3 => tls.alpn = Some(field.text()),
+            4 => tls.unverified = true,
+            5 => tls.resumed = true,
+            6 => tls.problem = Some(field.text()),
+            _ => {}
+        }
+    }
+    Ok(tls)
+}
+
+fn moments(t: &mut Timings) -> [&mut Option<u64>; 10] {
+    [
+        &mut t.request_head,
+        &mut t.request_body,
+        &mut t.blocked,
+        &mut t.dns,
+        &mut t.connect,
+        &mut t.tls,
+        &mut t.request_sent,
+        &mut t.first_byte,
+        &mut t.last_byte,
+        &mut t.done,
+    ]
+}
+
+fn timings(o: &mut Vec<u8>, t: &Timings) {
+    let mut t = *t;
+    for (i, moment) in moments(&mut t).into_iter().enumerate() {
+        if let Some(us) = *moment {
+            put_number(o, i as u8 + 1, us);
+        }
+    }
+}
+
+fn read_timings(mut input: Input<'_>) -> Result<Timings> {
+    let mut t = Timings::default();
+    while let Some((tag, mut field)) = input.field()? {
+        if let Some(moment) = moments(&mut t).into_iter().nth((tag as usize).wrapping_sub(1)) {
+            *moment = Some(field.number()?);
+        }
+    }
+    Ok(t)
+}
+
+fn read_error(mut input: Input<'_>, row: &mut FlowRow) -> Result<()> {
+    let Some(error) = &mut row.error else { return Ok(()) };
+    while let Some((t, field)) = input.field()? {
+        match t {
+            1 => error.blame = label(field),
+            2 => error.message = field.text(),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn read_tunnel(mut input: Input<'_>) -> Result<TunnelRow> {
+    let mut tunnel = TunnelRow::default();
+    while let Some((t, mut field)) = input.field()? {
+        match t {
+            1 => tunnel.sent = field.number()?,
+            2 => tunnel.received = field.number()?,
+            _ => {}
+        }
+    }
+    Ok(tunnel)
+}

@@ -1,0 +1,314 @@
+//! The embedded store: opening, closing, and everything that reads.
+
+use std::fs::{self, File, OpenOptions};
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::thread::JoinHandle;
+
+use interflow_flow::{Direction, FlowId};
+use interflow_query::Query;
+use parking_lot::Mutex;
+use rusqlite::Connection;
+use tokio::sync::broadcast;
+
+use super::body::{BodyReader, ChunkReader, Files, Parts};
+use super::queue::Queue;
+use super::recover::{self, Recovery};
+use super::refs::side;
+use super::select::{self, ListOptions, Order, Progress};
+use super::shared::{Annotation, Job, NewFlow, Shared};
+use super::writer::Writer;
+use super::{
+    CheckReport, Store, StoreStats, Subscription, check, messages, rows, schema, search, segment, segments_dir,
+};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+use crate::model::{FlowRow, MessageRow};
+use crate::recorder::StoreRecorder;
+
+/// Connections for reading that are kept for the next one who asks.
+const READERS: usize = 4;
+/// Flows that [`Store::prune`] deletes at a time.
+const PRUNE_STEP: usize = 1000;
+
+/// A store in a folder: SQLite and segment files, one writer thread. Dropping it writes what is left and closes it.
+pub struct EmbeddedStore {
+    dir: PathBuf,
+    readers: Mutex<Vec<Connection>>,
+    writing: Option<Writing>,
+    config: RecordConfig,
+    recovery: Recovery,
+}
+
+/// What a store has that was opened for writing.
+struct Writing {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Locked as long as the store is open.
+    _lock: File,
+}
+
+impl EmbeddedStore {
+    /// Opens the store in `dir` for recording, makes it when there is none, and starts its writer. `config.dir` is
+    /// not looked at.
+    ///
+    /// # Errors
+    /// [`Busy`](StoreError::Busy) when another process records there; the folder cannot be written; a newer version
+    /// made the store.
+    pub fn open(dir: &Path, config: &RecordConfig) -> Result<Self> {
+        let segments = segments_dir(dir);
+        fs::create_dir_all(&segments).map_err(StoreError::io("could not make", &segments))?;
+        private(dir)?;
+        let lock = lock(dir)?;
+        let db = schema::open_writer(dir)?;
+        let (appender, recovery) = recover::recover(dir, &segments, &db)?;
+        if recovery.unclean {
+            tracing::warn!(
+                cut_flows = recovery.cut_flows,
+                cut_bytes = recovery.cut_bytes,
+                damaged_flows = recovery.damaged_flows,
+                "the store was not closed the last time; it was checked and is in order again"
+            );
+        }
+        let shared = Arc::new(Shared::new(Queue::new(config)));
+        let writer = Writer::new(dir.to_owned(), shared.clone(), db, appender, config.clone())?;
+        let marker = recover::marker(dir);
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || {
+                if writer.run() {
+                    let _ = fs::remove_file(marker);
+                }
+            })
+            .map_err(StoreError::io("could not start the thread that writes", dir))?;
+        let writing = Writing { shared, thread: Mutex::new(Some(thread)), _lock: lock };
+        Ok(Self {
+            dir: dir.to_owned(),
+            readers: Mutex::default(),
+            writing: Some(writing),
+            config: config.clone(),
+            recovery,
+        })
+    }
+
+    /// Opens the store in `dir` for reading, also while another process records there.
+    ///
+    /// # Errors
+    /// [`Absent`](StoreError::Absent) when there is none.
+    pub fn open_read(dir: &Path) -> Result<Self> {
+        let first = schema::open_reader(dir)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            readers: Mutex::new(vec![first]),
+            writing: None,
+            config: RecordConfig::default(),
+            recovery: Recovery::default(),
+        })
+    }
+
+    /// What was found when the store was opened.
+    pub const fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// The recorder for the corridor; `None` when the store was opened for reading.
+    pub fn recorder(&self) -> Option<StoreRecorder> {
+        self.writing.as_ref().map(|w| StoreRecorder::new(w.shared.queue.clone(), &self.config))
+    }
+
+    /// Writes everything that was told so far and ends the writer; running flows are kept as cut off. Recorders that
+    /// are still about keep nothing from here on.
+    pub fn close(&self) {
+        let Some(w) = &self.writing else { return };
+        w.shared.closing.store(true, SeqCst);
+        w.shared.queue.hurry();
+        if let Some(thread) = w.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that writes the store has panicked");
+        }
+    }
+
+    fn shared(&self) -> Result<&Shared> {
+        self.writing.as_ref().map(|w| &*w.shared).ok_or(StoreError::ReadOnly)
+    }
+
+    /// Lends a connection for reading.
+    fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let db = self.connection()?;
+        let done = f(&db);
+        let mut readers = self.readers.lock();
+        if readers.len() < READERS {
+            readers.push(db);
+        }
+        done
+    }
+
+    fn connection(&self) -> Result<Connection> {
+        let kept = self.readers.lock().pop();
+        kept.map_or_else(|| schema::open_reader(&self.dir), Ok)
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Store for EmbeddedStore {
+    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>> {
+        self.read(|db| {
+            let mut found = Vec::new();
+            select::walk(db, &self.dir, options, &mut || ControlFlow::Continue(()), &mut |stored| {
+                found.push(stored.row);
+                ControlFlow::Continue(())
+            })?;
+            Ok(found)
+        })
+    }
+
+    fn search(
+        &self,
+        query: &Query,
+        progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+    ) -> Result<()> {
+        search::search(&self.dir, query, progress, each)
+    }
+
+    fn get(&self, id: FlowId) -> Result<FlowRow> {
+        self.read(|db| rows::get(db, id).map(|s| s.row))
+    }
+
+    fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        let db = self.connection()?;
+        // One view for row and tails: a running stream is cut meanwhile.
+        let parts = {
+            let view = db.unchecked_transaction()?;
+            let mut stored = rows::get(&view, id)?;
+            Parts::of(&view, &mut stored, side(direction))?
+        };
+        Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
+    }
+
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {
+        self.read(|db| {
+            let stored = rows::get(db, id)?;
+            let (dir, mut files) = (segments_dir(&self.dir), Files::default());
+            messages::read(db, &mut ChunkReader::new(db, &dir, &mut files), stored.seq, range)
+        })
+    }
+
+    fn count(&self, query: &Query) -> Result<u64> {
+        self.read(|db| {
+            let (candidates, exact) = select::count(db, query)?;
+            if exact {
+                return Ok(candidates);
+            }
+            let mut n = 0;
+            let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
+            select::walk(db, &self.dir, &all, &mut || ControlFlow::Continue(()), &mut |_| {
+                n += 1;
+                ControlFlow::Continue(())
+            })?;
+            Ok(n)
+        })
+    }
+
+    fn insert(&self, flow: NewFlow) -> Result<bool> {
+        self.shared()?.ask(|reply| Job::Insert(Box::new(flow), reply))
+    }
+
+    fn annotate(&self, id: FlowId, change: Annotation) -> Result<()> {
+        self.shared()?.ask(|reply| Job::Annotate(id, change, reply))
+    }
+
+    fn delete(&self, ids: &[FlowId]) -> Result<u64> {
+        self.shared()?.ask(|reply| Job::Delete(ids.to_vec(), reply))
+    }
+
+    fn prune(&self, query: &Query) -> Result<u64> {
+        let shared = self.shared()?;
+        shared.ask(Job::Flush)?;
+        let (mut pruned, mut after) = (0, None);
+        loop {
+            let page = ListOptions { query: query.clone(), order: Order::Oldest, after, limit: PRUNE_STEP };
+            let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
+            let Some(last) = ids.last().copied() else { break };
+            after = Some(last);
+            pruned += self.delete(&ids)?;
+        }
+        if pruned > 0 {
+            shared.ask(Job::Collect)?;
+        }
+        Ok(pruned)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.shared()?.ask(Job::Flush)
+    }
+
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        self.read(|db| check::check(db, &segments_dir(&self.dir), progress))
+    }
+
+    fn stats(&self) -> Result<StoreStats> {
+        let files = segment::list(&segments_dir(&self.dir))?;
+        let size = |name: &str| fs::metadata(self.dir.join(name)).map_or(0, |m| m.len());
+        let mut stats = StoreStats {
+            flows: self.read(|db| Ok(db.query_row("SELECT count(*) FROM flows", [], |r| r.get(0))?))?,
+            segments: files.len() as u64,
+            segment_bytes: files.iter().map(|(_, size)| size).sum(),
+            database_bytes: size("flows.db") + size("flows.db-wal"),
+            ..StoreStats::default()
+        };
+        if let Some(w) = &self.writing {
+            let (s, queue) = (&w.shared, &w.shared.queue);
+            let (bytes, flows) = queue.depth();
+            stats.open_flows = s.open_flows.load(SeqCst) as u64;
+            stats.queue_bytes = bytes as u64;
+            stats.queue_flows = flows as u64;
+            stats.recorded_flows = s.recorded_flows.load(Relaxed);
+            stats.dropped_flows = queue.dropped_flows.load(Relaxed);
+            stats.dropped_bytes = queue.dropped_bytes.load(Relaxed);
+            stats.lost_flows = s.lost_flows.load(Relaxed);
+            stats.waits = queue.waits.load(Relaxed);
+            stats.expired_flows = s.expired_flows.load(Relaxed);
+            stats.suspended = s.suspended();
+        }
+        Ok(stats)
+    }
+
+    fn subscribe(&self) -> Subscription {
+        match &self.writing {
+            Some(w) => Subscription(w.shared.events.subscribe()),
+            // Nothing happens in a store that is only read: a channel whose sender is gone.
+            None => Subscription(broadcast::channel(1).1),
+        }
+    }
+}
+
+/// One process writes a store at a time.
+fn lock(dir: &Path) -> Result<File> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(StoreError::io("could not open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(StoreError::Busy(dir.to_owned())),
+        Err(fs::TryLockError::Error(e)) => Err(StoreError::io("could not lock", path)(e)),
+    }
+}
+
+/// What is recorded is nobody else's business.
+fn private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(StoreError::io("could not protect", dir))
+}

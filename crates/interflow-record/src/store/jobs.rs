@@ -1,0 +1,96 @@
+//! What the writer does on request: imports, annotations, deletions.
+
+use std::collections::HashSet;
+
+use interflow_flow::{Direction, FlowId, Message};
+
+use super::assembly::Shelf;
+use super::rows;
+use super::running::Running;
+use super::shared::{Annotation, NewFlow};
+use super::writer::Writer;
+use crate::error::{Result, StoreError};
+use crate::model::{BodyRow, FlowRow, FlowState};
+
+impl Writer {
+    /// Stores a flow with everything it has; false when one of this id is there already.
+    pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
+        let NewFlow { mut row, request_body, response_body, messages } = new;
+        if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
+            return Ok(false);
+        }
+        if row.state == FlowState::Open {
+            row.state = FlowState::Cut;
+        }
+        row.messages = 0;
+        self.mask_row(&mut row);
+        let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
+        let seq = self.seq();
+        let mut flow = Running::begin(None, row, seq);
+        for (side, body) in [request_body, response_body].into_iter().enumerate() {
+            if !body.is_empty() {
+                let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                flow.bodies[side].push(&mut shelf, seq, side, vec![body])?;
+            }
+        }
+        let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].kept()));
+        flow.measure(sizes, said.map(|b: BodyRow| b.missing));
+        let messages: Vec<(Message, u64)> = messages
+            .into_iter()
+            .map(|m| (Message { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at }, m.size))
+            .collect();
+        for block in messages.chunks(1000) {
+            self.take_messages(&mut flow, block)?;
+        }
+        self.finish(&mut flow)?;
+        Ok(true)
+    }
+
+    /// Changes tags and comment, also of a flow that still runs.
+    pub(crate) fn annotate(&mut self, id: FlowId, change: &Annotation) -> Result<()> {
+        if let Some(flow) = self.open.get_mut(&id) {
+            flow.dirty = true;
+            flow.marked.retain(|t| !change.remove_tags.contains(t));
+            flow.marked.extend(change.add_tags.iter().cloned());
+            annotate(&mut flow.row, change);
+            return Ok(());
+        }
+        let mut stored = rows::get(&self.db, id)?;
+        annotate(&mut stored.row, change);
+        let [a, b] = &stored.refs;
+        rows::update(&self.db, stored.seq, &stored.row, [a, b], [&stored.inline[0], &stored.inline[1]])
+    }
+
+    /// Deletes flows that are over; how many there were.
+    pub(crate) fn delete(&mut self, ids: &[FlowId]) -> Result<u64> {
+        let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
+        let mut seqs = Vec::with_capacity(ids.len());
+        for id in ids {
+            seqs.extend(self.seq_of(id)?);
+        }
+        seqs.sort_unstable();
+        self.delete_rows(&seqs)?;
+        Ok(seqs.len() as u64)
+    }
+
+    fn seq_of(&self, id: FlowId) -> Result<Option<i64>> {
+        use rusqlite::OptionalExtension;
+        let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
+        statement.query_row([id.to_u128().to_be_bytes()], |r| r.get(0)).optional().map_err(StoreError::from)
+    }
+}
+
+/// Puts a change of tags and comment into a row.
+fn annotate(row: &mut FlowRow, change: &Annotation) {
+    row.tags.retain(|t| !change.remove_tags.contains(t));
+    for tag in &change.add_tags {
+        // A line break ends a tag in the database.
+        let tag = tag.replace(['\n', '\r'], " ");
+        if !tag.trim().is_empty() && !row.tags.contains(&tag) {
+            row.tags.push(tag);
+        }
+    }
+    if let Some(comment) = &change.comment {
+        row.comment = (!comment.is_empty()).then(|| comment.clone());
+    }
+}

@@ -1,0 +1,79 @@
+//! Secrets in header fields are masked before anything is written.
+
+use interflow_flow::Headers;
+
+/// Which fields are masked.
+pub(crate) struct Mask {
+    names: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+impl Mask {
+    /// From names, or prefixes with `*` behind them.
+    pub(crate) fn new(fields: &[String]) -> Self {
+        let lower = fields.iter().map(|f| f.trim().to_ascii_lowercase());
+        let (prefixes, names): (Vec<String>, Vec<String>) = lower.partition(|f| f.ends_with('*'));
+        Self { names, prefixes: prefixes.into_iter().map(|p| p.trim_end_matches('*').to_owned()).collect() }
+    }
+
+    fn hits(&self, name: &[u8]) -> bool {
+        self.names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+            || self
+                .prefixes
+                .iter()
+                .any(|p| name.get(..p.len()).is_some_and(|head| head.eq_ignore_ascii_case(p.as_bytes())))
+    }
+
+    /// The same fields, secrets replaced by their length; an authentication scheme stays readable.
+    pub(crate) fn apply(&self, headers: Headers) -> Headers {
+        if !headers.iter().any(|(name, _)| self.hits(name)) {
+            return headers;
+        }
+        let mut masked = Headers::with_capacity(headers.len(), headers.size());
+        for (name, value) in &headers {
+            if self.hits(name) {
+                masked.append_parsed(name, masked_value(value).as_bytes());
+            } else {
+                masked.append_parsed(name, value);
+            }
+        }
+        masked
+    }
+}
+
+fn masked_value(value: &[u8]) -> String {
+    const SCHEMES: [&str; 6] = ["Bearer", "Basic", "Digest", "Negotiate", "NTLM", "AWS4-HMAC-SHA256"];
+    let scheme = SCHEMES.iter().find(|s| {
+        value.get(..s.len()).is_some_and(|v| v.eq_ignore_ascii_case(s.as_bytes())) && value.get(s.len()) == Some(&b' ')
+    });
+    match scheme {
+        Some(s) => format!("{s} *** ({} bytes)", value.len() - s.len() - 1),
+        None => format!("*** ({} bytes)", value.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_go_and_everything_else_stays() {
+        let mask = Mask::new(&["Authorization".into(), "x-secret-*".into(), "cookie".into()]);
+        let headers: Headers = [
+            ("Host", "a"),
+            ("AUTHORIZATION", "Bearer sk-123456"),
+            ("X-Secret-One", "hidden"),
+            ("Cookie", "s=topsecret"),
+            ("Cookies", "no secret"),
+        ]
+        .into_iter()
+        .collect();
+        let mut text = Vec::new();
+        mask.apply(headers).write_to(&mut text);
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "Host: a\r\nAUTHORIZATION: Bearer *** (9 bytes)\r\nX-Secret-One: *** (6 bytes)\r\nCookie: *** (11 bytes)\r\n\
+             Cookies: no secret\r\n"
+        );
+    }
+}

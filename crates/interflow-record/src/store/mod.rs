@@ -1,0 +1,196 @@
+//! The store: a trait, and the embedded one behind it (rows in SQLite, bodies in segment files).
+
+pub(crate) mod assembly;
+pub(crate) mod body;
+mod check;
+pub(crate) mod chunks;
+pub(crate) mod cut;
+mod detail;
+mod embedded;
+mod jobs;
+mod mask;
+mod messages;
+pub(crate) mod queue;
+mod recover;
+pub(crate) mod refs;
+mod retention;
+mod rows;
+mod running;
+mod schema;
+mod search;
+mod segment;
+mod select;
+mod shared;
+pub(crate) mod slot;
+mod squeeze;
+mod varint;
+mod writer;
+
+use std::ops::{ControlFlow, Range};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_flow::{Direction, FlowId};
+use interflow_query::Query;
+use tokio::sync::broadcast;
+
+pub use body::BodyReader;
+pub use check::CheckReport;
+pub use embedded::EmbeddedStore;
+pub use recover::Recovery;
+pub use select::{ListOptions, Order, Progress};
+pub use shared::{Annotation, NewFlow};
+
+use crate::error::Result;
+use crate::model::{FlowRow, FlowSummary, MessageRow};
+
+/// Where the segments of a store lie.
+pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
+    dir.join("segments")
+}
+
+/// Figures of a store and its recorder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct StoreStats {
+    /// Flows in the store.
+    pub flows: u64,
+    /// Flows that run and are being recorded.
+    pub open_flows: u64,
+    /// Segment files.
+    pub segments: u64,
+    /// Bytes of the segment files.
+    pub segment_bytes: u64,
+    /// Bytes of the database and its log.
+    pub database_bytes: u64,
+    /// Bytes that wait for the disk.
+    pub queue_bytes: u64,
+    /// Flows that wait for the disk.
+    pub queue_flows: u64,
+    /// Flows recorded to their end since the start.
+    pub recorded_flows: u64,
+    /// Flows of which nothing was kept: the recorder was behind and set to drop, or suspended.
+    pub dropped_flows: u64,
+    /// Flows that were taken up but could not be written, since the disk refused.
+    pub lost_flows: u64,
+    /// Bytes of bodies and messages that were not kept for these reasons.
+    pub dropped_bytes: u64,
+    /// How often a flow had to wait for the recorder.
+    pub waits: u64,
+    /// Flows dropped by age or size.
+    pub expired_flows: u64,
+    /// Why nothing is recorded at the moment.
+    pub suspended: Option<String>,
+}
+
+/// Keeps flows. Every method may block on the disk: call it from a blocking thread.
+pub trait Store: Send + Sync {
+    /// Flows of a query, page by page.
+    ///
+    /// # Errors
+    /// The database or disk said no.
+    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>>;
+
+    /// The same for queries that have to look into many rows or bodies: several threads, `each` is shown what was
+    /// found as it is found, in no order; `progress` may stop it.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
+    fn search(
+        &self,
+        query: &Query,
+        progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+        each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+    ) -> Result<()>;
+
+    /// One flow.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::StoreError::NotFound) when there is none of this id.
+    fn get(&self, id: FlowId) -> Result<FlowRow>;
+
+    /// The kept bytes of a body within `range`, as sent (content coding kept).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); damaged bytes show when they are read.
+    fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
+
+    /// The flow's messages whose numbers are in `range`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and damage.
+    fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>>;
+
+    /// How many flows a query selects.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn count(&self, query: &Query) -> Result<u64>;
+
+    /// Stores a flow from an archive; false when one of this id is there.
+    ///
+    /// # Errors
+    /// The store is read-only or cannot be written.
+    fn insert(&self, flow: NewFlow) -> Result<bool>;
+
+    /// Changes tags and comment.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert); no flow of this id.
+    fn annotate(&self, id: FlowId, change: Annotation) -> Result<()>;
+
+    /// Deletes these flows; how many there were. Flows that still run stay.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn delete(&self, ids: &[FlowId]) -> Result<u64>;
+
+    /// Deletes every flow that a query selects and gives the disk space back; how many there were.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn prune(&self, query: &Query) -> Result<u64>;
+
+    /// Waits until everything told before is written.
+    ///
+    /// # Errors
+    /// Recording is suspended, or the store is closed or read-only.
+    fn flush(&self) -> Result<()>;
+
+    /// Verifies everything. `progress(done, of)` counts chunks.
+    ///
+    /// # Errors
+    /// The check itself could not be made; what it finds is in the report.
+    fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
+
+    /// Figures.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    fn stats(&self) -> Result<StoreStats>;
+
+    /// Flows as they begin, go on and end.
+    fn subscribe(&self) -> Subscription;
+}
+
+/// What a subscriber is told.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Flows that began, changed or ended.
+    Flows(Arc<[FlowSummary]>),
+    /// The subscriber was too slow: so many batches passed it by.
+    Lagged(u64),
+}
+
+/// Flows as they begin, go on and end.
+pub struct Subscription(pub(crate) broadcast::Receiver<Arc<[FlowSummary]>>);
+
+impl Subscription {
+    /// What happens next; `None` when the store is closed. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        match self.0.recv().await {
+            Ok(flows) => Some(Event::Flows(flows)),
+            Err(broadcast::error::RecvError::Lagged(n)) => Some(Event::Lagged(n)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}

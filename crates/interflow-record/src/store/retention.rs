@@ -1,0 +1,451 @@
+//! Upkeep: old flows are dropped, and the disk space of what nobody needs any more is given back.
+//!
+//! Chunks have no counters that could drift. Garbage is found by marking: every chunk that a flow or a block of messages
+//! names is live (one bit each), every other one of the same age is dead. Segments without live chunks are deleted;
+//! from those where few are left, the live ones are copied to the newest segment first. All of it happens on the
+//! writer's thread in steps of a few milliseconds, between batches.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use interflow_flow::Timestamp;
+use rusqlite::params;
+
+use super::chunks::Chunks;
+use super::refs;
+use super::segment::{self, Place};
+use super::shared::Reply;
+use super::squeeze::Squeezer;
+use super::writer::Writer;
+use crate::error::{Result, StoreError};
+
+/// How often age and size are looked at.
+const LOOK: Duration = Duration::from_secs(10);
+/// Flows deleted in one step.
+const EXPIRE_STEP: usize = 1000;
+/// Rows looked at in one step of marking and sweeping.
+const ROW_STEP: i64 = 5000;
+/// Chunks moved in one step.
+const MOVE_STEP: i64 = 200;
+/// A flow's weight beside its bodies, when the oldest ones are chosen by size.
+const ROW_WEIGHT: u64 = 1500;
+/// Free pages of the database worth giving back, and how many at a time.
+const FREE_PAGES: i64 = 256;
+/// When the store is over its bound, it is brought to this share of it, in percent.
+const TARGET: u64 = 90;
+
+/// Where the upkeep stands.
+pub(crate) struct Keeper {
+    phase: Phase,
+    looked: Option<Instant>,
+    replies: Vec<Reply<u64>>,
+    freed: u64,
+}
+
+enum Phase {
+    Idle,
+    /// Flows up to this row go.
+    Expire {
+        up_to: i64,
+    },
+    MarkFlows {
+        live: Bits,
+        after: i64,
+    },
+    MarkMessages {
+        live: Bits,
+        after: (i64, i64),
+    },
+    Sweep {
+        live: Bits,
+        after: i64,
+        used: HashMap<u64, u64>,
+    },
+    Move {
+        sparse: HashSet<u64>,
+        after: i64,
+    },
+    Shrink,
+}
+
+/// One bit for each chunk that existed when marking began.
+struct Bits {
+    words: Vec<u64>,
+    limit: u64,
+}
+
+impl Bits {
+    fn new(limit: u64) -> Self {
+        Self { words: vec![0; (limit / 64 + 1) as usize], limit }
+    }
+
+    fn set(&mut self, id: u64) {
+        if id < self.limit
+            && let Some(word) = self.words.get_mut((id / 64) as usize)
+        {
+            *word |= 1 << (id % 64);
+        }
+    }
+
+    /// Chunks that came after the beginning count as live.
+    fn has(&self, id: u64) -> bool {
+        id >= self.limit || self.words.get((id / 64) as usize).is_some_and(|w| w >> (id % 64) & 1 == 1)
+    }
+
+    fn revive(&mut self, chunks: &mut Chunks) {
+        if let Some(revived) = &mut chunks.revived {
+            revived.drain(..).for_each(|id| self.set(id));
+        }
+    }
+}
+
+impl Keeper {
+    pub(crate) const fn new() -> Self {
+        Self { phase: Phase::Idle, looked: None, replies: Vec::new(), freed: 0 }
+    }
+
+    /// Whether the next step is waiting.
+    pub(crate) const fn is_busy(&self) -> bool {
+        !matches!(self.phase, Phase::Idle)
+    }
+
+    /// Gives up what is under way: after a transaction that did not hold. It begins again at the next look.
+    pub(crate) fn stop(&mut self) {
+        self.phase = Phase::Idle;
+        self.looked = Some(Instant::now());
+        self.answer();
+    }
+
+    fn answer(&mut self) {
+        let freed = std::mem::take(&mut self.freed);
+        for reply in self.replies.drain(..) {
+            let _ = reply.send(Ok(freed));
+        }
+    }
+}
+
+impl Writer {
+    /// Starts giving disk space back, whatever the bounds say.
+    pub(crate) fn collect_now(&mut self, reply: Reply<u64>) {
+        self.keeper.replies.push(reply);
+        if !self.keeper.is_busy()
+            && let Err(e) = self.start_marking()
+        {
+            tracing::warn!(error = %e, "disk space could not be given back");
+            self.keeper.stop();
+        }
+    }
+
+    /// One step of the upkeep.
+    pub(crate) fn keep(&mut self) -> Result<()> {
+        let phase = std::mem::replace(&mut self.keeper.phase, Phase::Idle);
+        self.keeper.phase = match phase {
+            Phase::Idle => return self.look(),
+            Phase::Expire { up_to } => self.expire(up_to)?,
+            Phase::MarkFlows { live, after } => self.mark_flows(live, after)?,
+            Phase::MarkMessages { live, after } => self.mark_messages(live, after)?,
+            Phase::Sweep { live, after, used } => self.sweep_chunks(live, after, used)?,
+            Phase::Move { sparse, after } => self.move_chunks(sparse, after)?,
+            Phase::Shrink => self.shrink()?,
+        };
+        if let Phase::Idle = self.keeper.phase {
+            self.keeper.answer();
+        }
+        Ok(())
+    }
+
+    /// Compares the store with its bounds.
+    fn look(&mut self) -> Result<()> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < LOOK) {
+            return Ok(());
+        }
+        self.keeper.looked = Some(Instant::now());
+        let by_age = self.too_old()?;
+        let up_to = by_age.max(self.too_much()?);
+        if up_to > 0 {
+            self.keeper.phase = Phase::Expire { up_to };
+        }
+        Ok(())
+    }
+
+    /// The last row that is over the age, 0 when none is.
+    fn too_old(&self) -> Result<i64> {
+        let age = self.config.retention_age.0.as_micros() as u64;
+        if age == 0 {
+            return Ok(0);
+        }
+        let limit = Timestamp::now().micros().saturating_sub(age);
+        // `stored` grows with `seq`: the search may stop at the first one that is young enough.
+        let sql = "SELECT seq FROM flows WHERE stored >= ? ORDER BY seq LIMIT 1";
+        let oldest: Option<(i64, i64)> =
+            one(self
+                .db
+                .query_row("SELECT seq, stored FROM flows ORDER BY seq LIMIT 1", [], |r| Ok((r.get(0)?, r.get(1)?))))?;
+        match oldest {
+            Some((_, stored)) if (stored as u64) < limit => {
+                let first_young: Option<i64> = one(self.db.query_row(sql, [limit as i64], |r| r.get(0)))?;
+                let last: i64 = self.db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+                Ok(first_young.map_or(last, |s| s - 1))
+            }
+            _ => Ok(0),
+        }
+    }
+
+    /// The last row that has to go for the store to be within its size, 0 when it is.
+    fn too_much(&self) -> Result<i64> {
+        let bound = self.config.retention_bytes.0;
+        let size = disk_bytes(self)?;
+        if bound == 0 || size <= bound {
+            return Ok(0);
+        }
+        let weigh = format!("SELECT coalesce(sum(kept + {ROW_WEIGHT}), 0) FROM flows");
+        let all: i64 = self.db.query_row(&weigh, [], |r| r.get(0))?;
+        let excess = size - bound * TARGET / 100;
+        let wanted = (all as u128 * u128::from(excess) / u128::from(size)) as u64;
+        let mut statement = self.db.prepare_cached("SELECT seq, kept FROM flows ORDER BY seq")?;
+        let mut rows = statement.query([])?;
+        let (mut weight, mut last) = (0, 0);
+        while let Some(row) = rows.next()? {
+            last = row.get(0)?;
+            weight += row.get::<_, i64>(1)? as u64 + ROW_WEIGHT;
+            if weight >= wanted {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    /// Deletes the oldest flows up to a row; those that still run stay.
+    fn expire(&mut self, up_to: i64) -> Result<Phase> {
+        let running: HashSet<i64> = self.open.values().map(|f| f.seq).collect();
+        let seqs: Vec<i64> = {
+            let mut statement = self.db.prepare_cached("SELECT seq FROM flows WHERE seq <= ? ORDER BY seq LIMIT ?")?;
+            let limit = (EXPIRE_STEP + running.len()) as i64;
+            let rows = statement.query_map(params![up_to, limit], |r| r.get(0))?;
+            rows.collect::<Result<Vec<i64>, _>>()?.into_iter().filter(|s| !running.contains(s)).collect()
+        };
+        if seqs.is_empty() {
+            self.start_marking()?;
+            return Ok(std::mem::replace(&mut self.keeper.phase, Phase::Idle));
+        }
+        self.begin()?;
+        self.delete_rows(&seqs)?;
+        self.commit()?;
+        self.shared.expired_flows.fetch_add(seqs.len() as u64, Relaxed);
+        Ok(Phase::Expire { up_to })
+    }
+
+    /// Deletes everything of these rows but their chunks.
+    pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
+        for table in ["flows", "details", "tails", "messages"] {
+            let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
+            for seq in seqs {
+                statement.execute([seq])?;
+            }
+        }
+        self.logged += seqs.len() * 2048;
+        Ok(())
+    }
+
+    fn start_marking(&mut self) -> Result<()> {
+        // The newest segment cannot be deleted; so it must not be the one that holds the garbage.
+        if self.segments.has_records() {
+            self.segments.roll()?;
+        }
+        let mut live = Bits::new(self.chunks.next());
+        for flow in self.open.values() {
+            flow.bodies.iter().flat_map(|b| b.refs()).for_each(|r| live.set(r.id));
+        }
+        self.chunks.revived = Some(Vec::new());
+        self.keeper.freed = 0;
+        self.keeper.phase = Phase::MarkFlows { live, after: 0 };
+        Ok(())
+    }
+
+    fn mark_flows(&mut self, mut live: Bits, mut after: i64) -> Result<Phase> {
+        let sql = "SELECT seq, chunks FROM flows WHERE seq > ? ORDER BY seq LIMIT ?";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![after, ROW_STEP])?;
+        let mut seen = 0;
+        while let Some(row) = rows.next()? {
+            seen += 1;
+            after = row.get(0)?;
+            mark(&mut live, row.get_ref(1)?)?;
+        }
+        Ok(if seen < ROW_STEP {
+            Phase::MarkMessages { live, after: (0, -1) }
+        } else {
+            Phase::MarkFlows { live, after }
+        })
+    }
+
+    fn mark_messages(&mut self, mut live: Bits, mut after: (i64, i64)) -> Result<Phase> {
+        let sql = "SELECT seq, first, chunks FROM messages WHERE (seq, first) > (?, ?) ORDER BY seq, first LIMIT ?";
+        let mut seen = 0;
+        {
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after.0, after.1, ROW_STEP])?;
+            while let Some(row) = rows.next()? {
+                seen += 1;
+                after = (row.get(0)?, row.get(1)?);
+                mark(&mut live, row.get_ref(2)?)?;
+            }
+        }
+        if seen == ROW_STEP {
+            return Ok(Phase::MarkMessages { live, after });
+        }
+        live.revive(&mut self.chunks);
+        self.chunks.forget(|id| !live.has(id));
+        Ok(Phase::Sweep { live, after: 0, used: HashMap::new() })
+    }
+
+    /// Deletes the rows of dead chunks, and adds up what each segment still holds.
+    fn sweep_chunks(&mut self, mut live: Bits, mut after: i64, mut used: HashMap<u64, u64>) -> Result<Phase> {
+        live.revive(&mut self.chunks);
+        let (mut dead, mut seen) = (Vec::new(), 0);
+        {
+            let sql = "SELECT id, segment, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after, ROW_STEP])?;
+            while let Some(row) = rows.next()? {
+                seen += 1;
+                after = row.get(0)?;
+                if live.has(after as u64) {
+                    *used.entry(row.get(1)?).or_default() += row.get::<_, u64>(2)?;
+                } else {
+                    dead.push(after);
+                }
+            }
+        }
+        if !dead.is_empty() {
+            self.begin()?;
+            {
+                let mut statement = self.db.prepare_cached("DELETE FROM chunks WHERE id = ?")?;
+                for id in &dead {
+                    statement.execute([id])?;
+                }
+            }
+            self.commit()?;
+            self.logged += dead.len() * 128;
+        }
+        if seen == ROW_STEP {
+            return Ok(Phase::Sweep { live, after, used });
+        }
+        self.chunks.revived = None;
+        self.sort_segments(&used)
+    }
+
+    /// Deletes segments that hold nothing, and finds those that hold little.
+    fn sort_segments(&mut self, used: &HashMap<u64, u64>) -> Result<Phase> {
+        // Rows that name a segment must be gone from the disk before the segment is.
+        self.checkpoint()?;
+        let mut sparse = HashSet::new();
+        for (number, size) in segment::list(&self.dir_segments())? {
+            if number >= self.segments.segment() {
+                continue;
+            }
+            match used.get(&number) {
+                None | Some(0) => self.delete_segment(number, size)?,
+                Some(live) if live * 4 < size * 3 => drop(sparse.insert(number)),
+                Some(_) => {}
+            }
+        }
+        Ok(if sparse.is_empty() { Phase::Shrink } else { Phase::Move { sparse, after: 0 } })
+    }
+
+    /// Copies live chunks out of sparse segments.
+    fn move_chunks(&mut self, mut sparse: HashSet<u64>, mut after: i64) -> Result<Phase> {
+        let mut found: Vec<(u64, Place)> = Vec::new();
+        let mut seen = 0;
+        {
+            let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+            let mut statement = self.db.prepare_cached(sql)?;
+            let mut rows = statement.query(params![after, ROW_STEP])?;
+            while let Some(row) = rows.next()?
+                && found.len() < MOVE_STEP as usize
+            {
+                seen += 1;
+                after = row.get(0)?;
+                let place = Place { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
+                if sparse.contains(&place.segment) {
+                    found.push((after as u64, place));
+                }
+            }
+        }
+        self.begin()?;
+        for (id, place) in &found {
+            if let Err(e) = self.move_chunk(*id, *place) {
+                let StoreError::Damaged { .. } = e else { return Err(e) };
+                tracing::warn!(error = %e, "a damaged chunk stays where it is");
+                sparse.remove(&place.segment);
+            }
+        }
+        self.commit()?;
+        if seen == ROW_STEP || found.len() == MOVE_STEP as usize {
+            return Ok(Phase::Move { sparse, after });
+        }
+        self.checkpoint()?;
+        for (number, size) in segment::list(&self.dir_segments())? {
+            if sparse.contains(&number) {
+                self.delete_segment(number, size)?;
+            }
+        }
+        Ok(Phase::Shrink)
+    }
+
+    fn move_chunk(&mut self, id: u64, from: Place) -> Result<()> {
+        let path = segment::path(&self.dir_segments(), from.segment);
+        let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
+        let (raw, hash) = segment::read(&file, from)?;
+        let mut squeezer = Squeezer::new(self.config.compress);
+        let to = self.segments.append(&raw, squeezer.squeeze(&raw), &hash)?;
+        self.db
+            .prepare_cached("UPDATE chunks SET segment = ?, offset = ?, len = ? WHERE id = ?")?
+            .execute(params![to.segment, to.offset, to.len, id])?;
+        Ok(())
+    }
+
+    fn delete_segment(&mut self, number: u64, size: u64) -> Result<()> {
+        let path = segment::path(&self.dir_segments(), number);
+        std::fs::remove_file(&path).map_err(StoreError::io("could not delete", path))?;
+        self.keeper.freed += size;
+        Ok(())
+    }
+
+    /// Gives free pages of the database back, some at a time.
+    fn shrink(&mut self) -> Result<Phase> {
+        let free: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        if free < FREE_PAGES {
+            self.checkpoint()?;
+            return Ok(Phase::Idle);
+        }
+        self.db.execute_batch(&format!("PRAGMA incremental_vacuum({})", FREE_PAGES * 8))?;
+        self.logged += (FREE_PAGES * 8 * 4096) as usize;
+        let rest: i64 = self.db.query_row("PRAGMA freelist_count", [], |r| r.get(0))?;
+        Ok(if rest < free { Phase::Shrink } else { Phase::Idle })
+    }
+
+    pub(crate) fn dir_segments(&self) -> std::path::PathBuf {
+        super::segments_dir(&self.dir)
+    }
+}
+
+/// Bytes that the store takes on disk: segments and the used pages of the database.
+fn disk_bytes(w: &Writer) -> Result<u64> {
+    let segments: u64 = segment::list(&w.dir_segments())?.into_iter().map(|(_, size)| size).sum();
+    let pragma = |name: &str| -> Result<u64> { Ok(w.db.query_row(&format!("PRAGMA {name}"), [], |r| r.get(0))?) };
+    Ok(segments + (pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
+}
+
+fn mark(live: &mut Bits, blob: rusqlite::types::ValueRef<'_>) -> Result<()> {
+    let lists = refs::decode(blob.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+    lists.iter().flatten().for_each(|r| live.set(r.id));
+    Ok(())
+}
+
+fn one<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {
+    use rusqlite::OptionalExtension;
+    Ok(found.optional()?)
+}

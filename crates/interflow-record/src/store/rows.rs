@@ -1,0 +1,274 @@
+//! Flow rows in and out of the database.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use interflow_flow::{Authority, FlowId, Headers, Host, Timestamp};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::detail;
+use super::refs::{self, ChunkRef};
+use crate::error::{Result, StoreError};
+use crate::model::*;
+use crate::serial;
+
+/// A row as it lies in the database, with what makes up its bodies.
+pub(crate) struct Stored {
+    pub(crate) seq: i64,
+    pub(crate) row: FlowRow,
+    pub(crate) refs: [Vec<ChunkRef>; 2],
+    pub(crate) inline: [Bytes; 2],
+}
+
+/// Columns in the order in which [`read`] wants them; `details.detail` is the last.
+pub(crate) const COLUMNS: &str = "f.seq, f.id, f.state, f.kind, f.started, f.transport, f.scheme, h.name, f.port, f.method, \
+     f.path, f.version, f.user, f.listener, f.messages, f.error, f.tags, f.chunks, d.detail";
+/// Where [`COLUMNS`] come from.
+pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN hosts h ON h.id = f.host";
+
+/// Numbers of hosts, so that a row names its host in a few bytes. Bounded: what does not fit is asked for again.
+#[derive(Default)]
+pub(crate) struct Hosts(HashMap<String, i64>);
+
+impl Hosts {
+    /// The number of a host, given out when it has none.
+    fn number(&mut self, db: &Connection, name: String) -> Result<i64> {
+        if let Some(n) = self.0.get(&name) {
+            return Ok(*n);
+        }
+        let found =
+            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([&name], |r| r.get(0)).optional()?;
+        let number = match found {
+            Some(n) => n,
+            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([&name])?,
+        };
+        if self.0.len() >= 4096 {
+            self.0.clear();
+        }
+        self.0.insert(name, number);
+        Ok(number)
+    }
+
+    /// Forgets everything: after a transaction that did not hold.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration, transport, scheme, host, port, method, path, \
+     status, version, user, client, listener, request_size, response_size, request_type, response_type, messages, error, \
+     tags, stored, kept, chunks) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)";
+/// What may change while a flow runs.
+const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5, request_size=?6, response_size=?7, \
+     request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
+
+/// Writes a flow for the first time.
+pub(crate) fn insert(
+    db: &Connection,
+    hosts: &mut Hosts,
+    seq: i64,
+    row: &FlowRow,
+    refs: [&[ChunkRef]; 2],
+    inline: [&[u8]; 2],
+) -> Result<()> {
+    let host = hosts.number(db, row.host().into_owned())?;
+    let c = Columns::of(row);
+    let request = row.request.as_ref();
+    db.prepare_cached(INSERT)?.execute(params![
+        seq,
+        row.id.to_u128().to_be_bytes(),
+        state_number(row.state),
+        kind_number(row.kind),
+        row.started.micros() as i64,
+        c.duration,
+        number_of(serial::transport::ALL, row.transport),
+        number_of(serial::scheme::ALL, row.scheme),
+        host,
+        row.authority.port,
+        request.map(|r| r.method.as_str()),
+        request.map(|r| r.path.as_str()),
+        c.status,
+        request.map(|r| &*r.version),
+        row.user.as_deref(),
+        row.client.peer.map(|p| p.ip().to_string()),
+        &*row.client.listener,
+        c.request_size,
+        c.response_size,
+        c.request_type,
+        c.response_type,
+        row.messages as i64,
+        row.error.as_ref().map(|e| &*e.kind),
+        c.tags,
+        Timestamp::now().micros() as i64,
+        c.kept,
+        refs::encode(refs),
+    ])?;
+    db.prepare_cached("INSERT INTO details(seq, detail) VALUES(?, ?)")?
+        .execute(params![seq, detail::encode(row, inline)])?;
+    Ok(())
+}
+
+/// Writes what has changed of a flow.
+pub(crate) fn update(
+    db: &Connection,
+    seq: i64,
+    row: &FlowRow,
+    refs: [&[ChunkRef]; 2],
+    inline: [&[u8]; 2],
+) -> Result<()> {
+    let c = Columns::of(row);
+    db.prepare_cached(UPDATE)?.execute(params![
+        seq,
+        state_number(row.state),
+        kind_number(row.kind),
+        c.duration,
+        c.status,
+        c.request_size,
+        c.response_size,
+        c.request_type,
+        c.response_type,
+        row.messages as i64,
+        row.error.as_ref().map(|e| &*e.kind),
+        c.tags,
+        c.kept,
+        refs::encode(refs),
+        row.user.as_deref(),
+    ])?;
+    db.prepare_cached("UPDATE details SET detail = ?2 WHERE seq = ?1")?
+        .execute(params![seq, detail::encode(row, inline)])?;
+    Ok(())
+}
+
+/// The columns that are made from several parts of a row.
+struct Columns {
+    duration: Option<i64>,
+    status: Option<u16>,
+    request_size: i64,
+    response_size: i64,
+    request_type: Option<String>,
+    response_type: Option<String>,
+    tags: Option<String>,
+    kept: i64,
+}
+
+impl Columns {
+    fn of(row: &FlowRow) -> Self {
+        let body = |d| row.body(d).copied().unwrap_or_default();
+        let (request, response) = (body(interflow_flow::Direction::Request), body(interflow_flow::Direction::Response));
+        let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
+        Self {
+            duration: row.duration().map(|d| d as i64),
+            status: row.response.as_ref().map(|r| r.status),
+            request_size: sizes.sent as i64,
+            response_size: sizes.received as i64,
+            request_type: row.media_type(interflow_flow::Direction::Request),
+            response_type: row.media_type(interflow_flow::Direction::Response),
+            tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
+            kept: (request.kept + response.kept) as i64,
+        }
+    }
+}
+
+/// Reads a row that was selected with [`COLUMNS`].
+pub(crate) fn read(r: &Row<'_>) -> Result<Stored> {
+    let text = |i: usize| -> Result<Option<String>> {
+        Ok(match r.get_ref(i)? {
+            ValueRef::Text(t) | ValueRef::Blob(t) => Some(String::from_utf8_lossy(t).into_owned()),
+            _ => None,
+        })
+    };
+    let seq: i64 = r.get(0)?;
+    let damaged = |what: &str| StoreError::damaged(format!("row {seq}"), what);
+    let id = FlowId::from_u128(u128::from_be_bytes(r.get(1)?));
+    let started = Timestamp::from_micros(r.get::<_, i64>(4)? as u64);
+    let transport = *serial::transport::ALL.get(r.get::<_, usize>(5)?).ok_or_else(|| damaged("unknown transport"))?;
+    let scheme = *serial::scheme::ALL.get(r.get::<_, usize>(6)?).ok_or_else(|| damaged("unknown scheme"))?;
+    let host = host(&text(7)?.unwrap_or_default()).ok_or_else(|| damaged("its host is none"))?;
+    let mut row = FlowRow::new(id, started, transport, scheme, Authority::new(host, r.get(8)?));
+    row.state = match r.get(2)? {
+        0 => FlowState::Open,
+        1 => FlowState::Complete,
+        2 => FlowState::Failed,
+        _ => FlowState::Cut,
+    };
+    row.kind = match r.get(3)? {
+        0 => FlowKind::Http,
+        1 => FlowKind::WebSocket,
+        _ => FlowKind::Tunnel,
+    };
+    row.request = text(9)?
+        .map(|method| -> Result<RequestRow> {
+            Ok(RequestRow {
+                method,
+                path: text(10)?.unwrap_or_default(),
+                version: version(text(11)?.unwrap_or_default()),
+                protocol: None,
+                headers: Headers::new(),
+                trailers: Headers::new(),
+                body: BodyRow::default(),
+            })
+        })
+        .transpose()?;
+    row.user = text(12)?.map(Into::into);
+    row.client.listener = text(13)?.unwrap_or_default().into();
+    row.messages = r.get::<_, i64>(14)? as u64;
+    row.error =
+        text(15)?.map(|kind| ErrorRow { kind: Cow::Owned(kind), blame: Cow::Borrowed(""), message: String::new() });
+    row.tags =
+        text(16)?.map(|t| t.split('\n').filter(|t| !t.is_empty()).map(str::to_owned).collect()).unwrap_or_default();
+    let refs = refs::decode(r.get_ref(17)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+    let inline = detail::decode(r.get_ref(18)?.as_blob().map_err(rusqlite::Error::from)?, &mut row)?;
+    Ok(Stored { seq, row, refs, inline })
+}
+
+/// The row of this id.
+pub(crate) fn get(db: &Connection, id: FlowId) -> Result<Stored> {
+    let mut statement = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {SOURCES} WHERE f.id = ?"))?;
+    let mut rows = statement.query([id.to_u128().to_be_bytes()])?;
+    match rows.next()? {
+        Some(r) => read(r),
+        None => Err(StoreError::NotFound(id)),
+    }
+}
+
+/// A host as `hosts` has it: an IPv6 address stands without brackets.
+fn host(name: &str) -> Option<Host> {
+    match name.parse() {
+        Ok(ip) => Some(Host::Ip(ip)),
+        Err(_) => Host::parse(name).ok(),
+    }
+}
+
+fn version(text: String) -> Label {
+    for usual in ["HTTP/1.1", "HTTP/2", "HTTP/1.0"] {
+        if text == usual {
+            return Cow::Borrowed(usual);
+        }
+    }
+    Cow::Owned(text)
+}
+
+/// The number under which a state is stored.
+pub(crate) const fn state_number(s: FlowState) -> i64 {
+    match s {
+        FlowState::Open => 0,
+        FlowState::Complete => 1,
+        FlowState::Failed => 2,
+        FlowState::Cut => 3,
+    }
+}
+
+const fn kind_number(k: FlowKind) -> i64 {
+    match k {
+        FlowKind::Http => 0,
+        FlowKind::WebSocket => 1,
+        FlowKind::Tunnel => 2,
+    }
+}
+
+/// Enums of the vocabulary are stored as their place in the published list.
+fn number_of<T: PartialEq>(all: &[T], value: T) -> i64 {
+    all.iter().position(|v| *v == value).unwrap_or_default() as i64
+}

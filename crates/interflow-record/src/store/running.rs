@@ -1,0 +1,174 @@
+//! A flow in the writer's hands: news are put into its row, its bodies are assembled.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use interflow_flow::{Headers, ResponseHead, UpstreamInfo};
+
+use super::assembly::Assembly;
+use super::mask::Mask;
+use super::slot::{Begin, End, News, Slot, Snapshot};
+use crate::model::*;
+
+/// A flow that is being written.
+pub(crate) struct Running {
+    pub(crate) slot: Option<Arc<Slot>>,
+    pub(crate) row: FlowRow,
+    pub(crate) seq: i64,
+    /// It has its row in the database.
+    pub(crate) stored: bool,
+    /// There is news that its row does not show.
+    pub(crate) dirty: bool,
+    pub(crate) since: Instant,
+    pub(crate) bodies: [Assembly; 2],
+    /// The owner's own tags, put on while it runs.
+    pub(crate) marked: Vec<String>,
+}
+
+impl Running {
+    /// A flow with nothing but its beginning.
+    pub(crate) fn begin(slot: Option<Arc<Slot>>, row: FlowRow, seq: i64) -> Self {
+        Self {
+            slot,
+            row,
+            seq,
+            stored: false,
+            dirty: true,
+            since: Instant::now(),
+            bodies: Default::default(),
+            marked: Vec::new(),
+        }
+    }
+
+    /// Puts the news that concern heads and state into the row.
+    pub(crate) fn learn(&mut self, news: &mut News, mask: &Mask) {
+        self.dirty = true;
+        for head in news.interim.drain(..) {
+            self.row.interim.push(InterimRow { status: head.status.as_u16(), headers: mask.apply(head.headers) });
+        }
+        if let Some(head) = news.response.take() {
+            self.row.response = Some(response(*head, mask));
+        }
+        let [request, response] = &mut news.trailers;
+        if let (Some(t), Some(r)) = (request.take(), &mut self.row.request) {
+            r.trailers = mask.apply(t);
+        }
+        if let (Some(t), Some(r)) = (response.take(), &mut self.row.response) {
+            r.trailers = mask.apply(t);
+        }
+        if let Some(state) = news.state.take() {
+            self.see(*state);
+        }
+        if let Some(end) = news.end.take() {
+            self.end(*end);
+        }
+    }
+
+    /// Puts sizes into the row; `kept` is known only after the bodies were taken up.
+    pub(crate) fn measure(&mut self, sizes: [u64; 2], missing: [Option<Missing>; 2]) {
+        let kept = [self.bodies[0].kept(), self.bodies[1].kept()];
+        let bodies = [self.row.request.as_mut().map(|r| &mut r.body), self.row.response.as_mut().map(|r| &mut r.body)];
+        for (i, body) in bodies.into_iter().enumerate() {
+            if let Some(body) = body {
+                *body = BodyRow {
+                    size: sizes[i],
+                    kept: kept[i],
+                    missing: missing[i].or(body.missing).filter(|_| kept[i] < sizes[i]),
+                };
+            }
+        }
+    }
+
+    fn see(&mut self, s: Snapshot) {
+        self.row.user = s.user;
+        self.row.timings = s.timings;
+        self.row.upstream = s.upstream.map(upstream);
+        self.row.tags = s.tags.iter().map(|t| t.to_string()).collect();
+        for tag in &self.marked {
+            if !self.row.tags.contains(tag) {
+                self.row.tags.push(tag.clone());
+            }
+        }
+        if let Some(tls) = s.client_tls {
+            self.row.client.tls = Some(ClientTlsRow {
+                sni: tls.sni.as_ref().map(ToString::to_string),
+                version: tls.version.map(Into::into),
+                cipher: tls.cipher.as_ref().map(ToString::to_string),
+                alpn_offered: tls.alpn_offered.iter().map(ToString::to_string).collect(),
+                alpn: tls.alpn.as_ref().map(ToString::to_string),
+                ja3: tls.ja3.as_ref().map(ToString::to_string),
+                ja4: tls.ja4.as_ref().map(ToString::to_string),
+            });
+        }
+    }
+
+    fn end(&mut self, end: End) {
+        self.row.state = end.state;
+        self.row.error = end.error;
+        if let Some(t) = end.tunnel {
+            self.row.tunnel = Some(TunnelRow { sent: t.sent, received: t.received });
+        }
+        if end.after > 0 && self.row.timings.done.is_none() {
+            self.row.timings.done = Some(end.after);
+        }
+    }
+}
+
+/// The row of a flow that begins.
+pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
+    let mut row = FlowRow::new(slot.id, begin.born, begin.transport, begin.scheme, begin.authority);
+    row.parent = begin.parent;
+    row.client = ClientRow {
+        connection: begin.client.connection,
+        peer: Some(begin.client.peer),
+        local: Some(begin.client.local),
+        listener: begin.client.listener.clone(),
+        accepted: begin.client.accepted,
+        tls: None,
+    };
+    row.kind = match &begin.request {
+        None => FlowKind::Tunnel,
+        Some(r) if r.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket")) => FlowKind::WebSocket,
+        Some(_) => FlowKind::Http,
+    };
+    row.request = begin.request.map(|r| RequestRow {
+        method: r.method.as_str().to_owned(),
+        path: r.path.to_string(),
+        version: r.version.as_str().into(),
+        protocol: r.protocol.map(|p| p.to_string()),
+        headers: mask.apply(r.headers),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    });
+    row
+}
+
+fn response(head: ResponseHead, mask: &Mask) -> ResponseRow {
+    ResponseRow {
+        status: head.status.as_u16(),
+        reason: head.reason,
+        version: head.version.as_str().into(),
+        headers: mask.apply(head.headers),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    }
+}
+
+fn upstream(u: UpstreamInfo) -> UpstreamRow {
+    UpstreamRow {
+        peer: u.peer,
+        local: u.local,
+        via: u.via,
+        version: u.version.as_str().into(),
+        connection: u.connection,
+        reused: u.reused,
+        tls: u.tls.map(|t| UpstreamTlsRow {
+            version: t.version.map(Into::into),
+            cipher: t.cipher.as_ref().map(ToString::to_string),
+            alpn: t.alpn.as_ref().map(ToString::to_string),
+            unverified: t.unverified,
+            problem: t.problem.as_ref().map(ToString::to_string),
+            resumed: t.resumed,
+        }),
+    }
+}

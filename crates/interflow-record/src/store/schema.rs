@@ -1,0 +1,125 @@
+//! The database: its tables, their versions, and how connections to it are opened.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{Result, StoreError};
+
+/// Each entry takes the schema one version further; the database's `user_version` counts them.
+const MIGRATIONS: [&str; 1] = ["
+CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+-- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.
+CREATE TABLE flows(
+    seq INTEGER PRIMARY KEY, id BLOB NOT NULL, state INTEGER NOT NULL, kind INTEGER NOT NULL, started INTEGER NOT NULL,
+    duration INTEGER, transport INTEGER NOT NULL, scheme INTEGER NOT NULL, host INTEGER NOT NULL, port INTEGER NOT NULL,
+    method TEXT, path TEXT, status INTEGER, version TEXT, user TEXT, client TEXT, listener TEXT,
+    request_size INTEGER NOT NULL, response_size INTEGER NOT NULL, request_type TEXT, response_type TEXT,
+    messages INTEGER NOT NULL, error TEXT, tags TEXT, stored INTEGER NOT NULL, kept INTEGER NOT NULL, chunks BLOB);
+CREATE UNIQUE INDEX flows_id ON flows(id);
+CREATE INDEX flows_host ON flows(host, id);
+CREATE INDEX flows_open ON flows(seq) WHERE state = 0;
+
+-- Everything else of a flow: see detail.rs.
+CREATE TABLE details(seq INTEGER PRIMARY KEY, detail BLOB NOT NULL);
+
+-- The end of a body that is still coming, until it is long enough to be cut.
+CREATE TABLE tails(seq INTEGER, direction INTEGER, at INTEGER, bytes BLOB NOT NULL, PRIMARY KEY(seq, direction, at)) WITHOUT ROWID;
+
+-- Blocks of messages: `meta` lists them, their payloads lie end to end in `payload` or in chunks: see messages.rs.
+CREATE TABLE messages(seq INTEGER, first INTEGER, count INTEGER NOT NULL, meta BLOB NOT NULL, payload BLOB, chunks BLOB,
+    PRIMARY KEY(seq, first)) WITHOUT ROWID;
+
+-- Where chunks lie. Those of long bodies have their hash here, to be found when the same bytes come again.
+CREATE TABLE chunks(id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, len INTEGER NOT NULL, hash BLOB);
+CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
+"];
+
+/// The version of this build.
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// The database's file.
+pub(crate) fn file(dir: &Path) -> PathBuf {
+    dir.join("flows.db")
+}
+
+/// Opens the database for the one writer, makes it when it is not there, brings it to this build's version.
+pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
+    let db = Connection::open(file(dir))?;
+    if user_version(&db)? == 0 {
+        // Both must be set before the first table is made.
+        db.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+    }
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    // Checkpoints are the writer's own business: segments have to be on the disk before rows are.
+    db.pragma_update(None, "wal_autocheckpoint", 0)?;
+    db.pragma_update(None, "journal_size_limit", 32 << 20)?;
+    db.pragma_update(None, "cache_size", -(16 << 10))?;
+    db.pragma_update(None, "temp_store", "MEMORY")?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    db.set_prepared_statement_cache_capacity(48);
+    migrate(&db)?;
+    Ok(db)
+}
+
+/// Opens the database for reading, also while another process writes it.
+pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
+    let file = file(dir);
+    if !file.exists() {
+        return Err(StoreError::Absent(dir.to_owned()));
+    }
+    let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    db.busy_timeout(Duration::from_secs(5))?;
+    db.pragma_update(None, "cache_size", -(4 << 10))?;
+    match user_version(&db)? {
+        VERSION => Ok(db),
+        0 => Err(StoreError::Absent(dir.to_owned())),
+        found => Err(StoreError::Newer { found, known: VERSION }),
+    }
+}
+
+/// Writes a page without changing anything: an error says that the disk still refuses.
+pub(crate) fn touch(db: &Connection) -> Result<()> {
+    Ok(db.pragma_update(None, "user_version", VERSION)?)
+}
+
+fn user_version(db: &Connection) -> Result<i64> {
+    Ok(db.query_row("PRAGMA user_version", [], |r| r.get(0))?)
+}
+
+fn migrate(db: &Connection) -> Result<()> {
+    let found = user_version(db)?;
+    if found > VERSION {
+        return Err(StoreError::Newer { found, known: VERSION });
+    }
+    for (step, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
+        db.execute_batch(&format!("BEGIN IMMEDIATE; {sql}; PRAGMA user_version = {}; COMMIT;", step + 1))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_of_a_later_version_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open_writer(dir.path()).unwrap());
+        Connection::open(file(dir.path())).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
+        assert!(matches!(open_writer(dir.path()), Err(StoreError::Newer { .. })));
+        assert!(matches!(open_reader(dir.path()), Err(StoreError::Newer { .. })));
+    }
+
+    #[test]
+    fn opening_twice_migrates_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(open_reader(dir.path()), Err(StoreError::Absent(_))));
+        drop(open_writer(dir.path()).unwrap());
+        drop(open_writer(dir.path()).unwrap());
+        assert!(open_reader(dir.path()).is_ok());
+    }
+}

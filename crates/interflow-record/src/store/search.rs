@@ -1,0 +1,122 @@
+//! Searches that must look into rows or bodies: on several threads, with progress, and stopped at any time.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use interflow_query::Query;
+use interflow_query::sql::Where;
+use rusqlite::params_from_iter;
+
+use super::select::{self, Progress};
+use super::{rows, schema};
+use crate::error::{Result, StoreError};
+use crate::model::FlowRow;
+use crate::subject::Tables;
+
+/// Flows that a thread takes at a time.
+const STEP: usize = 32;
+/// Most threads of one search.
+const THREADS: usize = 8;
+
+struct Hunt<'a> {
+    dir: &'a Path,
+    residual: Option<Query>,
+    rows: Vec<i64>,
+    next: AtomicUsize,
+    looked: AtomicU64,
+    found: AtomicU64,
+    stop: AtomicBool,
+}
+
+pub(crate) fn search(
+    dir: &Path,
+    query: &Query,
+    progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
+    each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
+) -> Result<()> {
+    let (rows, residual) = candidates(dir, query)?;
+    let hunt = Hunt {
+        dir,
+        residual,
+        rows,
+        next: AtomicUsize::new(0),
+        looked: AtomicU64::new(0),
+        found: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+    let (found, results) = sync_channel(THREADS * STEP);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                let (hunt, found) = (&hunt, found.clone());
+                scope.spawn(move || hunt.run(&found, progress))
+            })
+            .collect();
+        drop(found);
+        let mut over = false;
+        for row in &results {
+            if !over && each(row).is_break() {
+                over = true;
+                hunt.stop.store(true, Relaxed);
+            }
+        }
+        for worker in workers {
+            match worker.join() {
+                Ok(Err(StoreError::Cancelled)) if over => {}
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The rows that SQL cannot rule out, latest first, and what is left to be matched on them.
+fn candidates(dir: &Path, query: &Query) -> Result<(Vec<i64>, Option<Query>)> {
+    let db = schema::open_reader(dir)?;
+    let Where { sql, params, residual } = query.to_sql(&Tables);
+    let mut statement = db.prepare(&format!("SELECT f.seq FROM flows f WHERE {sql} ORDER BY f.seq DESC"))?;
+    let rows = statement.query_map(params_from_iter(select::values(params)), |r| r.get(0))?;
+    Ok((rows.collect::<Result<_, _>>()?, residual))
+}
+
+impl Hunt<'_> {
+    fn run(&self, found: &SyncSender<FlowRow>, progress: &dyn Fn(Progress) -> ControlFlow<()>) -> Result<()> {
+        let db = schema::open_reader(self.dir)?;
+        let text = format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES);
+        loop {
+            let from = self.next.fetch_add(STEP, Relaxed);
+            let Some(part) = self.rows.get(from..).filter(|r| !r.is_empty()) else { return Ok(()) };
+            for seq in part.iter().take(STEP) {
+                if self.stop.load(Relaxed) {
+                    return Err(StoreError::Cancelled);
+                }
+                let mut statement = db.prepare_cached(&text)?;
+                let mut rows = statement.query([seq])?;
+                // It may have been deleted meanwhile.
+                let Some(row) = rows.next()? else { continue };
+                let mut stored = rows::read(row)?;
+                self.looked.fetch_add(1, Relaxed);
+                let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
+                if fits {
+                    self.found.fetch_add(1, Relaxed);
+                    if found.send(stored.row).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            let now = Progress {
+                looked: self.looked.load(Relaxed),
+                found: self.found.load(Relaxed),
+                total: self.rows.len() as u64,
+            };
+            if progress(now).is_break() {
+                self.stop.store(true, Relaxed);
+                return Err(StoreError::Cancelled);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Segment files: append-only, each record with its lengths, a CRC-32 and the BLAKE3 hash of its content.
+//!
+//! A file opens with [`FILE_HEAD`]. A record is a head of [`RECORD_HEAD`] bytes and the stored bytes:
+//! mark (1), flags (1), stored length (4), raw length (4), CRC-32 over all else (4), hash of the raw bytes (32);
+//! numbers are little-endian.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use crate::error::{Result, StoreError};
+
+const FILE_HEAD: &[u8; 16] = b"interflow seg 1\n";
+pub(crate) const RECORD_HEAD: usize = 46;
+const MARK: u8 = 0xD6;
+const ZSTD: u8 = 1;
+/// No record is larger, raw or stored: a damaged length must not become an allocation.
+pub(crate) const MAX_RECORD: usize = 16 << 20;
+
+/// Where a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    /// Bytes in the file, the head included.
+    pub(crate) len: u64,
+}
+
+/// The file of a segment.
+pub(crate) fn path(dir: &Path, segment: u64) -> PathBuf {
+    dir.join(format!("{segment:08}.seg"))
+}
+
+/// Numbers and sizes of the segments in a folder, ascending.
+pub(crate) fn list(dir: &Path) -> Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(StoreError::io("could not list", dir))? {
+        let entry = entry.map_err(StoreError::io("could not list", dir))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|n| n.strip_suffix(".seg")).and_then(|n| n.parse().ok());
+        if let (Some(number), Ok(meta)) = (number, entry.metadata()) {
+            found.push((number, meta.len()));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// The end of the newest segment: what is appended becomes part of the store with [`commit`](Self::commit).
+pub(crate) struct Appender {
+    dir: PathBuf,
+    file: File,
+    segment: u64,
+    /// Length of the file as far as it was committed.
+    committed: u64,
+    buffer: Vec<u8>,
+    /// Bytes of this batch that are in the file already.
+    written: u64,
+    synced: bool,
+    /// Set by tests: the disk is full.
+    pub(crate) fault: Arc<AtomicBool>,
+}
+
+impl Appender {
+    /// Opens segment `segment` for appending behind `end`; what stands behind is cut off. Says how much that was.
+    pub(crate) fn open(dir: &Path, segment: u64, end: u64) -> Result<(Self, u64)> {
+        let path = path(dir, segment);
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(&path)
+            .map_err(StoreError::io("could not open", &path))?;
+        let len = file.metadata().map_err(StoreError::io("could not read", &path))?.len();
+        let end = end.max(FILE_HEAD.len() as u64);
+        let cut = if len > end && len > FILE_HEAD.len() as u64 {
+            file.set_len(end).map_err(StoreError::io("could not cut", &path))?;
+            len - end
+        } else {
+            0
+        };
+        if len < FILE_HEAD.len() as u64 {
+            file.set_len(0)
+                .and_then(|()| file.write_all(FILE_HEAD))
+                .map_err(StoreError::io("could not write", &path))?;
+        }
+        let committed = file.metadata().map_err(StoreError::io("could not read", &path))?.len();
+        let new = Self {
+            dir: dir.to_owned(),
+            file,
+            segment,
+            committed,
+            buffer: Vec::new(),
+            written: 0,
+            synced: false,
+            fault: Arc::default(),
+        };
+        Ok((new, cut))
+    }
+
+    pub(crate) const fn segment(&self) -> u64 {
+        self.segment
+    }
+
+    /// Length of the file with what is committed.
+    pub(crate) const fn len(&self) -> u64 {
+        self.committed
+    }
+
+    /// Whether the file holds more than its head.
+    pub(crate) const fn has_records(&self) -> bool {
+        self.committed > FILE_HEAD.len() as u64
+    }
+
+    /// Adds a record. `stored` is the compressed form when there is one.
+    pub(crate) fn append(&mut self, raw: &[u8], stored: Option<&[u8]>, hash: &blake3::Hash) -> Result<Place> {
+        let body = stored.unwrap_or(raw);
+        debug_assert!(raw.len() <= MAX_RECORD && body.len() <= MAX_RECORD);
+        let offset = self.committed + self.written + self.buffer.len() as u64;
+        let mut head = [0u8; RECORD_HEAD];
+        head[0] = MARK;
+        head[1] = if stored.is_some() { ZSTD } else { 0 };
+        head[2..6].copy_from_slice(&(body.len() as u32).to_le_bytes());
+        head[6..10].copy_from_slice(&(raw.len() as u32).to_le_bytes());
+        head[14..].copy_from_slice(hash.as_bytes());
+        let crc = checksum(&head, body);
+        head[10..14].copy_from_slice(&crc.to_le_bytes());
+        self.buffer.extend_from_slice(&head);
+        self.buffer.extend_from_slice(body);
+        if self.buffer.len() >= 1 << 20 {
+            self.flush()?;
+        }
+        Ok(Place { segment: self.segment, offset, len: (RECORD_HEAD + body.len()) as u64 })
+    }
+
+    /// Hands everything to the file system: to be done before the rows that name the places are committed.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        if self.fault.load(Ordering::Relaxed) {
+            return Err(self.error("could not write")(std::io::ErrorKind::StorageFull.into()));
+        }
+        self.file.write_all(&self.buffer).map_err(self.error("could not write"))?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        self.buffer.shrink_to(4 << 20);
+        Ok(())
+    }
+
+    /// The batch is part of the store.
+    pub(crate) fn commit(&mut self) {
+        if self.written > 0 {
+            self.synced = false;
+        }
+        self.committed += self.written;
+        self.written = 0;
+    }
+
+    /// The batch is not part of the store: its bytes are cut off again.
+    pub(crate) fn rollback(&mut self) {
+        self.buffer.clear();
+        self.written = 0;
+        // When even this fails, the bytes are dead weight behind `committed`, and the next open cuts them.
+        // Appending goes to the file's end, so `committed` has to follow the truth.
+        if self.file.set_len(self.committed).is_err()
+            && let Ok(meta) = self.file.metadata()
+        {
+            self.committed = meta.len();
+        }
+    }
+
+    /// Asks whether the disk takes bytes, and leaves none behind.
+    pub(crate) fn probe(&mut self) -> Result<()> {
+        self.buffer.resize(64 << 10, 0);
+        let taken = self.flush();
+        self.rollback();
+        taken
+    }
+
+    /// Waits until the disk holds everything.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        if !self.synced {
+            self.file.sync_data().map_err(self.error("could not sync"))?;
+            self.synced = true;
+        }
+        Ok(())
+    }
+
+    /// Closes this segment and begins the next one.
+    pub(crate) fn roll(&mut self) -> Result<()> {
+        self.sync()?;
+        let (mut next, _) = Self::open(&self.dir, self.segment + 1, 0)?;
+        next.fault = self.fault.clone();
+        *self = next;
+        Ok(())
+    }
+
+    fn error(&self, what: &'static str) -> impl FnOnce(std::io::Error) -> StoreError + use<> {
+        StoreError::io(what, path(&self.dir, self.segment))
+    }
+}
+
+/// Reads and verifies the record at `place`; gives its raw bytes and their hash.
+pub(crate) fn read(file: &File, place: Place) -> Result<(Bytes, blake3::Hash)> {
+    let damaged = |what: &str| StoreError::damaged(format!("segment {} at {}", place.segment, place.offset), what);
+    let len = usize::try_from(place.len).unwrap_or(usize::MAX);
+    if !(RECORD_HEAD..=MAX_RECORD + RECORD_HEAD).contains(&len) {
+        return Err(damaged("its length is out of range"));
+    }
+    let mut bytes = vec![0u8; len];
+    file.read_exact_at(&mut bytes, place.offset).map_err(|e| damaged(&e.to_string()))?;
+    let (head, body) = bytes.split_at(RECORD_HEAD);
+    let Ok(head) = <&[u8; RECORD_HEAD]>::try_from(head) else { return Err(damaged("it is short")) };
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    if head[0] != MARK || number(2) as usize != body.len() {
+        return Err(damaged("there is no record of this length"));
+    }
+    if checksum(head, body) != number(10) {
+        return Err(damaged("its checksum does not hold"));
+    }
+    let raw_len = number(6) as usize;
+    let said: [u8; 32] = std::array::from_fn(|i| head[14 + i]);
+    let raw: Bytes = match head[1] {
+        0 => Bytes::from(bytes).slice(RECORD_HEAD..),
+        ZSTD if raw_len <= MAX_RECORD => {
+            zstd::bulk::decompress(body, raw_len).map_err(|e| damaged(&e.to_string()))?.into()
+        }
+        _ => return Err(damaged("its flags are unknown")),
+    };
+    let hash = blake3::hash(&raw);
+    if raw.len() != raw_len || hash.as_bytes() != &said {
+        return Err(damaged("its content is not what its hash says"));
+    }
+    Ok((raw, hash))
+}
+
+/// Over the head without its checksum, and the stored bytes.
+fn checksum(head: &[u8; RECORD_HEAD], body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&head[..10]);
+    crc.update(&head[14..]);
+    crc.update(body);
+    crc.finalize()
+}

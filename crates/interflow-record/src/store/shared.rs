@@ -1,0 +1,131 @@
+//! What the writer's thread shares with everybody else: the queue, jobs, events and counters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::SyncSender;
+
+use bytes::Bytes;
+use interflow_flow::FlowId;
+use parking_lot::Mutex;
+use tokio::sync::broadcast;
+
+use super::queue::Queue;
+use crate::error::{Result, StoreError};
+use crate::model::{FlowRow, FlowSummary, MessageRow};
+
+/// Where an answer goes.
+pub(crate) type Reply<T> = SyncSender<Result<T>>;
+
+/// A flow from an archive, with everything that belongs to it.
+#[derive(Clone, Debug)]
+pub struct NewFlow {
+    /// The row; sizes of bodies are taken from it, what is kept from the bytes below.
+    pub row: FlowRow,
+    /// The request's body as sent.
+    pub request_body: Bytes,
+    /// The response's body as sent.
+    pub response_body: Bytes,
+    /// Its messages, in order.
+    pub messages: Vec<MessageRow>,
+}
+
+/// A change of what the owner may change of a flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Annotation {
+    /// Tags to put on.
+    pub add_tags: Vec<String>,
+    /// Tags to take off.
+    pub remove_tags: Vec<String>,
+    /// A new comment; an empty one takes it away.
+    pub comment: Option<String>,
+}
+
+/// What the writer is asked to do.
+pub(crate) enum Job {
+    /// Write everything that was told before this.
+    Flush(Reply<()>),
+    /// Store a flow; false when one of this id is there.
+    Insert(Box<NewFlow>, Reply<bool>),
+    Annotate(FlowId, Annotation, Reply<()>),
+    /// Delete flows; how many there were.
+    Delete(Vec<FlowId>, Reply<u64>),
+    /// Give back the disk space of what was deleted; how many bytes of segments.
+    Collect(Reply<u64>),
+}
+
+/// Shared by the writer, the recorder and the readers.
+pub(crate) struct Shared {
+    pub(crate) queue: Arc<Queue>,
+    jobs: Mutex<Vec<Job>>,
+    pub(crate) closing: AtomicBool,
+    ended: AtomicBool,
+    pub(crate) events: broadcast::Sender<Arc<[FlowSummary]>>,
+    suspended: Mutex<Option<String>>,
+    /// Flows that were taken up but could not be written.
+    pub(crate) lost_flows: AtomicU64,
+    pub(crate) recorded_flows: AtomicU64,
+    pub(crate) expired_flows: AtomicU64,
+    pub(crate) open_flows: AtomicUsize,
+    pub(crate) segment: AtomicU64,
+}
+
+/// Batches of summaries that a slow subscriber may be behind before it is told that it missed some.
+const EVENT_BATCHES: usize = 256;
+
+impl Shared {
+    pub(crate) fn new(queue: Queue) -> Self {
+        Self {
+            queue: Arc::new(queue),
+            jobs: Mutex::default(),
+            closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            events: broadcast::channel(EVENT_BATCHES).0,
+            suspended: Mutex::default(),
+            lost_flows: AtomicU64::new(0),
+            recorded_flows: AtomicU64::new(0),
+            expired_flows: AtomicU64::new(0),
+            open_flows: AtomicUsize::new(0),
+            segment: AtomicU64::new(0),
+        }
+    }
+
+    /// Gives the writer a job and waits for its answer.
+    pub(crate) fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
+        let (reply, answer) = std::sync::mpsc::sync_channel(1);
+        {
+            let mut jobs = self.jobs.lock();
+            if self.ended.load(SeqCst) {
+                return Err(StoreError::Closed);
+            }
+            jobs.push(job(reply));
+        }
+        self.queue.hurry();
+        answer.recv().map_err(|_| StoreError::Closed)?
+    }
+
+    pub(crate) fn take_jobs(&self) -> Vec<Job> {
+        std::mem::take(&mut *self.jobs.lock())
+    }
+
+    /// The writer ends: whoever waits hears that the store is closed.
+    pub(crate) fn fail_jobs(&self) {
+        let mut jobs = self.jobs.lock();
+        self.ended.store(true, SeqCst);
+        jobs.clear();
+    }
+
+    /// Says why nothing can be written, or that it can again.
+    pub(crate) fn suspend(&self, why: Option<String>) {
+        self.queue.suspend(why.is_some());
+        *self.suspended.lock() = why;
+    }
+
+    pub(crate) fn suspended(&self) -> Option<String> {
+        self.suspended.lock().clone()
+    }
+
+    pub(crate) fn note_writer(&self, open: usize, segment: u64) {
+        self.open_flows.store(open, SeqCst);
+        self.segment.store(segment, SeqCst);
+    }
+}

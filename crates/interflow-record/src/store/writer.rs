@@ -1,0 +1,563 @@
+//! The one writer: takes news from the queue, and writes them in batches, segments first, rows after.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_flow::{FlowId, Message, Timestamp};
+use rusqlite::Connection;
+
+use super::assembly::Shelf;
+use super::chunks::Chunks;
+use super::mask::Mask;
+use super::retention::Keeper;
+use super::rows::{self, Hosts};
+use super::running::{self, Running};
+use super::segment::Appender;
+use super::shared::{Job, Shared};
+use super::slot::{News, Slot};
+use super::{messages, schema};
+use crate::config::RecordConfig;
+use crate::error::{Result, StoreError};
+use crate::model::{FlowRow, FlowState, FlowSummary, Missing};
+
+/// How long news gather before they are written.
+const GATHER: Duration = Duration::from_millis(20);
+/// How often running flows are looked at.
+const SWEEP: Duration = Duration::from_millis(250);
+/// The longest sleep: retention is looked at this often.
+const IDLE: Duration = Duration::from_secs(10);
+/// One transaction holds about this much.
+const BATCH_BYTES: usize = 8 << 20;
+const BATCH_FLOWS: usize = 2048;
+/// The database's log is taken into the database when it holds about this much, or after this time.
+const CHECKPOINT_BYTES: usize = 16 << 20;
+const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
+/// After the disk refused, it is asked again this often.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The state of the writer's thread.
+pub(crate) struct Writer {
+    pub(crate) dir: PathBuf,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) db: Connection,
+    pub(crate) segments: Appender,
+    pub(crate) chunks: Chunks,
+    pub(crate) config: RecordConfig,
+    pub(crate) hosts: Hosts,
+    mask: Mask,
+    pub(crate) open: HashMap<FlowId, Running>,
+    next_seq: i64,
+    committed_seq: i64,
+    pub(crate) keeper: Keeper,
+    swept: Instant,
+    checkpointed: Instant,
+    pub(crate) logged: usize,
+    refused: Option<Instant>,
+}
+
+/// Whether running flows are looked at in a batch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    No,
+    /// Those that have run for a while.
+    Due,
+    All,
+}
+
+/// A batch in the making.
+#[derive(Default)]
+struct Batch {
+    charge: usize,
+    flows: usize,
+    finished: u64,
+    summaries: Vec<FlowSummary>,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        dir: PathBuf,
+        shared: Arc<Shared>,
+        db: Connection,
+        segments: Appender,
+        config: RecordConfig,
+    ) -> Result<Self> {
+        let chunks = Chunks::open(&db, config.compress)?;
+        let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
+        let next_seq = last.unwrap_or(0) + 1;
+        Ok(Self {
+            mask: Mask::new(&config.mask_headers),
+            keeper: Keeper::new(),
+            hosts: Hosts::default(),
+            open: HashMap::new(),
+            committed_seq: next_seq,
+            swept: Instant::now(),
+            checkpointed: Instant::now(),
+            logged: 0,
+            refused: None,
+            dir,
+            shared,
+            db,
+            segments,
+            chunks,
+            config,
+            next_seq,
+        })
+    }
+
+    /// Runs until the store is closed. Everything that was told before is written then.
+    /// Whether all of it could be written.
+    pub(crate) fn run(mut self) -> bool {
+        self.shared.queue.adopt_writer();
+        loop {
+            let closing = self.shared.closing.load(SeqCst);
+            if !closing {
+                self.rest();
+            }
+            self.round();
+            if closing {
+                break;
+            }
+        }
+        self.shared.queue.close();
+        // What was pushed while the door was being closed.
+        self.round();
+        self.cut_open();
+        self.shared.fail_jobs();
+        self.refused.is_none() && self.checkpoint().is_ok()
+    }
+
+    /// Sleeps while there is nothing to do, then lets news gather.
+    fn rest(&self) {
+        let queue = &self.shared.queue;
+        let longest = if self.keeper.is_busy() {
+            Duration::ZERO
+        } else if !self.open.is_empty() {
+            SWEEP.saturating_sub(self.swept.elapsed())
+        } else if self.refused.is_some() {
+            RETRY
+        } else {
+            IDLE
+        };
+        if !longest.is_zero() {
+            queue.sleep(longest);
+        }
+        if !queue.is_urgent() && !self.keeper.is_busy() {
+            std::thread::park_timeout(GATHER);
+        }
+    }
+
+    /// Writes what there is, does what was asked for, and a piece of the upkeep.
+    fn round(&mut self) {
+        // Jobs first: what was told before a job was given is drained after the job is taken.
+        self.shared.queue.roused();
+        let jobs = self.shared.take_jobs();
+        let all = self.shared.closing.load(SeqCst) || jobs.iter().any(|j| matches!(j, Job::Flush(_)));
+        let mut slots = self.shared.queue.drain();
+        let mut left = slots.len();
+        let sweep = match all {
+            true => Sweep::All,
+            false if self.swept.elapsed() >= SWEEP => Sweep::Due,
+            false => Sweep::No,
+        };
+        if sweep != Sweep::No {
+            self.swept = Instant::now();
+            self.sweep(&mut slots);
+        }
+        let mut slots = slots.into_iter().peekable();
+        loop {
+            let part: Vec<_> = slots.by_ref().take(BATCH_FLOWS).collect();
+            let last = slots.peek().is_none();
+            let counted = part.len().min(left);
+            left -= counted;
+            self.batch(part, counted, if last { sweep } else { Sweep::No });
+            if last {
+                break;
+            }
+        }
+        jobs.into_iter().for_each(|job| self.job(job));
+        self.upkeep();
+        self.shared.note_writer(self.open.len(), self.segments.segment());
+    }
+
+    /// Takes the news of running flows that are in no queue.
+    fn sweep(&self, slots: &mut Vec<Arc<Slot>>) {
+        for flow in self.open.values() {
+            let Some(slot) = &flow.slot else { continue };
+            let mut news = slot.news.lock();
+            if !news.queued && !news.is_empty() {
+                news.queued = true;
+                slots.push(slot.clone());
+            }
+        }
+    }
+
+    /// Writes one batch, or gives it up as a whole.
+    fn batch(&mut self, slots: Vec<Arc<Slot>>, counted: usize, sweep: Sweep) {
+        let mut batch = Batch { flows: counted, ..Batch::default() };
+        if slots.is_empty() && !(sweep != Sweep::No && self.open.values().any(|f| f.dirty)) {
+            return;
+        }
+        if self.refused.is_some() {
+            self.discard(slots, &mut batch);
+        } else if let Err(e) = self.write(slots, sweep, &mut batch) {
+            self.refuse(&e, &mut batch);
+        }
+        self.shared.queue.settle(batch.charge, batch.flows);
+        self.publish(batch);
+    }
+
+    fn write(&mut self, slots: Vec<Arc<Slot>>, sweep: Sweep, batch: &mut Batch) -> Result<()> {
+        let mut slots = slots.into_iter();
+        let done = self.write_parts(&mut slots, sweep, batch);
+        if done.is_err() {
+            // What had not been looked at is given up with the rest, so that nothing stays charged.
+            self.discard(slots.collect(), batch);
+        }
+        done
+    }
+
+    fn write_parts(
+        &mut self,
+        slots: &mut std::vec::IntoIter<Arc<Slot>>,
+        sweep: Sweep,
+        batch: &mut Batch,
+    ) -> Result<()> {
+        self.begin()?;
+        let mut in_part = 0;
+        for slot in slots {
+            let before = batch.charge;
+            self.absorb(&slot, batch)?;
+            in_part += batch.charge - before;
+            if in_part >= BATCH_BYTES {
+                in_part = 0;
+                self.commit()?;
+                self.begin()?;
+            }
+        }
+        if sweep != Sweep::No {
+            self.save_open(sweep == Sweep::All, batch)?;
+        }
+        self.commit()
+    }
+
+    pub(crate) fn begin(&self) -> Result<()> {
+        Ok(self.db.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)?)
+    }
+
+    pub(crate) fn commit(&mut self) -> Result<()> {
+        self.segments.flush()?;
+        self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.segments.commit();
+        self.chunks.commit();
+        self.committed_seq = self.next_seq;
+        if self.segments.len() >= self.config.segment_bytes.0 {
+            self.segments.roll()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a flow's news up.
+    fn absorb(&mut self, slot: &Arc<Slot>, batch: &mut Batch) -> Result<()> {
+        let mut news = {
+            let mut news = slot.news.lock();
+            news.queued = false;
+            news.take()
+        };
+        batch.charge += news.charge;
+        let mut flow = match (self.open.remove(&slot.id), news.begin.take()) {
+            (Some(flow), _) => flow,
+            (None, Some(begin)) => {
+                let row = running::row_of(slot, *begin, &self.mask);
+                let seq = self.seq();
+                Running::begin(Some(slot.clone()), row, seq)
+            }
+            // Its beginning was given up when the disk refused.
+            (None, None) => return Ok(()),
+        };
+        let over = news.end.is_some();
+        let taken = self.take_up(&mut flow, &mut news);
+        if taken.is_ok() && over {
+            let finished = self.finish(&mut flow);
+            if finished.is_ok() {
+                batch.finished += 1;
+                self.summarise(&flow, batch);
+                return Ok(());
+            }
+            self.shared.lost_flows.fetch_add(1, Relaxed);
+            return finished;
+        }
+        if taken.is_err() && over {
+            self.shared.lost_flows.fetch_add(1, Relaxed);
+            return taken;
+        }
+        if taken.is_ok() {
+            self.summarise(&flow, batch);
+        }
+        self.open.insert(slot.id, flow);
+        taken
+    }
+
+    fn take_up(&mut self, flow: &mut Running, news: &mut News) -> Result<()> {
+        flow.learn(news, &self.mask);
+        if !news.messages.is_empty() {
+            self.take_messages(flow, &news.messages)?;
+        }
+        let mut cut = false;
+        for (side, pieces) in std::mem::take(&mut news.data).into_iter().enumerate() {
+            if !pieces.is_empty() {
+                let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+                cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
+            }
+        }
+        flow.measure(news.sizes, news.missing);
+        // What was cut off is no tail any more: the row must name the chunks in the same transaction.
+        if cut && flow.stored && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
+    }
+
+    /// Writes a running flow: its row, and the ends of its bodies.
+    fn save_running(&mut self, flow: &mut Running) -> Result<()> {
+        for side in 0..2 {
+            flow.bodies[side].save_tail(&self.db, flow.seq, side)?;
+        }
+        self.save(flow, [Bytes::new(), Bytes::new()])
+    }
+
+    pub(crate) fn take_messages(&mut self, flow: &mut Running, block: &[(Message, u64)]) -> Result<()> {
+        let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+        messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
+        flow.row.messages += block.len() as u64;
+        // Messages without their flow would be found by nobody.
+        if flow.stored { Ok(()) } else { self.save(flow, [Bytes::new(), Bytes::new()]) }
+    }
+
+    /// Writes a flow that is over.
+    pub(crate) fn finish(&mut self, flow: &mut Running) -> Result<()> {
+        let mut inline = [Bytes::new(), Bytes::new()];
+        for (side, inline) in inline.iter_mut().enumerate() {
+            let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+            *inline = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
+        }
+        self.save(flow, inline)
+    }
+
+    /// Writes a flow's row.
+    fn save(&mut self, flow: &mut Running, inline: [Bytes; 2]) -> Result<()> {
+        let refs = [flow.bodies[0].refs(), flow.bodies[1].refs()];
+        let inline = [&inline[0][..], &inline[1][..]];
+        if flow.stored {
+            rows::update(&self.db, flow.seq, &flow.row, refs, inline)?;
+        } else {
+            rows::insert(&self.db, &mut self.hosts, flow.seq, &flow.row, refs, inline)?;
+            flow.stored = true;
+        }
+        flow.dirty = false;
+        self.logged += 2048;
+        Ok(())
+    }
+
+    /// Masks the secrets of a row that came from elsewhere.
+    pub(crate) fn mask_row(&self, row: &mut FlowRow) {
+        use std::mem::take;
+        let mask = |h: &mut interflow_flow::Headers| *h = self.mask.apply(take(h));
+        if let Some(r) = &mut row.request {
+            mask(&mut r.headers);
+            mask(&mut r.trailers);
+        }
+        if let Some(r) = &mut row.response {
+            mask(&mut r.headers);
+            mask(&mut r.trailers);
+        }
+        row.interim.iter_mut().for_each(|i| mask(&mut i.headers));
+    }
+
+    /// Gives running flows their row, and their bodies' ends a place in the database.
+    fn save_open(&mut self, all: bool, batch: &mut Batch) -> Result<()> {
+        let ids: Vec<FlowId> = self
+            .open
+            .iter()
+            .filter(|(_, f)| {
+                f.dirty && (all || f.stored || f.since.elapsed() >= SWEEP / 2 || f.row.state != FlowState::Open)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            let Some(mut flow) = self.open.remove(&id) else { continue };
+            if flow.row.state != FlowState::Open {
+                // It ended while the disk refused.
+                self.finish(&mut flow)?;
+                batch.finished += 1;
+                self.summarise(&flow, batch);
+                continue;
+            }
+            let saved = self.save_running(&mut flow);
+            self.summarise(&flow, batch);
+            self.open.insert(id, flow);
+            saved?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn seq(&mut self) -> i64 {
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
+    fn summarise(&self, flow: &Running, batch: &mut Batch) {
+        if self.shared.events.receiver_count() > 0 {
+            batch.summaries.push(flow.row.summary(Timestamp::now()));
+        }
+    }
+
+    fn publish(&self, batch: Batch) {
+        self.shared.recorded_flows.fetch_add(batch.finished, Relaxed);
+        if !batch.summaries.is_empty() {
+            let _ = self.shared.events.send(batch.summaries.into());
+        }
+    }
+
+    /// While the disk refuses: news are counted and let go.
+    fn discard(&mut self, slots: Vec<Arc<Slot>>, batch: &mut Batch) {
+        for slot in slots {
+            let mut news = {
+                let mut news = slot.news.lock();
+                news.queued = false;
+                news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+                news.take()
+            };
+            batch.charge += news.charge;
+            let bytes: usize = news.data.iter().flatten().map(Bytes::len).sum();
+            self.shared.queue.dropped_bytes.fetch_add(bytes as u64, Relaxed);
+            match self.open.get_mut(&slot.id) {
+                // Its row can still be written when there is room again.
+                Some(flow) => {
+                    flow.learn(&mut news, &self.mask);
+                    flow.measure(news.sizes, news.missing);
+                }
+                None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
+            }
+        }
+    }
+
+    /// The batch did not hold: everything goes back to where it was before, and recording stops until the disk
+    /// takes bytes again.
+    fn refuse(&mut self, error: &StoreError, batch: &mut Batch) {
+        let _ = self.db.execute_batch("ROLLBACK");
+        let first_chunk = self.chunks.committed();
+        self.segments.rollback();
+        self.chunks.rollback();
+        self.hosts.clear();
+        let first_seq = self.committed_seq;
+        for flow in self.open.values_mut() {
+            flow.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
+            flow.stored &= flow.seq < first_seq;
+            flow.dirty = true;
+            if let Some(slot) = flow.slot.clone() {
+                let mut news = slot.news.lock();
+                news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+                flow.measure(news.sizes, news.missing);
+            }
+        }
+        self.shared.lost_flows.fetch_add(std::mem::take(&mut batch.finished), Relaxed);
+        batch.summaries.clear();
+        self.refused = Some(Instant::now());
+        self.keeper.stop();
+        self.chunks.revived = None;
+        self.shared.suspend(Some(error.to_string()));
+        tracing::error!(%error, "recording is suspended: the store cannot be written; traffic goes on");
+    }
+
+    /// Asks whether the disk takes bytes again.
+    fn probe(&mut self) {
+        if self.refused.is_none_or(|at| at.elapsed() < RETRY) {
+            return;
+        }
+        self.refused = Some(Instant::now());
+        if self.try_write().is_ok() {
+            self.refused = None;
+            self.shared.suspend(None);
+            tracing::info!("recording goes on: the store can be written again");
+        }
+    }
+
+    fn try_write(&mut self) -> Result<()> {
+        self.segments.probe()?;
+        schema::touch(&self.db)
+    }
+
+    /// What the store does for itself, in small steps.
+    fn upkeep(&mut self) {
+        self.probe();
+        if self.refused.is_some() {
+            return;
+        }
+        let due = self.logged >= CHECKPOINT_BYTES || self.checkpointed.elapsed() >= CHECKPOINT_TIME;
+        let done = if due && self.logged > 0 { self.checkpoint() } else { Ok(()) };
+        if let Err(e) = done.and_then(|()| self.keep()) {
+            self.refuse(&e, &mut Batch::default());
+        }
+    }
+
+    /// Takes the log into the database: segments must be on the disk before rows that name their places are.
+    pub(crate) fn checkpoint(&mut self) -> Result<()> {
+        self.checkpointed = Instant::now();
+        self.logged = 0;
+        self.segments.sync()?;
+        Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+    }
+
+    /// At the end of the process: flows that still run are kept as cut off.
+    fn cut_open(&mut self) {
+        if self.refused.is_some() || self.open.is_empty() {
+            return;
+        }
+        let written = self.begin().and_then(|()| {
+            for (_, mut flow) in std::mem::take(&mut self.open) {
+                flow.row.state = FlowState::Cut;
+                self.finish(&mut flow)?;
+            }
+            self.commit()
+        });
+        if let Err(e) = written {
+            self.refuse(&e, &mut Batch::default());
+        }
+    }
+
+    /// Does what somebody asked for.
+    fn job(&mut self, job: Job) {
+        match job {
+            Job::Flush(reply) => drop(reply.send(self.state())),
+            Job::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
+            Job::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
+            Job::Delete(ids, reply) => drop(reply.send(self.in_batch(|w| w.delete(&ids)))),
+            Job::Collect(reply) => self.collect_now(reply),
+        }
+    }
+
+    fn state(&self) -> Result<()> {
+        self.shared.suspended().map_or(Ok(()), |why| Err(StoreError::Suspended(why)))
+    }
+
+    /// Runs a job in a transaction of its own.
+    fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.state()?;
+        self.begin()?;
+        let done = job(self).and_then(|t| self.commit().map(|()| t));
+        match &done {
+            Err(StoreError::NotFound(_) | StoreError::Damaged { .. }) => {
+                self.db.execute_batch("ROLLBACK")?;
+                self.segments.rollback();
+                self.chunks.rollback();
+            }
+            Err(e) => {
+                let e = StoreError::Suspended(e.to_string());
+                self.refuse(&e, &mut Batch::default());
+            }
+            Ok(_) => {}
+        }
+        done
+    }
+}

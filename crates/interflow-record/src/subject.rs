@@ -1,0 +1,149 @@
+//! A recorded flow as a query sees it, and where the database keeps its facts.
+
+use std::net::SocketAddr;
+
+use interflow_flow::Direction;
+use interflow_query::sql::{Column, Columns};
+use interflow_query::{Fact, Flag, Key, Subject, Truth};
+
+use crate::model::{FlowKind, FlowRow, FlowState};
+
+const REQUEST: [Direction; 1] = [Direction::Request];
+const RESPONSE: [Direction; 1] = [Direction::Response];
+const BOTH: [Direction; 2] = [Direction::Request, Direction::Response];
+
+impl FlowRow {
+    /// Bytes of bodies or of a tunnel: to the upstream, and from it.
+    pub fn sizes(&self) -> (u64, u64) {
+        let body = |d| self.body(d).map_or(0, |b| b.size);
+        self.tunnel.map_or_else(|| (body(Direction::Request), body(Direction::Response)), |t| (t.sent, t.received))
+    }
+
+    fn types(&self, sides: &[Direction], fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+        let types: Vec<String> = sides.iter().filter_map(|d| self.media_type(*d)).collect();
+        Truth::any(types.iter().map(String::as_str), fits)
+    }
+
+    fn has_type(&self, side: Direction, wanted: fn(&str) -> bool) -> bool {
+        self.media_type(side).is_some_and(|t| wanted(&t))
+    }
+}
+
+impl Subject for FlowRow {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+        let request = self.request.as_ref();
+        let path = request.map(|r| r.path.split_once('?').map_or((r.path.as_str(), None), |(p, q)| (p, Some(q))));
+        let tls = self.client.tls.as_ref();
+        match key {
+            Key::Word | Key::Url => Truth::any([self.url().as_str()], fits),
+            Key::Host => Truth::any([&*self.host()], fits),
+            Key::Scheme => Truth::any([self.scheme.as_str()], fits),
+            Key::Path => Truth::any(path.map(|(p, _)| p), fits),
+            Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),
+            Key::Method => Truth::any(request.map(|r| r.method.as_str()), fits),
+            Key::Version => {
+                let legs = [request.map(|r| &*r.version), self.upstream.as_ref().map(|u| &*u.version)];
+                Truth::any(legs.into_iter().flatten(), fits)
+            }
+            Key::Type => self.types(&BOTH, fits),
+            Key::ReqType => self.types(&REQUEST, fits),
+            Key::RespType => self.types(&RESPONSE, fits),
+            Key::Error => Truth::any(self.error.iter().flat_map(|e| [&*e.kind, e.message.as_str()]), fits),
+            Key::Tag => Truth::any(self.tags.iter().map(String::as_str), fits),
+            Key::Comment => Truth::any(self.comment.as_deref(), fits),
+            Key::User => Truth::any(self.user.as_deref(), fits),
+            Key::Listener => Truth::any([&*self.client.listener], fits),
+            Key::Transport => Truth::any([self.transport.as_str()], fits),
+            Key::Sni => Truth::any(tls.and_then(|t| t.sni.as_deref()), fits),
+            Key::Ja3 => Truth::any(tls.and_then(|t| t.ja3.as_deref()), fits),
+            Key::Ja4 => Truth::any(tls.and_then(|t| t.ja4.as_deref()), fits),
+            Key::Id => Truth::any([self.id.to_string().as_str()], fits),
+            Key::Parent => Truth::any(self.parent.map(|p| p.to_string()).as_deref(), fits),
+            _ => Truth::Known(false),
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        let (sent, received) = self.sizes();
+        Fact::known(match key {
+            Key::Port => Some(u64::from(self.authority.port)),
+            Key::Status => self.response.as_ref().map(|r| u64::from(r.status)),
+            Key::Size => Some(sent + received),
+            Key::ReqSize => Some(sent),
+            Key::RespSize => Some(received),
+            Key::Dur => self.duration(),
+            Key::Ttfb => self.timings.first_byte,
+            Key::Time => Some(self.started.micros()),
+            _ => None,
+        })
+    }
+
+    fn flag(&self, flag: Flag) -> Truth {
+        Truth::Known(match flag {
+            Flag::Error => self.state == FlowState::Failed || self.error.is_some(),
+            Flag::Http => self.kind == FlowKind::Http,
+            Flag::Answered => self.response.is_some(),
+            Flag::Websocket => self.kind == FlowKind::WebSocket,
+            Flag::Tunnel => self.kind == FlowKind::Tunnel,
+            Flag::Sse => self.has_type(Direction::Response, |t| t == "text/event-stream"),
+            Flag::Grpc => self.has_type(Direction::Request, |t| t.starts_with("application/grpc")),
+            Flag::Intercepted => self.request.is_some() && self.client.tls.is_some(),
+            Flag::Replay => self.parent.is_some(),
+            Flag::Imported => self.imported,
+            Flag::Open => self.state == FlowState::Open,
+            Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),
+            Flag::Held => self.tags.iter().any(|t| t == "held"),
+            _ => false,
+        })
+    }
+
+    fn address(&self, key: Key) -> Fact<SocketAddr> {
+        Fact::known(match key {
+            Key::Client => self.client.peer,
+            Key::Upstream => self.upstream.as_ref().and_then(|u| u.peer),
+            _ => None,
+        })
+    }
+
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+        Truth::Known(FlowRow::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
+    }
+}
+
+/// The embedded store's tables: `flows f`, `hosts h`.
+pub(crate) struct Tables;
+
+impl Columns for Tables {
+    fn column(&self, key: Key) -> Option<Column> {
+        Some(match key {
+            // The names of hosts are few; the flows of one are found by index.
+            Key::Host => Column::Rows { exists: "f.host IN (SELECT id FROM hosts WHERE {})", value: "name" },
+            Key::Port => Column::Integer("f.port"),
+            Key::Method => Column::Text(&["f.method"]),
+            Key::Status => Column::Integer("f.status"),
+            Key::Type => Column::LowerText(&["f.request_type", "f.response_type"]),
+            Key::ReqType => Column::LowerText(&["f.request_type"]),
+            Key::RespType => Column::LowerText(&["f.response_type"]),
+            Key::Size => Column::Integer("(f.request_size + f.response_size)"),
+            Key::ReqSize => Column::Integer("f.request_size"),
+            Key::RespSize => Column::Integer("f.response_size"),
+            Key::Dur => Column::Integer("f.duration"),
+            Key::Time => Column::Integer("f.started"),
+            Key::User => Column::Text(&["f.user"]),
+            Key::Listener => Column::Text(&["f.listener"]),
+            _ => return None,
+        })
+    }
+
+    fn flag(&self, flag: Flag) -> Option<&'static str> {
+        Some(match flag {
+            Flag::Http => "(f.kind = 0)",
+            Flag::Websocket => "(f.kind = 1)",
+            Flag::Tunnel => "(f.kind = 2)",
+            Flag::Answered => "(f.status IS NOT NULL)",
+            Flag::Error => "(f.state = 2 OR f.error IS NOT NULL)",
+            Flag::Open => "(f.state = 0)",
+            _ => return None,
+        })
+    }
+}
