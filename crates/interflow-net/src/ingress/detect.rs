@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, Result};
+use interflow_flow::Result;
 use interflow_wire::client_hello::{ClientHello, looks_like_tls};
 
 use super::peek::{Peek, Stop};
@@ -64,7 +64,7 @@ pub async fn detect(io: Io, timeout: Duration) -> Result<(Detected, Io)> {
         // A slow beginning of a request: the HTTP driver has its own time for heads, and an answer.
         Err(Stop::Timeout | Stop::Ended) if peek.buf.iter().all(|&b| is_token_byte(b)) => Detected::Http1,
         Err(Stop::Timeout | Stop::Ended) => Detected::Other,
-        Err(broken @ Stop::Broken(_)) => return Err(Error::from(broken.in_the_middle_of("its first bytes"))),
+        Err(broken @ Stop::Broken(_)) => return Err(broken.in_the_middle_of("its first bytes")),
     };
     Ok((detected, peek.into_io()))
 }

@@ -4,15 +4,19 @@ mod alarm;
 mod detect;
 mod drain;
 mod http1;
+mod http2;
 mod listen;
 mod peek;
 mod proxy_protocol;
+#[cfg(test)]
+mod samples;
 mod service;
 pub mod socks5;
 
 pub use detect::{Detected, detect};
 pub use drain::{Drain, DrainSignal};
 pub use http1::serve_http1;
+pub use http2::serve_http2;
 pub use interflow_wire::proxy_protocol::ProxyHeader;
 pub use listen::{ListenOptions, Listener, bind};
 pub use proxy_protocol::read_proxy_header;

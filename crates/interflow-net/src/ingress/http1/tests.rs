@@ -6,145 +6,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use interflow_flow::{Body, BodyStream, Error, Frame, Headers, Kind, Response, ResponseHead, StatusCode, Target};
+use interflow_flow::{Body, BodyStream, Error, Frame, Kind, ResponseHead, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::super::{Drain, DrainSignal, HttpOptions, Incoming, Outgoing, Service, serve_http1};
+use crate::ingress::samples::{Alive, Answers, Fed, by_path, data, ok, status};
+use crate::ingress::{Drain, DrainSignal, HttpOptions, Incoming, Service, serve_http1};
 use crate::io::Io;
-
-/// A service made of a function.
-struct Answers<F>(F);
-
-impl<F, T> Service for Answers<F>
-where
-    F: Fn(Incoming) -> T + Send + Sync + 'static,
-    T: Future<Output = Outgoing> + Send,
-{
-    fn call(&self, request: Incoming) -> impl Future<Output = Outgoing> + Send {
-        (self.0)(request)
-    }
-
-    fn refuse(&self, error: &Error) -> Response {
-        let status = match error.kind() {
-            Kind::ClientTimeout => StatusCode::REQUEST_TIMEOUT,
-            Kind::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        Response { head: ResponseHead::new(status), body: Body::from(Bytes::from_static(b"no")) }
-    }
-}
-
-/// A body made of frames that are there at once.
-struct Frames(std::vec::IntoIter<Result<Frame, Error>>);
-
-impl BodyStream for Frames {
-    fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
-        Poll::Ready(self.0.next())
-    }
-}
-
-/// A body that a test feeds.
-struct Fed(mpsc::UnboundedReceiver<Result<Frame, Error>>);
-
-impl BodyStream for Fed {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
-        self.0.poll_recv(cx)
-    }
-}
-
-fn data(text: &str) -> Result<Frame, Error> {
-    Ok(Frame::Data(Bytes::from(text.to_owned())))
-}
-
-fn frames(frames: Vec<Result<Frame, Error>>) -> Body {
-    Body::stream(Frames(frames.into_iter()))
-}
-
-fn ok(body: Body) -> Outgoing {
-    status(200, body)
-}
-
-fn status(code: u16, body: Body) -> Outgoing {
-    Outgoing::Response(Response { head: ResponseHead::new(StatusCode::from_u16(code).unwrap()), body })
-}
-
-fn path(request: &Incoming) -> String {
-    match &request.target {
-        Target::Origin(path) => path.to_string(),
-        Target::Absolute(url) => url.path.to_string(),
-        Target::Authority(a) => a.to_string(),
-        Target::Asterisk => "*".into(),
-    }
-}
-
-/// The service of the tables: what it does is in the path.
-async fn by_path(request: Incoming) -> Outgoing {
-    let path = path(&request);
-    match path.as_str() {
-        "/echo" => {
-            let method = request.method.clone();
-            match request.body.collect(1 << 20).await {
-                Ok((body, trailers)) => {
-                    let trailers = trailers.and_then(|t| t.get_str("X-T").map(|t| format!("+{t}"))).unwrap_or_default();
-                    let text = format!("{method}:{}{trailers}", String::from_utf8_lossy(&body));
-                    ok(Body::from(Bytes::from(text)))
-                }
-                Err(_) => status(400, Body::Empty),
-            }
-        }
-        "/back" => ok(request.body),
-        "/ignore" => ok(Body::from(Bytes::from_static(b"ignored"))),
-        "/chunks" => ok(frames(vec![data("one"), data("two")])),
-        "/trailers" => {
-            let trailers: Headers = [("X-Sum", "42")].into_iter().collect();
-            ok(frames(vec![data("hello"), Ok(Frame::Trailers(trailers))]))
-        }
-        "/big" => ok(Body::from(Bytes::from(vec![b'b'; 5000]))),
-        "/204" => status(204, Body::Empty),
-        "/304" => {
-            let head = ResponseHead::new(StatusCode::NOT_MODIFIED).with("Content-Length", "500");
-            Outgoing::Response(Response { head, body: Body::Empty })
-        }
-        "/hints" => {
-            request.interim.send(ResponseHead::new(StatusCode::EARLY_HINTS).with("Link", "</a>"));
-            tokio::task::yield_now().await;
-            ok(Body::Empty)
-        }
-        "/close" => {
-            let head = ResponseHead::new(StatusCode::OK).with("Connection", "close");
-            Outgoing::Response(Response { head, body: Body::Empty })
-        }
-        "/breaks" => ok(frames(vec![data("half"), Err(Error::new(Kind::UpstreamClosed, "gone"))])),
-        "/short" => {
-            struct Liar(bool);
-            impl BodyStream for Liar {
-                fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
-                    Poll::Ready((!std::mem::replace(&mut self.0, true)).then(|| data("abc")))
-                }
-                fn remaining(&self) -> Option<u64> {
-                    Some(5)
-                }
-            }
-            ok(Body::stream(Liar(false)))
-        }
-        "/abort" => Outgoing::Abort(Error::new(Kind::Denied, "cut")),
-        "tunnel:1" => Outgoing::Upgrade(
-            ResponseHead::new(StatusCode::OK).with("Content-Length", "0"),
-            Box::new(|mut io| {
-                Box::pin(async move {
-                    let mut all = Vec::new();
-                    io.read_to_end(&mut all).await.unwrap();
-                    io.write_all(b"tunnelled:").await.unwrap();
-                    io.write_all(&all).await.unwrap();
-                    io.shutdown().await.unwrap();
-                })
-            }),
-        ),
-        _ => status(404, Body::from(Bytes::from_static(b"what?"))),
-    }
-}
 
 fn options() -> HttpOptions {
     HttpOptions::default()
@@ -431,22 +300,6 @@ async fn a_body_that_outlives_its_exchange_is_broken_off() {
     let mut old = bodies.recv().await.unwrap();
     let error = old.frame().await.unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::ClientGone);
-}
-
-/// Counts how many are alive.
-struct Alive(Arc<AtomicUsize>);
-
-impl Alive {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count.clone())
-    }
-}
-
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// A connected pair over loopback, so that resets are real.

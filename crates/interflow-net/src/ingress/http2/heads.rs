@@ -1,0 +1,217 @@
+//! Heads between HTTP/2's form and the vocabulary's (RFC 9113 8.2 and 8.3).
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, request};
+use interflow_flow::{Authority, ByteStr, Error, Headers, Kind, Method, ResponseHead, Scheme, Target, Url, name};
+
+/// A request's head.
+pub(super) struct Head {
+    pub method: Method,
+    pub target: Target,
+    pub headers: Headers,
+    pub protocol: Option<ByteStr>,
+}
+
+/// Fields that mean one connection only and have no place in HTTP/2 (RFC 9113 8.2.2). `h2` refuses requests with them.
+const CONNECTION_SPECIFIC: [HeaderName; 5] = [
+    http::header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    http::header::TRANSFER_ENCODING,
+    http::header::UPGRADE,
+];
+
+/// Fields that would frame, route or authenticate a message on the next hop: not in trailers (RFC 9110 6.5.1).
+const NEVER_TRAILERS: [HeaderName; 9] = [
+    http::header::CONTENT_LENGTH,
+    http::header::TRANSFER_ENCODING,
+    http::header::HOST,
+    http::header::AUTHORIZATION,
+    http::header::COOKIE,
+    http::header::SET_COOKIE,
+    http::header::CONTENT_TYPE,
+    http::header::CONTENT_ENCODING,
+    http::header::CONTENT_RANGE,
+];
+
+/// Reads a request's head. A `Host` field is put first when only `:authority` was there, and cookie crumbs become
+/// one field again (RFC 9113 8.2.3).
+///
+/// # Errors
+/// A target that names no origin, or a `Host` that names another one.
+pub(super) fn request(parts: request::Parts) -> Result<Head, Error> {
+    let request::Parts { method, uri, headers, extensions, .. } = parts;
+    let protocol = extensions.get::<h2::ext::Protocol>().map(|p| ByteStr::from(p.as_str()));
+    let scheme = uri.scheme_str().map(|s| Scheme::parse(s).ok_or_else(|| bad("the scheme is neither http nor https")));
+    let scheme = scheme.transpose()?;
+    let tunnel = method == Method::CONNECT && protocol.is_none();
+    let default_port = if tunnel { None } else { scheme.map(Scheme::default_port) };
+    let authority = match uri.authority() {
+        Some(a) => Some(Authority::parse(a.as_str(), default_port).map_err(|e| bad(&format!(":authority: {e}")))?),
+        None => None,
+    };
+    let host = host(&headers)?;
+    if let (Some(host), Some(authority)) = (host, &authority) {
+        check_agreement(host, authority, default_port.unwrap_or(authority.port))?;
+    }
+    let path = uri.path_and_query().map_or("/", |p| p.as_str());
+    let path = ByteStr::from(if path.is_empty() { "/" } else { path });
+    let target = match (tunnel, authority, scheme) {
+        (true, Some(authority), _) => Target::Authority(authority),
+        (false, Some(authority), Some(scheme)) => Target::Absolute(Url { scheme, authority, path }),
+        (false, None, _) if host.is_some() => Target::Origin(path),
+        _ => return Err(bad("the request names no authority")),
+    };
+    let authority_text = uri.authority().filter(|_| host.is_none()).map(|a| a.as_str());
+    Ok(Head { method, target, headers: fields(&headers, authority_text), protocol })
+}
+
+fn bad(what: &str) -> Error {
+    Error::new(Kind::BadRequest, format!("the HTTP/2 request was refused: {what}"))
+}
+
+/// The `Host` field, of which there is one at most.
+fn host(headers: &HeaderMap) -> Result<Option<&str>, Error> {
+    let mut hosts = headers.get_all(http::header::HOST).iter();
+    let first = hosts.next();
+    if hosts.next().is_some() {
+        return Err(bad("there is more than one Host field"));
+    }
+    first.map(|h| h.to_str().map_err(|_| bad("the Host field is no text"))).transpose()
+}
+
+/// RFC 9113 8.3.1: a `Host` that names another authority is refused, so that no two readers go to different places.
+fn check_agreement(host: &str, authority: &Authority, default_port: u16) -> Result<(), Error> {
+    match Authority::parse(host, Some(default_port)) {
+        Ok(host) if host == *authority => Ok(()),
+        _ => Err(bad("Host and :authority name different origins")),
+    }
+}
+
+fn fields(map: &HeaderMap, authority: Option<&str>) -> Headers {
+    let bytes: usize = map.iter().map(|(n, v)| n.as_str().len() + v.len()).sum();
+    let mut headers = Headers::with_capacity(map.len() + 4, bytes + 64 + authority.map_or(0, str::len));
+    if let Some(authority) = authority {
+        headers.append_parsed(name::HOST.as_bytes(), authority.as_bytes());
+    }
+    let mut crumbs = map.get_all(http::header::COOKIE).iter().map(HeaderValue::as_bytes).peekable();
+    for (n, v) in map {
+        if n != http::header::COOKIE {
+            headers.append_parsed(n.as_str().as_bytes(), v.as_bytes());
+        } else if crumbs.peek().is_some() {
+            let joined = crumbs.by_ref().collect::<Vec<_>>().join(&b"; "[..]);
+            headers.append_parsed(b"cookie", &joined);
+        }
+    }
+    headers
+}
+
+/// Reads trailers.
+pub(super) fn trailers(map: &HeaderMap) -> Headers {
+    map.iter().filter(|(n, _)| !NEVER_TRAILERS.contains(n)).map(|(n, v)| (n.as_str(), v.as_bytes())).collect()
+}
+
+/// Writes a response's head; what HTTP/2 has no place for is left out.
+pub(super) fn response(head: &ResponseHead) -> http::Response<()> {
+    let mut response = http::Response::new(());
+    *response.status_mut() = head.status;
+    *response.headers_mut() = map(&head.headers);
+    response
+}
+
+/// Writes fields. Values that hold bytes which HTTP/2 forbids are left out with their names.
+pub(super) fn map(headers: &Headers) -> HeaderMap {
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (n, v) in headers {
+        let Ok(name) = HeaderName::from_bytes(n) else { continue };
+        if CONNECTION_SPECIFIC.contains(&name) {
+            continue;
+        }
+        if let Ok(value) = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(v)) {
+            map.append(name, value);
+        }
+    }
+    map
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(method: &str, uri: &str, fields: &[(&str, &str)]) -> request::Parts {
+        let mut request = http::Request::builder().method(method).uri(uri);
+        for (n, v) in fields {
+            request = request.header(*n, *v);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn text(headers: &Headers) -> String {
+        let mut out = Vec::new();
+        headers.write_to(&mut out);
+        String::from_utf8(out).unwrap().replace("\r\n", "|")
+    }
+
+    #[test]
+    fn targets_come_out_resolved() {
+        for (method, uri, fields, want) in [
+            ("GET", "https://a.test/x?y", &[][..], "https://a.test/x?y"),
+            ("GET", "http://a.test:8080", &[], "http://a.test:8080/"),
+            ("GET", "https://a.test/", &[("host", "A.test:443")], "https://a.test/"),
+            ("OPTIONS", "*", &[("host", "a.test")], "*"),
+            ("CONNECT", "a.test:22", &[], "a.test:22"),
+        ] {
+            let shown = match request(parts(method, uri, fields)).unwrap().target {
+                Target::Absolute(url) => url.to_string(),
+                Target::Authority(a) => a.to_string(),
+                Target::Origin(path) => path.to_string(),
+                Target::Asterisk => "asterisk".into(),
+            };
+            assert_eq!(shown, want, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn requests_that_name_no_origin_or_two_are_refused() {
+        for (method, uri, fields) in [
+            ("GET", "/x", &[][..]),
+            ("GET", "https://a.test/", &[("host", "b.test")]),
+            ("GET", "https://a.test/", &[("host", "a.test:80")]),
+            ("GET", "https://a.test/", &[("host", "a.test"), ("host", "a.test")]),
+            ("GET", "https://u@a.test/", &[]),
+            ("GET", "ftp://a.test/", &[]),
+            ("CONNECT", "a.test", &[]),
+        ] {
+            assert!(request(parts(method, uri, fields)).is_err(), "{method} {uri} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn host_is_added_and_cookie_crumbs_become_one_field() {
+        let head = request(parts(
+            "GET",
+            "https://a.test/",
+            &[("x", "1"), ("cookie", "a=1"), ("y", "2"), ("cookie", "b=2"), ("cookie", "c=3")],
+        ));
+        assert_eq!(text(&head.unwrap().headers), "Host: a.test|x: 1|cookie: a=1; b=2; c=3|y: 2|");
+    }
+
+    #[test]
+    fn fields_of_one_connection_are_left_out_of_responses() {
+        let headers: Headers =
+            [("Connection", "x"), ("Keep-Alive", "1"), ("X-A", "1"), ("Transfer-Encoding", "chunked"), ("x-a", "2")]
+                .into_iter()
+                .collect();
+        let map = map(&headers);
+        assert_eq!(map.len(), 2);
+        assert_eq!(map.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+    }
+
+    #[test]
+    fn trailers_that_would_frame_the_message_are_left_out() {
+        let mut map = HeaderMap::new();
+        map.insert("content-length", HeaderValue::from_static("3"));
+        map.insert("grpc-status", HeaderValue::from_static("0"));
+        assert_eq!(text(&trailers(&map)), "grpc-status: 0|");
+    }
+}

@@ -1,0 +1,267 @@
+//! The HTTP/2 server driver: the `h2` crate speaks the frames, each stream is served in a task of its own (RFC 9113,
+//! RFC 8441).
+
+mod body;
+mod heads;
+mod reply;
+mod stalled;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use interflow_flow::{Blame, Body, Clock, Error, Kind, Method, ResponseHead};
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+use self::body::StreamBody;
+use self::reply::Reply;
+use self::stalled::Stalled;
+use super::Drain;
+use super::alarm::Alarm;
+use super::service::{HttpOptions, Incoming, Interim, Outgoing, SendInterim, Service};
+use crate::io::Io;
+
+/// A connection on which the client cancels more requests than this within [`CANCEL_SPAN`] is closed: each of them
+/// costs a request to an origin (CVE-2023-44487).
+const CANCEL_MAX: u32 = 1000;
+const CANCEL_SPAN: Duration = Duration::from_secs(10);
+/// Interim responses of one stream; further ones are dropped.
+const INTERIM_MAX: u32 = 64;
+
+/// Serves HTTP/2 on a connection until it ends or the drain is through. Streams run in tasks of their own, which end
+/// with the connection.
+///
+/// # Errors
+/// What ended the connection, when that was not an orderly close: a client that breaks the protocol or goes away.
+pub async fn serve_http2<S: Service>(
+    io: Io,
+    options: &HttpOptions,
+    drain: Drain,
+    service: Arc<S>,
+) -> Result<(), Error> {
+    let io = Stalled::new(io, options.write_timeout);
+    let handshake = builder(options).handshake(io);
+    let connection = timeout(options.head_timeout, handshake)
+        .await
+        .map_err(|_| Error::new(Kind::ClientTimeout, "the client's HTTP/2 preface was not complete in time"))?
+        .map_err(|e| broken(&e))?;
+    let shared = Arc::new(Shared {
+        service,
+        body_timeout: options.body_timeout,
+        write_timeout: options.write_timeout,
+        cancelled: AtomicU32::new(0),
+    });
+    let mut driver = Driver {
+        connection,
+        shared,
+        options,
+        drain,
+        alarm: Alarm::default(),
+        idle: None,
+        closing: None,
+        span: Instant::now(),
+        stormy: false,
+    };
+    poll_fn(|cx| driver.poll(cx)).await
+}
+
+fn builder(options: &HttpOptions) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(options.stream_window)
+        .initial_connection_window_size(options.connection_window)
+        .max_concurrent_streams(options.max_streams)
+        .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
+        .max_send_buffer_size(options.send_buffer)
+        .enable_connect_protocol();
+    builder
+}
+
+/// What a connection and its streams share.
+struct Shared<S> {
+    service: Arc<S>,
+    body_timeout: Duration,
+    write_timeout: Duration,
+    /// Requests that the client took back since the span began.
+    cancelled: AtomicU32,
+}
+
+struct Driver<'a, S> {
+    connection: Connection<Stalled, Bytes>,
+    shared: Arc<Shared<S>>,
+    options: &'a HttpOptions,
+    drain: Drain,
+    alarm: Alarm,
+    /// Since when there is no stream.
+    idle: Option<Instant>,
+    /// Since when the connection is being shut down.
+    closing: Option<Instant>,
+    /// When the counting of cancelled requests began.
+    span: Instant,
+    /// The client cancelled too many, and the connection is being closed for it.
+    stormy: bool,
+}
+
+impl<S: Service> Driver<'_, S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if self.closing.is_none() && self.drain.poll_drained(cx).is_ready() {
+            self.shut_down();
+        }
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.idle = None;
+                    self.check_cancelled();
+                    tokio::spawn(serve_stream(self.shared.clone(), request, respond));
+                }
+                Poll::Ready(_) if self.stormy => return Poll::Ready(Err(storm())),
+                // A client that closes when nothing is under way has every right to.
+                Poll::Ready(Some(Err(e))) if e.is_io() && (self.idle.is_some() || self.closing.is_some()) => {
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(Some(Err(e))) => return Poll::Ready(Err(broken(&e))),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return self.poll_idle(cx),
+            }
+        }
+    }
+
+    /// Nothing new has come: an idle connection is shut down in time, and one that is being shut down does not wait
+    /// for a client that no longer answers.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if self.connection.has_streams() {
+            self.idle = None;
+            return Poll::Pending;
+        }
+        let idle = *self.idle.get_or_insert_with(Instant::now);
+        if self.closing.is_none() {
+            if self.alarm.poll(cx, idle + self.options.idle_timeout).is_pending() {
+                return Poll::Pending;
+            }
+            self.shut_down();
+            // The GOAWAY is written when the connection is polled again.
+            cx.waker().wake_by_ref();
+        }
+        let since = self.closing.map_or(idle, |closing| closing.max(idle));
+        self.alarm.poll(cx, since + self.options.drain_timeout).map(Ok)
+    }
+
+    fn shut_down(&mut self) {
+        self.connection.graceful_shutdown();
+        self.closing = Some(Instant::now());
+    }
+
+    fn check_cancelled(&mut self) {
+        if self.shared.cancelled.load(Ordering::Relaxed) <= CANCEL_MAX {
+            return;
+        }
+        if self.span.elapsed() < CANCEL_SPAN {
+            self.stormy = true;
+            self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        }
+        self.span = Instant::now();
+        self.shared.cancelled.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The stream's way to answer, until the final response takes it.
+struct Answering {
+    respond: Mutex<(Option<SendResponse<Bytes>>, u32)>,
+}
+
+impl SendInterim for Answering {
+    fn send(&self, _exchange: u64, head: ResponseHead) {
+        let (respond, sent) = &mut *self.respond.lock();
+        if let Some(respond) = respond
+            && *sent < INTERIM_MAX
+        {
+            *sent += 1;
+            // A stream that is gone already needs no interim response.
+            let _ = respond.send_informational(heads::response(&head));
+        }
+    }
+}
+
+impl Answering {
+    /// Ready when the client takes its request back, or the connection ends.
+    fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.respond.lock().0 {
+            Some(respond) => respond.poll_reset(cx).map(drop),
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn take(&self) -> Option<SendResponse<Bytes>> {
+        self.respond.lock().0.take()
+    }
+}
+
+/// Serves one request.
+async fn serve_stream<S: Service>(
+    shared: Arc<Shared<S>>,
+    request: http::Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let clock = Clock::start();
+    let (parts, recv) = request.into_parts();
+    let method = parts.method.clone();
+    let answering = Arc::new(Answering { respond: Mutex::new((Some(respond), 0)) });
+    let (body, tunnel) = match method {
+        Method::CONNECT => (Body::Empty, Some(recv)),
+        _ => (StreamBody::open(recv, &parts.headers, shared.body_timeout), None),
+    };
+    let outgoing = match heads::request(parts) {
+        Ok(head) => {
+            let interim = Interim::new(answering.clone(), 0);
+            let heads::Head { method, target, headers, protocol } = head;
+            let version = interflow_flow::Version::H2;
+            let incoming = Incoming { method, target, version, headers, protocol, body, interim, clock };
+            let mut call = std::pin::pin!(shared.service.call(incoming));
+            let outgoing = poll_fn(|cx| match call.as_mut().poll(cx) {
+                Poll::Ready(outgoing) => Poll::Ready(Some(outgoing)),
+                Poll::Pending => answering.poll_reset(cx).map(|()| None),
+            });
+            let Some(outgoing) = outgoing.await else {
+                shared.cancelled.fetch_add(1, Ordering::Relaxed);
+                return;
+            };
+            outgoing
+        }
+        Err(error) => Outgoing::Response(shared.service.refuse(&error)),
+    };
+    let Some(respond) = answering.take() else { return };
+    let mut reply = Reply { respond, method, write_timeout: shared.write_timeout };
+    match outgoing {
+        Outgoing::Response(response) => {
+            drop(tunnel);
+            if reply.response(response).await.is_err() {
+                shared.cancelled.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Outgoing::Upgrade(head, then) => {
+            if let Some(io) = tunnel.and_then(|recv| reply.tunnel(&head, recv)) {
+                then(io).await;
+            }
+        }
+        Outgoing::Abort(error) => reply.reset(&error),
+    }
+}
+
+fn storm() -> Error {
+    let message = format!("the client cancelled more than {CANCEL_MAX} HTTP/2 requests within {CANCEL_SPAN:?}");
+    Error::new(Kind::Limited, message).blame_on(Blame::Client)
+}
+
+fn broken(e: &h2::Error) -> Error {
+    let kind = if e.is_io() { Kind::ClientGone } else { Kind::BadRequest };
+    Error::new(kind, format!("the client's HTTP/2 connection broke: {e}"))
+}

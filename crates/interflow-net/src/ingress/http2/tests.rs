@@ -1,0 +1,443 @@
+//! The driver as a client of the `h2` crate sees it.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, RecvStream, SendStream};
+use http::{HeaderMap, HeaderValue, Request, Response};
+use interflow_flow::{Body, Error, Frame, Headers, Kind, ResponseHead, StatusCode};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::ingress::samples::{Alive, Answers, Fed, by_path, data, frames, ok};
+use crate::ingress::{Drain, DrainSignal, HttpOptions, Incoming, Outgoing, Service, serve_http2};
+use crate::io::Io;
+
+struct Client {
+    send: SendRequest<Bytes>,
+    server: JoinHandle<Result<(), Error>>,
+    client: JoinHandle<Result<(), h2::Error>>,
+}
+
+async fn connect<S: Service>(service: S, options: HttpOptions, drain: Drain) -> Client {
+    connect_with(h2::client::Builder::new(), service, options, drain).await
+}
+
+async fn connect_with<S: Service>(
+    builder: h2::client::Builder,
+    service: S,
+    options: HttpOptions,
+    drain: Drain,
+) -> Client {
+    let (near, far) = tokio::io::duplex(16 * 1024);
+    let service = Arc::new(service);
+    let server = tokio::spawn(async move { serve_http2(Io::other(far), &options, drain, service).await });
+    let (send, connection) = builder.handshake(near).await.unwrap();
+    let client = tokio::spawn(connection);
+    Client { send: send.ready().await.unwrap(), server, client }
+}
+
+async fn serve<S: Service>(service: S) -> Client {
+    connect(service, HttpOptions::default(), Drain::never()).await
+}
+
+impl Client {
+    fn request(&mut self, request: Request<()>, end: bool) -> (ResponseFuture, SendStream<Bytes>) {
+        self.send.send_request(request, end).unwrap()
+    }
+
+    async fn get(&mut self, path: &str) -> (Response<RecvStream>, String) {
+        let (response, _) = self.request(get(path), true);
+        let mut response = response.await.unwrap();
+        let body = text(response.body_mut()).await.unwrap();
+        (response, body)
+    }
+}
+
+fn get(path: &str) -> Request<()> {
+    Request::get(format!("https://a.test{path}")).body(()).unwrap()
+}
+
+fn post(path: &str) -> Request<()> {
+    Request::post(format!("https://a.test{path}")).body(()).unwrap()
+}
+
+/// Reads a body to its end.
+async fn text(body: &mut RecvStream) -> Result<String, h2::Error> {
+    let mut all = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        all.extend_from_slice(&data);
+    }
+    Ok(String::from_utf8(all).unwrap())
+}
+
+#[tokio::test]
+async fn requests_are_answered_with_their_bodies_and_trailers() {
+    let mut client = serve(Answers(by_path)).await;
+    let (response, body) = client.get("/echo").await;
+    assert_eq!((body.as_str(), &response.headers()["content-length"]), ("GET:", &HeaderValue::from_static("4")));
+
+    let (response, mut send) = client.request(post("/echo"), false);
+    send.send_data("hello".into(), false).unwrap();
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-t", HeaderValue::from_static("t"));
+    send.send_trailers(trailers).unwrap();
+    assert_eq!(text(response.await.unwrap().body_mut()).await.unwrap(), "POST:hello+t");
+
+    let (response, _) = client.request(get("/trailers"), true);
+    let mut response = response.await.unwrap();
+    assert!(!response.headers().contains_key("content-length"));
+    assert_eq!(text(response.body_mut()).await.unwrap(), "hello");
+    assert_eq!(response.body_mut().trailers().await.unwrap().unwrap()["x-sum"], "42");
+}
+
+#[tokio::test]
+async fn messages_without_content_have_none() {
+    let mut client = serve(Answers(by_path)).await;
+    let (response, body) = client.get("/204").await;
+    assert_eq!((response.status().as_u16(), body.as_str()), (204, ""));
+    let (response, body) = client.get("/304").await;
+    assert_eq!((response.headers()["content-length"].to_str().unwrap(), body.as_str()), ("500", ""));
+    let (response, _) = client.request(Request::head("https://a.test/chunks").body(()).unwrap(), true);
+    assert!(response.await.unwrap().body().is_end_stream());
+}
+
+#[tokio::test]
+async fn early_hints_come_ahead_of_the_response() {
+    let mut client = serve(Answers(by_path)).await;
+    let (mut response, _) = client.request(get("/hints"), true);
+    let hints = poll_fn(|cx| response.poll_informational(cx)).await.unwrap().unwrap();
+    assert_eq!((hints.status().as_u16(), hints.headers()["link"].to_str().unwrap()), (103, "</a>"));
+    assert_eq!(response.await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_large_body_comes_through_both_ways() {
+    let mut client = serve(Answers(by_path)).await;
+    let body: Bytes = (0..3_000_000u32).map(|i| b'a' + (i % 26) as u8).collect();
+    let (response, mut send) = client.request(post("/back"), false);
+    let sent = body.clone();
+    tokio::spawn(async move {
+        let mut rest = sent;
+        while !rest.is_empty() {
+            send.reserve_capacity(rest.len());
+            let room = poll_fn(|cx| send.poll_capacity(cx)).await.unwrap().unwrap();
+            send.send_data(rest.split_to(room.min(rest.len())), false).unwrap();
+        }
+        send.send_data(Bytes::new(), true).unwrap();
+    });
+    let got = text(response.await.unwrap().body_mut()).await.unwrap();
+    assert!(got.as_bytes() == body);
+}
+
+#[tokio::test]
+async fn each_frame_of_a_stream_goes_out_at_once() {
+    let (feed, fed) = mpsc::unbounded_channel();
+    let fed = Mutex::new(Some(fed));
+    let service = Answers(move |_| {
+        let body = Body::stream(Fed(fed.lock().unwrap().take().unwrap()));
+        async move { ok(body) }
+    });
+    let mut client = serve(service).await;
+    let (response, _) = client.request(get("/"), true);
+    let mut body = response.await.unwrap().into_body();
+    for event in ["data: 1\n\n", "data: 2\n\n"] {
+        feed.send(data(event)).unwrap();
+        assert_eq!(body.data().await.unwrap().unwrap(), event);
+    }
+    drop(feed);
+    assert_eq!(text(&mut body).await.unwrap(), "");
+}
+
+/// Speaks through a tunnel and gives what came back.
+async fn through_tunnel(client: &mut Client, request: Request<()>) -> String {
+    let (response, mut send) = client.request(request, false);
+    send.send_data("early ".into(), false).unwrap();
+    let mut response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(!response.headers().contains_key("content-length"));
+    send.send_data("bytes".into(), true).unwrap();
+    text(response.body_mut()).await.unwrap()
+}
+
+#[tokio::test]
+async fn connect_and_extended_connect_become_tunnels() {
+    let mut client = serve(Answers(by_path)).await;
+    let connect = Request::connect("tunnel:1").body(()).unwrap();
+    assert_eq!(through_tunnel(&mut client, connect).await, "tunnelled:early bytes");
+    let mut extended = Request::connect("https://a.test/ws").body(()).unwrap();
+    extended.extensions_mut().insert(h2::ext::Protocol::from_static("websocket"));
+    assert!(client.send.is_extended_connect_protocol_enabled());
+    assert_eq!(through_tunnel(&mut client, extended).await, "tunnelled:early bytes");
+}
+
+#[tokio::test]
+async fn heads_come_as_the_vocabulary_has_them() {
+    let (seen, mut heads) = mpsc::unbounded_channel();
+    let service = Answers(move |request: Incoming| {
+        let _ = seen.send(request);
+        async { ok(Body::Empty) }
+    });
+    let mut client = serve(service).await;
+    let mut request = get("/x?y");
+    request.headers_mut().append("cookie", HeaderValue::from_static("a=1"));
+    request.headers_mut().append("cookie", HeaderValue::from_static("b=2"));
+    client.request(request, true).0.await.unwrap();
+    let got = heads.recv().await.unwrap();
+    let mut fields = Vec::new();
+    got.headers.write_to(&mut fields);
+    assert_eq!(String::from_utf8(fields).unwrap(), "Host: a.test\r\ncookie: a=1; b=2\r\n");
+    let interflow_flow::Target::Absolute(url) = got.target else { panic!("{:?}", got.target) };
+    assert_eq!(url.to_string(), "https://a.test/x?y");
+    assert!(got.body.is_empty());
+}
+
+#[tokio::test]
+async fn a_host_that_names_another_origin_is_refused() {
+    let mut client = serve(Answers(by_path)).await;
+    let mut request = get("/echo");
+    request.headers_mut().insert("host", HeaderValue::from_static("b.test"));
+    assert_eq!(client.request(request, true).0.await.unwrap().status(), 400);
+}
+
+#[tokio::test]
+async fn fields_of_one_connection_do_not_reach_the_client() {
+    let service = Answers(|_| async {
+        let head = ResponseHead::new(StatusCode::OK).with("Connection", "x").with("Keep-Alive", "1").with("X-A", "b");
+        Outgoing::Response(interflow_flow::Response { head, body: Body::Empty })
+    });
+    let mut client = serve(service).await;
+    let (response, _) = client.get("/").await;
+    let names: Vec<_> = response.headers().keys().map(|n| n.as_str()).collect();
+    assert_eq!(names, ["x-a", "content-length"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_finished_is_reset() {
+    let mut client = serve(Answers(by_path)).await;
+    let error = client.request(get("/abort"), true).0.await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
+    for path in ["/breaks", "/short"] {
+        let error = match client.request(get(path), true).0.await {
+            Ok(mut response) => text(response.body_mut()).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{path}");
+    }
+    assert_eq!(client.get("/echo").await.1, "GET:");
+}
+
+#[tokio::test]
+async fn a_request_body_of_another_length_than_announced_is_an_error() {
+    let (seen, mut outcome) = mpsc::unbounded_channel();
+    let service = Answers(move |request: Incoming| {
+        let seen = seen.clone();
+        async move {
+            let _ = seen.send(request.body.collect(100).await.is_err());
+            ok(Body::Empty)
+        }
+    });
+    let mut client = serve(service).await;
+    let mut request = post("/");
+    request.headers_mut().insert("content-length", HeaderValue::from_static("5"));
+    let (_response, mut send) = client.request(request, false);
+    send.send_data("abc".into(), true).unwrap();
+    assert!(matches!(timeout(Duration::from_secs(5), outcome.recv()).await, Ok(Some(true) | None)));
+}
+
+#[tokio::test]
+async fn a_request_taken_back_drops_the_service_and_only_that() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let alive = count.clone();
+    let go = Arc::new(Notify::new());
+    let going = go.clone();
+    let service = Answers(move |_| {
+        let guard = Alive::new(&alive);
+        let going = going.clone();
+        async move {
+            going.notified().await;
+            drop(guard);
+            ok(Body::Empty)
+        }
+    });
+    let mut client = serve(service).await;
+    let (first, mut send) = client.request(post("/"), false);
+    let (second, _) = client.request(get("/"), true);
+    while count.load(Ordering::SeqCst) < 2 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    send.send_reset(Reason::CANCEL);
+    drop(first);
+    while count.load(Ordering::SeqCst) > 1 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    go.notify_one();
+    assert_eq!(second.await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_that_nobody_reads_stops_at_the_window() {
+    let service = Answers(|request: Incoming| async move {
+        let _body = request.body;
+        std::future::pending().await
+    });
+    let options = HttpOptions { stream_window: 100_000, ..HttpOptions::default() };
+    let mut client = connect(service, options, Drain::never()).await;
+    sleep(Duration::from_millis(10)).await;
+    let (_response, mut send) = client.request(post("/"), false);
+    let mut sent = 0;
+    loop {
+        send.reserve_capacity(8192);
+        match timeout(Duration::from_secs(1), poll_fn(|cx| send.poll_capacity(cx))).await {
+            Ok(room) => {
+                let n = room.unwrap().unwrap().min(8192);
+                send.send_data(Bytes::from(vec![0; n]), false).unwrap();
+                sent += n;
+            }
+            Err(_) => break,
+        }
+    }
+    assert_eq!(sent, 100_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_holds_the_response_back_and_in_the_end_is_given_up() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    struct Counted(Arc<AtomicUsize>);
+    impl interflow_flow::BodyStream for Counted {
+        fn poll_frame(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<Frame, Error>>> {
+            self.0.fetch_add(8192, Ordering::SeqCst);
+            std::task::Poll::Ready(Some(Ok(Frame::Data(Bytes::from_static(&[0; 8192])))))
+        }
+    }
+    let counter = taken.clone();
+    let service = Answers(move |_| {
+        let body = Body::stream(Counted(counter.clone()));
+        async { ok(body) }
+    });
+    let mut client = serve(service).await;
+    let (response, _) = client.request(get("/"), true);
+    let mut response = response.await.unwrap();
+    let error = loop {
+        if let Err(error) = response.body_mut().data().await.unwrap() {
+            break error;
+        }
+    };
+    assert_eq!(error.reason(), Some(Reason::CANCEL));
+    let taken = taken.load(Ordering::SeqCst);
+    assert!(taken < 400 * 1024, "{taken} bytes were taken from the origin");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_in_time_and_a_busy_one_is_not() {
+    let service = Answers(|_| async {
+        sleep(Duration::from_secs(500)).await;
+        ok(Body::Empty)
+    });
+    let mut client = serve(service).await;
+    let start = Instant::now();
+    let (response, _) = client.request(get("/"), true);
+    assert_eq!(response.await.unwrap().status(), 200);
+    client.server.await.unwrap().unwrap();
+    let idle = HttpOptions::default().idle_timeout;
+    assert_eq!(start.elapsed().as_secs(), 500 + idle.as_secs());
+    client.client.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_lets_what_is_under_way_finish_and_takes_nothing_new() {
+    let service = Answers(|_| async {
+        sleep(Duration::from_secs(5)).await;
+        ok(frames(vec![data("done")]))
+    });
+    let signal = DrainSignal::new();
+    let mut client = connect(service, HttpOptions::default(), signal.drain()).await;
+    let (response, _) = client.request(get("/"), true);
+    sleep(Duration::from_secs(1)).await;
+    signal.start();
+    sleep(Duration::from_secs(1)).await;
+    let refused = match client.send.clone().ready().await {
+        Ok(mut send) => match send.send_request(get("/"), true) {
+            Ok((response, _)) => response.await.is_err(),
+            Err(_) => true,
+        },
+        Err(_) => true,
+    };
+    assert!(refused, "a request was taken during the drain");
+    let mut response = response.await.unwrap();
+    assert_eq!(text(response.body_mut()).await.unwrap(), "done");
+    drop((response, client.send));
+    client.server.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn requests_taken_back_without_end_close_the_connection() {
+    let mut client = serve(Answers(|_| std::future::pending())).await;
+    for _ in 0..3000 {
+        let Ok(mut send) = client.send.clone().ready().await else { break };
+        let Ok((response, mut stream)) = send.send_request(post("/"), false) else { break };
+        tokio::task::yield_now().await;
+        stream.send_reset(Reason::CANCEL);
+        drop(response);
+        client.send = send;
+    }
+    let ended = timeout(Duration::from_secs(10), client.server).await.expect("the connection goes on").unwrap();
+    assert_eq!(ended.unwrap_err().kind(), Kind::Limited);
+    assert_eq!(client.client.await.unwrap().unwrap_err().reason(), Some(Reason::ENHANCE_YOUR_CALM));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preface_that_does_not_come_is_not_waited_for() {
+    let (_near, far) = tokio::io::duplex(1024);
+    let service = Arc::new(Answers(by_path));
+    let error = serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::ClientTimeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_off_the_connection_is_given_up() {
+    let body = Bytes::from(vec![0; 100_000]);
+    let service = Arc::new(Answers(move |_| {
+        let body = Body::from(body.clone());
+        async { ok(body) }
+    }));
+    let (near, far) = tokio::io::duplex(1024);
+    let server =
+        tokio::spawn(
+            async move { serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await },
+        );
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1 << 20).initial_connection_window_size(1 << 20);
+    let (mut send, mut connection) = builder.handshake::<_, Bytes>(near).await.unwrap();
+    let _response = send.send_request(get("/"), true).unwrap();
+    // The request goes out, and from then on the client's side stands still.
+    let _ = timeout(
+        Duration::from_millis(100),
+        poll_fn(|cx| {
+            let _ = std::pin::Pin::new(&mut connection).poll(cx);
+            std::task::Poll::Ready(())
+        }),
+    )
+    .await;
+    let ended = timeout(Duration::from_secs(600), server).await.expect("the connection is held for ever");
+    assert!(ended.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn trailers_alone_make_a_whole_response() {
+    let service = Answers(|_| async {
+        let trailers: Headers = [("grpc-status", "0")].into_iter().collect();
+        ok(frames(vec![Ok(Frame::Trailers(trailers))]))
+    });
+    let mut client = serve(service).await;
+    let mut response = client.request(post("/"), true).0.await.unwrap();
+    assert_eq!(text(response.body_mut()).await.unwrap(), "");
+    assert_eq!(response.body_mut().trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
