@@ -4,6 +4,7 @@
 mod config;
 pub mod content;
 mod error;
+pub mod formats;
 mod model;
 mod recorder;
 pub(crate) mod serial;

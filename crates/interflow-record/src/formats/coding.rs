@@ -1,0 +1,198 @@
+//! Content codings: undone for people and archives, done again for flows that an archive holds without them.
+
+use std::io::{self, Read, Write};
+
+use interflow_flow::Headers;
+
+/// The most bytes that a body may grow to when its coding is undone.
+pub const MAX_DECODED: u64 = 1 << 30;
+
+/// A content coding that we know (RFC 9110 8.4.1, RFC 7932, RFC 8878).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coding {
+    /// `gzip`.
+    Gzip,
+    /// `deflate`: zlib by the standard, raw deflate by many senders.
+    Deflate,
+    /// `br`.
+    Brotli,
+    /// `zstd`.
+    Zstd,
+}
+
+impl Coding {
+    /// The codings of a head in the order in which they were applied; `None` when one of them is not known.
+    pub fn of(headers: &Headers) -> Option<Vec<Self>> {
+        let mut codings = Vec::new();
+        for token in headers.tokens("content-encoding") {
+            codings.push(match token.to_ascii_lowercase().as_slice() {
+                b"gzip" | b"x-gzip" => Self::Gzip,
+                b"deflate" => Self::Deflate,
+                b"br" => Self::Brotli,
+                b"zstd" => Self::Zstd,
+                b"identity" => continue,
+                _ => return None,
+            });
+        }
+        Some(codings)
+    }
+
+    /// Undoes this coding.
+    fn decoder<'a>(self, body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(match self {
+            Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(body)),
+            Self::Deflate => inflate(body)?,
+            Self::Brotli => Box::new(brotli::Decompressor::new(body, 16 * 1024)),
+            Self::Zstd => Box::new(zstd::stream::read::Decoder::new(body)?),
+        })
+    }
+
+    /// Does this coding.
+    fn encode(self, body: &[u8]) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Gzip => {
+                let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+                out.write_all(body)?;
+                out.finish()
+            }
+            Self::Deflate => {
+                let mut out = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+                out.write_all(body)?;
+                out.finish()
+            }
+            Self::Brotli => {
+                let mut out = Vec::new();
+                let params = brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() };
+                brotli::BrotliCompress(&mut &*body, &mut out, &params)?;
+                Ok(out)
+            }
+            Self::Zstd => zstd::stream::encode_all(body, 3),
+        }
+    }
+}
+
+/// Zlib where its two first bytes say so (RFC 1950 2.2), else raw deflate.
+fn inflate<'a>(mut body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    let mut start = Vec::with_capacity(2);
+    body.by_ref().take(2).read_to_end(&mut start)?;
+    let zlib = matches!(start.as_slice(), [cmf, flg] if cmf & 0x0f == 8 && (u16::from(*cmf) << 8 | u16::from(*flg)).is_multiple_of(31));
+    let whole = io::Cursor::new(start).chain(body);
+    if zlib {
+        Ok(Box::new(flate2::read::ZlibDecoder::new(whole)))
+    } else {
+        Ok(Box::new(flate2::read::DeflateDecoder::new(whole)))
+    }
+}
+
+/// A body without its content coding. More than [`MAX_DECODED`] bytes are an error while reading.
+///
+/// # Errors
+/// A coding that is not known, or bytes that are not of it (the latter while reading).
+pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    let unknown = || io::Error::new(io::ErrorKind::Unsupported, "the body has a content coding that is not known");
+    let codings = Coding::of(headers).ok_or_else(unknown)?;
+    if codings.is_empty() {
+        return Ok(body);
+    }
+    let mut plain = body;
+    for coding in codings.into_iter().rev() {
+        plain = coding.decoder(plain)?;
+    }
+    Ok(Box::new(Bounded { inner: plain, left: MAX_DECODED }))
+}
+
+/// The whole body without its content coding; the body itself when that cannot be undone.
+pub fn decode(headers: &Headers, body: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    match decoder(headers, Box::new(body)).and_then(|mut d| d.read_to_end(&mut plain)) {
+        Ok(_) => plain,
+        Err(_) => body.to_vec(),
+    }
+}
+
+/// A plain body with the coding that its head names, so that head and body fit again. A coding that is not known
+/// leaves it plain; one that is there already is not done twice.
+pub fn encode(headers: &Headers, body: Vec<u8>) -> Vec<u8> {
+    let codings = Coding::of(headers).unwrap_or_default();
+    if body.is_empty() || codings.is_empty() || is_coded(codings[codings.len() - 1], &body) {
+        return body;
+    }
+    let mut coded = body.clone();
+    for coding in codings {
+        match coding.encode(&coded) {
+            Ok(next) => coded = next,
+            Err(_) => return body,
+        }
+    }
+    coded
+}
+
+fn is_coded(coding: Coding, body: &[u8]) -> bool {
+    match coding {
+        Coding::Gzip => body.starts_with(b"\x1f\x8b\x08"),
+        Coding::Zstd => body.starts_with(b"\x28\xb5\x2f\xfd"),
+        Coding::Deflate | Coding::Brotli => false,
+    }
+}
+
+struct Bounded<R> {
+    inner: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.left = self.left.checked_sub(n as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the body grows beyond 1 GiB when its content coding is undone")
+        })?;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(coding: &str) -> Headers {
+        [("Content-Encoding", coding)].into_iter().collect()
+    }
+
+    #[test]
+    fn every_coding_is_undone() {
+        let body = b"a body that repeats itself, a body that repeats itself".repeat(50);
+        for coding in ["gzip", "X-GZIP", "deflate", "br", "zstd", "gzip, br", "identity", ""] {
+            let coded = encode(&headers(coding), body.clone());
+            let plain = matches!(coding, "identity" | "");
+            assert_eq!(coded == body, plain, "{coding}");
+            assert_eq!(decode(&headers(coding), &coded), body, "{coding}");
+        }
+    }
+
+    #[test]
+    fn raw_deflate_is_understood_too() {
+        let mut out = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::best());
+        out.write_all(b"hello hello hello").unwrap();
+        assert_eq!(decode(&headers("deflate"), &out.finish().unwrap()), b"hello hello hello");
+    }
+
+    #[test]
+    fn what_cannot_be_undone_stays_as_it_is() {
+        for coding in ["gzip", "zstd", "br", "unknown", "gzip, aws-chunked"] {
+            assert_eq!(decode(&headers(coding), b"\xff plain"), b"\xff plain", "{coding}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_coded_already_is_not_coded_again() {
+        let once = encode(&headers("gzip"), b"x".to_vec());
+        assert_eq!(encode(&headers("gzip"), once.clone()), once);
+        assert_eq!(encode(&headers("br"), Vec::new()), b"");
+    }
+
+    #[test]
+    fn a_bomb_is_cut_off() {
+        let mut bounded = Bounded { inner: io::repeat(0), left: 10 };
+        assert!(bounded.read_to_end(&mut Vec::new()).is_err());
+    }
+}

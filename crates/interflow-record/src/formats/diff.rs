@@ -1,0 +1,366 @@
+//! What differs between two flows: their heads field by field, their bodies by JSON structure or by line.
+
+use std::io;
+
+use interflow_flow::{Direction, Headers};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::text::{Paint, Style, clean};
+use super::{WholeFlow, coding};
+
+/// Bodies longer than this, in bytes, are compared as a whole.
+const MAX_BODY: usize = 8 << 20;
+
+/// Texts with more pairs of lines than this are not aligned line by line.
+const MAX_PAIRS: usize = 4 << 20;
+
+/// Something that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What it is: a fact's or header's name, or the place in a JSON body (`messages[2].content`).
+    pub at: String,
+    /// In the first flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// In the second flow.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// What differs between two bodies, content coding undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum BodyDiff {
+    /// Nothing.
+    Same,
+    /// Both are JSON; these values differ.
+    Json {
+        /// In the order of the first body.
+        changes: Vec<Change>,
+    },
+    /// Both are text: the lines that differ, and some around them.
+    Lines {
+        /// In order.
+        lines: Vec<Line>,
+    },
+    /// At least one is no text, or too long.
+    Binary {
+        /// Bytes in the first flow.
+        before: u64,
+        /// Bytes in the second flow.
+        after: u64,
+    },
+}
+
+/// A line of a text that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// Where it stands.
+    pub side: Side,
+    /// The line without its end.
+    pub text: String,
+}
+
+/// In which of two texts a line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// In both.
+    Both,
+    /// In the first only.
+    Before,
+    /// In the second only.
+    After,
+    /// Equal lines are left out here; the text says how many.
+    Gap,
+}
+
+/// What differs between two flows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowDiff {
+    /// Method, URL, versions, status, error.
+    pub head: Vec<Change>,
+    /// The request's fields, by name.
+    pub request_headers: Vec<Change>,
+    /// The request's body.
+    pub request_body: BodyDiff,
+    /// The response's fields, by name.
+    pub response_headers: Vec<Change>,
+    /// The response's body.
+    pub response_body: BodyDiff,
+}
+
+impl FlowDiff {
+    /// Compares two flows.
+    pub fn new(before: &WholeFlow, after: &WholeFlow) -> Self {
+        let headers = |side| header_changes(before.row.headers(side), after.row.headers(side));
+        let body = |side| body_diff(&plain(before, side), &plain(after, side));
+        Self {
+            head: head_changes(before, after),
+            request_headers: headers(Direction::Request),
+            request_body: body(Direction::Request),
+            response_headers: headers(Direction::Response),
+            response_body: body(Direction::Response),
+        }
+    }
+
+    /// Whether nothing differs.
+    pub fn is_empty(&self) -> bool {
+        let bodies = [&self.request_body, &self.response_body];
+        self.head.is_empty()
+            && self.request_headers.is_empty()
+            && self.response_headers.is_empty()
+            && bodies.iter().all(|b| **b == BodyDiff::Same)
+    }
+
+    /// Writes it for people; nothing when nothing differs.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn write(&self, out: &mut dyn io::Write, style: Style) -> io::Result<()> {
+        section(out, "head", &self.head, style)?;
+        section(out, "request headers", &self.request_headers, style)?;
+        self.request_body.write(out, "request body", style)?;
+        section(out, "response headers", &self.response_headers, style)?;
+        self.response_body.write(out, "response body", style)
+    }
+}
+
+impl BodyDiff {
+    fn write(&self, out: &mut dyn io::Write, name: &str, style: Style) -> io::Result<()> {
+        match self {
+            Self::Same => Ok(()),
+            Self::Json { changes } => section(out, name, changes, style),
+            Self::Binary { before, after } => {
+                writeln!(out, "{}\n  differs: {before} bytes, then {after}", style.paint(Paint::Bold, name))
+            }
+            Self::Lines { lines } => {
+                writeln!(out, "{}", style.paint(Paint::Bold, name))?;
+                for line in lines {
+                    let text = clean(&line.text);
+                    match line.side {
+                        Side::Both => writeln!(out, "    {text}")?,
+                        Side::Gap => writeln!(out, "{}", style.paint(Paint::Dim, &format!("  … {text} equal lines")))?,
+                        Side::Before => writeln!(out, "{}", style.paint(Paint::Bad, &format!("  - {text}")))?,
+                        Side::After => writeln!(out, "{}", style.paint(Paint::Good, &format!("  + {text}")))?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn section(out: &mut dyn io::Write, name: &str, changes: &[Change], style: Style) -> io::Result<()> {
+    if changes.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{}", style.paint(Paint::Bold, name))?;
+    for change in changes {
+        let at = clean(&change.at);
+        if let Some(before) = &change.before {
+            writeln!(out, "{}", style.paint(Paint::Bad, &format!("  - {at}: {}", clean(before))))?;
+        }
+        if let Some(after) = &change.after {
+            writeln!(out, "{}", style.paint(Paint::Good, &format!("  + {at}: {}", clean(after))))?;
+        }
+    }
+    Ok(())
+}
+
+fn plain(flow: &WholeFlow, side: Direction) -> Vec<u8> {
+    let bytes = flow.bytes(side);
+    flow.row.headers(side).map_or_else(|| bytes.to_vec(), |h| coding::decode(h, bytes))
+}
+
+fn head_changes(before: &WholeFlow, after: &WholeFlow) -> Vec<Change> {
+    let facts = |flow: &WholeFlow| {
+        let row = &flow.row;
+        let (request, response) = (row.request.as_ref(), row.response.as_ref());
+        [
+            ("method", request.map(|r| r.method.clone())),
+            ("url", Some(row.url())),
+            ("request version", request.map(|r| r.version.to_string())),
+            ("status", response.map(|r| r.status.to_string())),
+            ("reason", response.map(|r| String::from_utf8_lossy(&r.reason).into_owned())),
+            ("response version", response.map(|r| r.version.to_string())),
+            ("messages", (row.messages > 0).then(|| row.messages.to_string())),
+            ("error", row.error.as_ref().map(|e| format!("{}: {}", e.kind, e.message))),
+        ]
+    };
+    let pairs = facts(before).into_iter().zip(facts(after));
+    pairs
+        .filter(|(a, b)| a.1 != b.1)
+        .map(|((at, a), (_, b))| Change { at: at.to_owned(), before: a, after: b })
+        .collect()
+}
+
+/// Fields of one name are compared as a list; the order of different names means nothing (RFC 9110 5.3).
+fn header_changes(before: Option<&Headers>, after: Option<&Headers>) -> Vec<Change> {
+    let empty = Headers::new();
+    let (before, after) = (before.unwrap_or(&empty), after.unwrap_or(&empty));
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in before.iter().chain(after.iter()) {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let values = |headers: &Headers, name: &str| -> Vec<String> {
+        headers.get_all(name).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+    };
+    let mut changes = Vec::new();
+    for name in names {
+        let (a, b) = (values(before, &name), values(after, &name));
+        for i in 0..a.len().max(b.len()) {
+            if a.get(i) != b.get(i) {
+                changes.push(Change { at: name.clone(), before: a.get(i).cloned(), after: b.get(i).cloned() });
+            }
+        }
+    }
+    changes
+}
+
+fn body_diff(before: &[u8], after: &[u8]) -> BodyDiff {
+    if before == after {
+        return BodyDiff::Same;
+    }
+    let text = |bytes: &[u8]| if bytes.len() <= MAX_BODY { String::from_utf8(bytes.to_vec()).ok() } else { None };
+    let (Some(a), Some(b)) = (text(before), text(after)) else {
+        return BodyDiff::Binary { before: before.len() as u64, after: after.len() as u64 };
+    };
+    if let (Ok(a), Ok(b)) = (serde_json::from_str::<Value>(&a), serde_json::from_str::<Value>(&b))
+        && (a.is_object() || a.is_array())
+    {
+        let mut changes = Vec::new();
+        json_changes(String::new(), &a, &b, &mut changes);
+        // Two spellings of the same JSON still differ as texts.
+        if !changes.is_empty() {
+            return BodyDiff::Json { changes };
+        }
+    }
+    let (a, b): (Vec<&str>, Vec<&str>) = (a.lines().collect(), b.lines().collect());
+    BodyDiff::Lines { lines: line_diff(&a, &b) }
+}
+
+fn json_changes(at: String, before: &Value, after: &Value, changes: &mut Vec<Change>) {
+    match (before, after) {
+        (a, b) if a == b => {}
+        (Value::Object(a), Value::Object(b)) => {
+            let inner = |name: &str| if at.is_empty() { name.to_owned() } else { format!("{at}.{name}") };
+            for (name, value) in a {
+                match b.get(name) {
+                    Some(other) => json_changes(inner(name), value, other, changes),
+                    None => changes.push(change(inner(name), Some(value), None)),
+                }
+            }
+            for (name, value) in b.iter().filter(|(name, _)| !a.contains_key(*name)) {
+                changes.push(change(inner(name), None, Some(value)));
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => array_changes(&at, a, b, changes),
+        (a, b) => changes.push(change(at, Some(a), Some(b))),
+    }
+}
+
+/// What is equal at both ends stays; what lies between is compared place by place, so that an insertion shows as one.
+fn array_changes(at: &str, a: &[Value], b: &[Value], changes: &mut Vec<Change>) {
+    let (start, end) = equal_ends(a, b);
+    let (a, b) = (&a[start..a.len() - end], &b[start..b.len() - end]);
+    for i in 0..a.len().max(b.len()) {
+        let place = format!("{at}[{}]", start + i);
+        match (a.get(i), b.get(i)) {
+            (Some(x), Some(y)) => json_changes(place, x, y, changes),
+            (x, y) => changes.push(change(place, x, y)),
+        }
+    }
+}
+
+fn change(at: String, before: Option<&Value>, after: Option<&Value>) -> Change {
+    Change { at, before: before.map(Value::to_string), after: after.map(Value::to_string) }
+}
+
+/// How many items are equal at the start and, behind that, at the end.
+fn equal_ends<T: PartialEq>(a: &[T], b: &[T]) -> (usize, usize) {
+    let start = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let end = a[start..].iter().rev().zip(b[start..].iter().rev()).take_while(|(x, y)| x == y).count();
+    (start, end)
+}
+
+/// How many equal lines are shown around a difference.
+const AROUND: usize = 3;
+
+fn line_diff(a: &[&str], b: &[&str]) -> Vec<Line> {
+    let (start, end) = equal_ends(a, b);
+    let mut lines: Vec<Line> = a[..start].iter().map(|t| line(Side::Both, t)).collect();
+    lines.extend(middle(&a[start..a.len() - end], &b[start..b.len() - end]));
+    lines.extend(a[a.len() - end..].iter().map(|t| line(Side::Both, t)));
+    with_gaps(lines)
+}
+
+fn line(side: Side, text: &str) -> Line {
+    Line { side, text: text.to_owned() }
+}
+
+/// The longest common subsequence, by the table of its lengths.
+fn middle(a: &[&str], b: &[&str]) -> Vec<Line> {
+    let all = |side, lines: &[&str]| lines.iter().map(|t| line(side, t)).collect::<Vec<_>>();
+    if a.len().saturating_mul(b.len()) > MAX_PAIRS {
+        return [all(Side::Before, a), all(Side::After, b)].concat();
+    }
+    let width = b.len() + 1;
+    let mut common = vec![0u32; (a.len() + 1) * width];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            common[i * width + j] = if a[i] == b[j] {
+                common[(i + 1) * width + j + 1] + 1
+            } else {
+                common[(i + 1) * width + j].max(common[i * width + j + 1])
+            };
+        }
+    }
+    let (mut i, mut j) = (0, 0);
+    let mut lines = Vec::new();
+    while i < a.len() && j < b.len() {
+        if a[i] == b[j] {
+            lines.push(line(Side::Both, a[i]));
+            (i, j) = (i + 1, j + 1);
+        } else if common[(i + 1) * width + j] >= common[i * width + j + 1] {
+            lines.push(line(Side::Before, a[i]));
+            i += 1;
+        } else {
+            lines.push(line(Side::After, b[j]));
+            j += 1;
+        }
+    }
+    lines.extend(all(Side::Before, &a[i..]));
+    lines.extend(all(Side::After, &b[j..]));
+    lines
+}
+
+/// Long runs of equal lines become a gap that says how many they were.
+fn with_gaps(lines: Vec<Line>) -> Vec<Line> {
+    let differs: Vec<usize> = (0..lines.len()).filter(|&i| lines[i].side != Side::Both).collect();
+    let near = |i: usize| {
+        let next = differs.partition_point(|&d| d < i);
+        let close = |d: Option<&usize>| d.is_some_and(|&d| d.abs_diff(i) <= AROUND);
+        close(differs.get(next)) || close(next.checked_sub(1).and_then(|p| differs.get(p)))
+    };
+    let mut shown = Vec::new();
+    let mut left_out = 0;
+    for (i, item) in lines.into_iter().enumerate() {
+        if near(i) {
+            if left_out > 0 {
+                shown.push(line(Side::Gap, &std::mem::take(&mut left_out).to_string()));
+            }
+            shown.push(item);
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        shown.push(line(Side::Gap, &left_out.to_string()));
+    }
+    shown
+}

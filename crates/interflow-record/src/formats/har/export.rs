@@ -1,0 +1,475 @@
+//! Writes HAR 1.2, entry by entry; bodies pass through in pieces.
+
+use std::io::{self, Read, Write};
+
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
+use interflow_flow::{Direction, Headers, MessageKind};
+use serde_json::{Map, Value, json};
+
+use super::parts::{self, HarTimings, fields};
+use crate::formats::{Contents, Exporter, coding};
+use crate::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
+
+/// Posted forms longer than this, in bytes, are not taken apart.
+const MAX_FORM: u64 = 1 << 20;
+
+/// Writes flows as the entries of one HAR.
+pub struct HarWriter<W: Write> {
+    out: W,
+    entries: u64,
+    ended: bool,
+}
+
+impl<W: Write> HarWriter<W> {
+    /// Begins the archive.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        let creator = json!({"name": "Interflow", "version": env!("CARGO_PKG_VERSION")});
+        write!(out, "{{\"log\":{{\"version\":\"1.2\",\"creator\":{creator},\"entries\":[")?;
+        Ok(Self { out, entries: 0, ended: false })
+    }
+}
+
+impl<W: Write> Exporter for HarWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+        self.out.write_all(if self.entries == 0 { b"\n" } else { b",\n" })?;
+        self.entries += 1;
+        entry(&mut self.out, row, contents)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if !self.ended {
+            self.ended = true;
+            self.out.write_all(b"\n]}}\n")?;
+        }
+        self.out.flush()
+    }
+}
+
+fn entry(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+    let timings = HarTimings::of(&row.timings);
+    let mut entry = Map::new();
+    entry.insert("startedDateTime".into(), parts::iso(row.started).into());
+    entry.insert("time".into(), timings.sum().into());
+    open(out, &entry)?;
+    out.write_all(b",\"request\":")?;
+    request(out, row, contents)?;
+    out.write_all(b",\"response\":")?;
+    response(out, row, contents)?;
+    let mut rest = Map::new();
+    rest.insert("cache".into(), json!({}));
+    rest.insert("timings".into(), json!(timings));
+    if let Some(upstream) = &row.upstream {
+        if let Some(peer) = upstream.peer {
+            rest.insert("serverIPAddress".into(), peer.ip().to_canonical().to_string().into());
+        }
+        rest.insert("connection".into(), upstream.connection.to_string().into());
+    }
+    if let Some(comment) = &row.comment {
+        rest.insert("comment".into(), comment.as_str().into());
+    }
+    extras(row, &mut rest);
+    out.write_all(b",")?;
+    members(out, &rest)?;
+    if row.kind == FlowKind::WebSocket {
+        out.write_all(b",\"_webSocketMessages\":")?;
+        messages(out, row, contents)?;
+    }
+    out.write_all(b"}")
+}
+
+/// What HAR has no place for.
+fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
+    entry.insert("_id".into(), row.id.to_string().into());
+    let kind = match row.kind {
+        FlowKind::WebSocket => Some("websocket"),
+        FlowKind::Tunnel => Some("tunnel"),
+        FlowKind::Http => None,
+    };
+    if let Some(kind) = kind {
+        entry.insert("_resourceType".into(), kind.into());
+    }
+    if !row.tags.is_empty() {
+        entry.insert("_tags".into(), json!(row.tags));
+    }
+    entry.insert("_transport".into(), row.transport.as_str().into());
+    if let Some(user) = &row.user {
+        entry.insert("_user".into(), (**user).into());
+    }
+    if let Some(peer) = row.client.peer {
+        entry.insert("_clientAddress".into(), peer.to_string().into());
+    }
+    if let Some(error) = &row.error {
+        entry.insert("_error".into(), json!({"kind": error.kind, "blame": error.blame, "message": error.message}));
+    }
+    if let Some(tunnel) = row.tunnel {
+        entry.insert("_tunnel".into(), json!({"sent": tunnel.sent, "received": tunnel.received}));
+    }
+    if let Some(tls) = &row.client.tls {
+        entry.insert(
+            "_clientTls".into(),
+            json!({"version": tls.version, "ja3": tls.ja3, "ja4": tls.ja4, "sni": tls.sni}),
+        );
+    }
+}
+
+fn request(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+    let mut head = Map::new();
+    let Some(request) = &row.request else {
+        head.insert("method".into(), "CONNECT".into());
+        head.insert("url".into(), format!("https://{}", row.authority).into());
+        head.insert("httpVersion".into(), "HTTP/1.1".into());
+        for list in ["cookies", "headers", "queryString"] {
+            head.insert(list.into(), json!([]));
+        }
+        head.insert("headersSize".into(), (-1).into());
+        head.insert("bodySize".into(), (-1).into());
+        open(out, &head)?;
+        return out.write_all(b"}");
+    };
+    head.insert("method".into(), request.method.as_str().into());
+    head.insert("url".into(), row.url().into());
+    head.insert("httpVersion".into(), (*request.version).into());
+    head.insert("cookies".into(), json!(parts::request_cookies(&request.headers)));
+    head.insert("headers".into(), json!(fields(&request.headers)));
+    head.insert("queryString".into(), json!(parts::query(&request.path)));
+    head.insert("headersSize".into(), request_head_size(request).into());
+    head.insert("bodySize".into(), request.body.size.into());
+    trailers(&request.trailers, &mut head);
+    open(out, &head)?;
+    if request.body.size > 0 {
+        post_data(out, row, request, contents)?;
+    }
+    out.write_all(b"}")
+}
+
+fn post_data(out: &mut dyn Write, row: &FlowRow, request: &RequestRow, contents: &dyn Contents) -> io::Result<()> {
+    let mime = content_type(&request.headers);
+    let body = Body { row, contents, direction: Direction::Request, headers: &request.headers };
+    let found = body.survey()?;
+    let mut post = Map::new();
+    post.insert("mimeType".into(), mime.clone().into());
+    let form = found.plain_size <= MAX_FORM && mime.contains("form");
+    let params = if form { parts::params(&mime, &body.bytes(&found)?) } else { Vec::new() };
+    post.insert("params".into(), json!(params));
+    note_missing(&request.body, &mut post);
+    out.write_all(b",\"postData\":")?;
+    open(out, &post)?;
+    if found.is_text {
+        out.write_all(b",\"text\":")?;
+        body.write(out, &found)?;
+        return out.write_all(b"}");
+    }
+    // The format knows no encoding for what was posted; readers that go by it alone find an empty text.
+    write!(out, ",\"text\":\"\"}},\"_content\":{{\"size\":{},\"encoding\":\"base64\",\"text\":", found.plain_size)?;
+    body.write(out, &found)?;
+    out.write_all(b"}")
+}
+
+fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+    let mut head = Map::new();
+    let Some(response) = &row.response else {
+        return no_response(out, row);
+    };
+    head.insert("status".into(), response.status.into());
+    head.insert("statusText".into(), parts::text(&response.reason).into());
+    head.insert("httpVersion".into(), (*response.version).into());
+    head.insert("cookies".into(), json!(parts::response_cookies(&response.headers)));
+    head.insert("headers".into(), json!(fields(&response.headers)));
+    let location = response.headers.get("location").map(parts::text).unwrap_or_default();
+    head.insert("redirectURL".into(), location.into());
+    head.insert("headersSize".into(), response_head_size(response).into());
+    head.insert("bodySize".into(), response.body.size.into());
+    trailers(&response.trailers, &mut head);
+    if let Some(error) = &row.error {
+        head.insert("_error".into(), format!("{}: {}", error.kind, error.message).into());
+    }
+    open(out, &head)?;
+    out.write_all(b",\"content\":")?;
+    content(out, row, response, contents)?;
+    out.write_all(b"}")
+}
+
+/// A flow that ended without a response has one with status 0, as browsers write it.
+fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
+    let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
+    let mut head = Map::new();
+    head.insert("status".into(), (if tunnelled { 200 } else { 0 }).into());
+    head.insert("statusText".into(), "".into());
+    head.insert("httpVersion".into(), (if tunnelled { "HTTP/1.1" } else { "" }).into());
+    for list in ["cookies", "headers"] {
+        head.insert(list.into(), json!([]));
+    }
+    head.insert("redirectURL".into(), "".into());
+    head.insert("headersSize".into(), (-1).into());
+    head.insert("bodySize".into(), (-1).into());
+    head.insert("content".into(), json!({"size": 0, "mimeType": "x-unknown"}));
+    let error = match (&row.error, row.state) {
+        (Some(error), _) => Some(format!("{}: {}", error.kind, error.message)),
+        (None, FlowState::Cut) => Some("cut: the recording ended before the flow did".to_owned()),
+        (None, FlowState::Open) => Some("open: the flow is still going on".to_owned()),
+        _ => None,
+    };
+    if let Some(error) = error {
+        head.insert("_error".into(), error.into());
+    }
+    open(out, &head)?;
+    out.write_all(b"}")
+}
+
+fn content(out: &mut dyn Write, row: &FlowRow, response: &ResponseRow, contents: &dyn Contents) -> io::Result<()> {
+    let body = Body { row, contents, direction: Direction::Response, headers: &response.headers };
+    let found = body.survey()?;
+    let mut content = Map::new();
+    content.insert("size".into(), found.plain_size.into());
+    if found.decoded {
+        content.insert("compression".into(), (found.plain_size as i64 - response.body.size as i64).into());
+    }
+    let mime = content_type(&response.headers);
+    content.insert("mimeType".into(), (if mime.is_empty() { "x-unknown".to_owned() } else { mime }).into());
+    note_missing(&response.body, &mut content);
+    open(out, &content)?;
+    if found.plain_size > 0 {
+        if !found.is_text {
+            out.write_all(b",\"encoding\":\"base64\"")?;
+        }
+        out.write_all(b",\"text\":")?;
+        body.write(out, &found)?;
+    }
+    out.write_all(b"}")
+}
+
+fn messages(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+    out.write_all(b"[")?;
+    let mut first = true;
+    for message in contents.messages(row)? {
+        let message = message?;
+        let Some(opcode) = opcode(message.kind) else { continue };
+        if !std::mem::take(&mut first) {
+            out.write_all(b",")?;
+        }
+        write!(out, "{}", web_socket_message(&message, opcode))?;
+    }
+    out.write_all(b"]")
+}
+
+fn web_socket_message(message: &MessageRow, opcode: u8) -> Value {
+    use base64::Engine as _;
+    let data = match std::str::from_utf8(&message.payload) {
+        Ok(text) if opcode == 1 => text.to_owned(),
+        _ => STANDARD.encode(&message.payload),
+    };
+    json!({
+        "type": if message.direction == Direction::Request { "send" } else { "receive" },
+        "time": message.at.micros() as f64 / 1e6,
+        "opcode": opcode,
+        "data": data,
+    })
+}
+
+/// RFC 6455 5.2.
+fn opcode(kind: MessageKind) -> Option<u8> {
+    Some(match kind {
+        MessageKind::Text => 1,
+        MessageKind::Binary => 2,
+        MessageKind::Close => 8,
+        MessageKind::Ping => 9,
+        MessageKind::Pong => 10,
+        MessageKind::Event | MessageKind::Grpc => return None,
+    })
+}
+
+/// A body on its way into the archive. It is read twice: to see what it is, and to write it.
+struct Body<'a> {
+    row: &'a FlowRow,
+    contents: &'a dyn Contents,
+    direction: Direction,
+    headers: &'a Headers,
+}
+
+/// What a body turned out to be.
+struct Survey {
+    /// Its content coding could be undone, and is.
+    decoded: bool,
+    /// Its length as it is written, in bytes.
+    plain_size: u64,
+    /// It can stand in JSON as it is: UTF-8, and not declared to be something else.
+    is_text: bool,
+}
+
+impl Body<'_> {
+    fn open(&self, decoded: bool) -> io::Result<Box<dyn Read + '_>> {
+        let body = self.contents.body(self.row, self.direction)?;
+        if decoded { coding::decoder(self.headers, body) } else { Ok(body) }
+    }
+
+    fn survey(&self) -> io::Result<Survey> {
+        let coded = coding::Coding::of(self.headers).is_none_or(|c| !c.is_empty());
+        if coded && let Ok(survey) = self.survey_as(true) {
+            return Ok(survey);
+        }
+        self.survey_as(false)
+    }
+
+    fn survey_as(&self, decoded: bool) -> io::Result<Survey> {
+        let mut body = self.open(decoded)?;
+        let mut scan = TextScan::default();
+        let mut buf = vec![0; 32 * 1024];
+        loop {
+            match body.read(&mut buf) {
+                Ok(0) => break,
+                Ok(n) => scan.see(&buf[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let foreign = charset(&content_type(self.headers)).is_some_and(|c| !matches!(c.as_str(), "utf-8" | "utf8"));
+        let is_text = scan.is_utf8() && (scan.ascii || !foreign);
+        Ok(Survey { decoded, plain_size: scan.size, is_text })
+    }
+
+    fn bytes(&self, survey: &Survey) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        self.open(survey.decoded)?.read_to_end(&mut all)?;
+        Ok(all)
+    }
+
+    /// Writes the JSON string.
+    fn write(&self, out: &mut dyn Write, survey: &Survey) -> io::Result<()> {
+        let mut body = self.open(survey.decoded)?;
+        out.write_all(b"\"")?;
+        if survey.is_text {
+            io::copy(&mut body, &mut Escaped(&mut *out))?;
+        } else {
+            let mut encoder = EncoderWriter::new(&mut *out, &STANDARD);
+            io::copy(&mut body, &mut encoder)?;
+            encoder.finish()?;
+        }
+        out.write_all(b"\"")
+    }
+}
+
+/// Looks whether bytes that come in pieces are UTF-8.
+#[derive(Default)]
+struct TextScan {
+    size: u64,
+    /// The bytes of a character that is not complete yet.
+    open: Vec<u8>,
+    broken: bool,
+    ascii: bool,
+    begun: bool,
+}
+
+impl TextScan {
+    fn see(&mut self, piece: &[u8]) {
+        self.size += piece.len() as u64;
+        self.ascii = (self.ascii || !self.begun) && piece.is_ascii();
+        self.begun = true;
+        if self.broken {
+            return;
+        }
+        let joined;
+        let piece = if self.open.is_empty() {
+            piece
+        } else {
+            joined = [self.open.as_slice(), piece].concat();
+            &joined
+        };
+        self.open = match std::str::from_utf8(piece) {
+            Ok(_) => Vec::new(),
+            Err(e) if e.error_len().is_none() => piece[e.valid_up_to()..].to_vec(),
+            Err(_) => {
+                self.broken = true;
+                Vec::new()
+            }
+        };
+    }
+
+    fn is_utf8(&self) -> bool {
+        !self.broken && self.open.is_empty()
+    }
+}
+
+/// Escapes UTF-8 for a JSON string (RFC 8259 7). What needs it is ASCII, so pieces may be cut anywhere.
+struct Escaped<'a>(&'a mut dyn Write);
+
+impl Write for Escaped<'_> {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let needs = |b: u8| b < 0x20 || matches!(b, b'"' | b'\\' | 0x7f);
+        let mut rest = piece;
+        while let Some(at) = rest.iter().position(|&b| needs(b)) {
+            self.0.write_all(&rest[..at])?;
+            match rest[at] {
+                b'"' => self.0.write_all(b"\\\"")?,
+                b'\\' => self.0.write_all(b"\\\\")?,
+                b'\n' => self.0.write_all(b"\\n")?,
+                b'\r' => self.0.write_all(b"\\r")?,
+                b'\t' => self.0.write_all(b"\\t")?,
+                other => write!(self.0, "\\u{other:04x}")?,
+            }
+            rest = &rest[at + 1..];
+        }
+        self.0.write_all(rest)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Says in a comment why a body is not here whole.
+fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
+    if let Some(missing) = body.missing {
+        let why = format!("{missing:?}").to_ascii_lowercase();
+        object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
+    }
+}
+
+fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
+    if !trailers.is_empty() {
+        head.insert("_trailers".into(), json!(fields(trailers)));
+    }
+}
+
+fn content_type(headers: &Headers) -> String {
+    headers.get("content-type").map(|v| parts::text(v).into_owned()).unwrap_or_default()
+}
+
+/// The charset that a media type names, in lower case.
+pub(super) fn charset(content_type: &str) -> Option<String> {
+    let lower = content_type.to_ascii_lowercase();
+    let (_, behind) = lower.split_once("charset=")?;
+    let name = behind.split(';').next().unwrap_or_default().trim_matches(['"', ' ', '\'']);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// Bytes of the head with its empty line; -1 where HTTP/2 sent it packed.
+fn request_head_size(request: &RequestRow) -> i64 {
+    head_size(&request.version, request.method.len() + request.path.len() + request.version.len() + 4, &request.headers)
+}
+
+fn response_head_size(response: &ResponseRow) -> i64 {
+    head_size(&response.version, response.version.len() + response.reason.len() + 7, &response.headers)
+}
+
+fn head_size(version: &str, line: usize, headers: &Headers) -> i64 {
+    if version.starts_with("HTTP/1.") { (line + headers.size() + headers.len() * 4 + 2) as i64 } else { -1 }
+}
+
+/// Writes an object without its closing brace.
+fn open(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+    out.write_all(b"{")?;
+    members(out, object)
+}
+
+fn members(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
+    for (i, (name, value)) in object.iter().enumerate() {
+        let comma = if i > 0 { "," } else { "" };
+        write!(out, "{comma}{}:{value}", Value::from(name.as_str()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! One flow to a line, with everything that is known of it: what leaves this way comes back the same.
+
+use std::io::{self, BufRead, Read, Write};
+
+use bytes::Bytes;
+use interflow_flow::Direction;
+use serde::{Deserialize, Serialize};
+
+use super::{Contents, Exporter, ImportError, ImportReport, Sink, WholeFlow};
+use crate::{FlowRow, MessageRow, serial};
+
+/// The version of the line's shape.
+const VERSION: u32 = 1;
+
+/// The longest line that is read, in bytes.
+const MAX_LINE: u64 = 4 << 30;
+
+/// A flow as it stands in a line.
+#[derive(Serialize, Deserialize)]
+struct Line<R> {
+    /// The version; also what tells these lines from other JSON.
+    interflow: u32,
+    flow: R,
+    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    request_body: Bytes,
+    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    response_body: Bytes,
+    #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<MessageRow>,
+}
+
+/// Writes flows as lines. One flow at a time is held in memory with its bodies.
+pub struct JsonlWriter<W: Write> {
+    out: W,
+}
+
+impl<W: Write> JsonlWriter<W> {
+    /// Nothing is written yet.
+    pub fn new(out: W) -> Self {
+        Self { out }
+    }
+}
+
+impl<W: Write> Exporter for JsonlWriter<W> {
+    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+        let read = |direction| -> io::Result<Bytes> {
+            let mut bytes = Vec::new();
+            contents.body(row, direction)?.read_to_end(&mut bytes)?;
+            Ok(bytes.into())
+        };
+        let line = Line {
+            interflow: VERSION,
+            flow: row,
+            request_body: read(Direction::Request)?,
+            response_body: read(Direction::Response)?,
+            messages: contents.messages(row)?.collect::<io::Result<_>>()?,
+        };
+        serde_json::to_writer(&mut self.out, &line)?;
+        self.out.write_all(b"\n")
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Hands out the flows of a file of lines.
+///
+/// # Errors
+/// The first line that is no flow of ours; the flows before it stay.
+pub fn import(mut file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+    let mut report = ImportReport::default();
+    let mut line = Vec::new();
+    for number in 1u64.. {
+        line.clear();
+        match file.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) if line.trim_ascii().is_empty() => continue,
+            Ok(_) => {}
+            Err(source) => return Err(ImportError::Io { source, report }),
+        }
+        let flow = match parse(&line) {
+            Ok(flow) => flow,
+            Err((column, problem)) => {
+                return Err(ImportError::Malformed {
+                    place: format!("line {number} column {column}"),
+                    problem,
+                    report,
+                });
+            }
+        };
+        if let Err(source) = sink(flow) {
+            return Err(ImportError::Io { source, report });
+        }
+        report.flows += 1;
+    }
+    Ok(report)
+}
+
+fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
+    let line: Line<FlowRow> = serde_json::from_slice(line).map_err(|e| {
+        let text = e.to_string();
+        let problem = text.split(" at line ").next().unwrap_or(&text);
+        (e.column(), format!("no flow of Interflow: {problem}"))
+    })?;
+    if line.interflow != VERSION {
+        let problem =
+            format!("written by a newer Interflow (version {} of the format): update this one", line.interflow);
+        return Err((1, problem));
+    }
+    Ok(WholeFlow {
+        row: line.flow,
+        request_body: line.request_body,
+        response_body: line.response_body,
+        messages: line.messages,
+    })
+}

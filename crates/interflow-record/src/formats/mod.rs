@@ -1,0 +1,329 @@
+//! Archive formats: recorded flows out to files that other tools read, and back in.
+//!
+//! Export and import go flow by flow, so that neither holds a whole archive in memory. Bytes of bodies come through
+//! [`Contents`]; an import hands out one [`WholeFlow`] after another.
+
+pub mod coding;
+pub mod curl;
+pub mod diff;
+pub mod har;
+pub mod jsonl;
+pub mod raw;
+pub mod replay;
+mod request;
+pub mod snippet;
+pub mod text;
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::str::FromStr;
+
+use bytes::Bytes;
+use interflow_flow::Direction;
+
+use crate::{FlowRow, MessageRow};
+
+/// The bytes that belong to recorded flows. A body may be read more than once.
+pub trait Contents {
+    /// The body that went this way, transfer coding removed, content coding kept; nothing when nothing was kept.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read.
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+
+    /// The messages in their order.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>>;
+}
+
+/// A flow with all its bytes in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WholeFlow {
+    /// What is known of it.
+    pub row: FlowRow,
+    /// The request's body, content coding kept.
+    pub request_body: Bytes,
+    /// The response's body, content coding kept.
+    pub response_body: Bytes,
+    /// The messages in their order.
+    pub messages: Vec<MessageRow>,
+}
+
+impl WholeFlow {
+    /// A flow without bodies or messages.
+    pub fn new(row: FlowRow) -> Self {
+        Self { row, request_body: Bytes::new(), response_body: Bytes::new(), messages: Vec::new() }
+    }
+
+    /// The body that went this way.
+    pub fn bytes(&self, direction: Direction) -> &Bytes {
+        match direction {
+            Direction::Request => &self.request_body,
+            Direction::Response => &self.response_body,
+        }
+    }
+
+    /// Reads the whole of a flow.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read.
+    pub fn read(row: &FlowRow, contents: &dyn Contents) -> io::Result<Self> {
+        let body = |direction| {
+            let mut bytes = Vec::new();
+            contents.body(row, direction)?.read_to_end(&mut bytes)?;
+            io::Result::Ok(Bytes::from(bytes))
+        };
+        Ok(Self {
+            row: row.clone(),
+            request_body: body(Direction::Request)?,
+            response_body: body(Direction::Response)?,
+            messages: contents.messages(row)?.collect::<io::Result<_>>()?,
+        })
+    }
+}
+
+impl Contents for WholeFlow {
+    fn body<'a>(&'a self, _flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(self.bytes(direction).as_ref()))
+    }
+
+    fn messages<'a>(&'a self, _flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        Ok(Box::new(self.messages.iter().cloned().map(Ok)))
+    }
+}
+
+macro_rules! formats {
+    ($($format:ident $name:literal $extensions:tt $import:literal $doc:literal;)*) => {
+        /// A format of recorded flows.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Format { $(#[doc = $doc] $format,)* }
+
+        impl Format {
+            /// Every format.
+            pub const ALL: &[Self] = &[$(Self::$format,)*];
+
+            /// Its name on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$format => $name,)* }
+            }
+
+            /// How files of it end, the usual one first.
+            pub const fn extensions(self) -> &'static [&'static str] {
+                match self { $(Self::$format => &$extensions,)* }
+            }
+
+            /// Whether it can be read back.
+            pub const fn imports(self) -> bool {
+                match self { $(Self::$format => $import,)* }
+            }
+
+            /// What it is, for the help.
+            pub const fn doc(self) -> &'static str {
+                match self { $(Self::$format => $doc,)* }
+            }
+        }
+    };
+}
+
+formats! {
+    Har "har" ["har", "har.gz", "zhar"] true "HAR 1.2, as browsers and proxies read it.";
+    Jsonl "jsonl" ["jsonl", "ndjson", "jsonl.gz"] true "One flow to a line, with everything that is known of it.";
+    Curl "curl" ["sh"] false "curl command lines.";
+    Httpie "httpie" ["sh"] false "HTTPie command lines.";
+    Fetch "fetch" ["js"] false "JavaScript with fetch.";
+    Python "python" ["py"] false "Python with requests.";
+    Raw "raw" ["http"] false "Requests and responses as bytes.";
+    RawRequest "raw-request" ["http"] false "Requests as bytes.";
+    RawResponse "raw-response" ["http"] false "Responses as bytes.";
+    Table "table" ["txt"] false "A line for each flow, for people.";
+}
+
+impl Format {
+    /// By the end of a file's name.
+    pub fn of_file(name: &str) -> Option<Self> {
+        let name = name.to_ascii_lowercase();
+        let ends = |e: &&&str| name.strip_suffix(**e).is_some_and(|rest| rest.ends_with('.'));
+        Self::ALL.iter().copied().find(|f| f.extensions().iter().any(|e| ends(&e)))
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is no format's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no format '{name}': choose one of {}", Format::ALL.iter().map(|f| f.name()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownFormat {
+    name: String,
+}
+
+impl FromStr for Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        let found = Self::ALL.iter().copied().find(|f| f.name().eq_ignore_ascii_case(name));
+        found.ok_or_else(|| UnknownFormat { name: name.to_owned() })
+    }
+}
+
+/// Writes flows in one format.
+pub trait Exporter {
+    /// Writes one flow.
+    ///
+    /// # Errors
+    /// When its bytes cannot be read, or the file cannot be written.
+    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()>;
+
+    /// Writes what closes the file, and flushes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Begins a file of this format. Call [`Exporter::finish`] at its end.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn exporter<'w>(format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
+    Ok(match format {
+        Format::Har => Box::new(har::HarWriter::new(out)?),
+        Format::Jsonl => Box::new(jsonl::JsonlWriter::new(out)),
+        Format::Curl => each(out, curl::write),
+        Format::Httpie => each(out, snippet::httpie),
+        Format::Fetch => each(out, snippet::fetch),
+        Format::Python => each(out, snippet::python),
+        Format::Raw => each(out, raw::write),
+        Format::RawRequest => each(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Request)),
+        Format::RawResponse => each(out, |out, row, contents| raw::write_side(out, row, contents, Direction::Response)),
+        Format::Table => each(out, |out, row, _| text::line(out, row)),
+    })
+}
+
+/// A format in which flows simply follow one another.
+struct Each<W, F> {
+    out: W,
+    write: F,
+}
+
+fn each<'w, W: Write + 'w>(
+    out: W,
+    write: impl Fn(&mut dyn Write, &FlowRow, &dyn Contents) -> io::Result<()> + 'w,
+) -> Box<dyn Exporter + 'w> {
+    Box::new(Each { out, write })
+}
+
+impl<W, F> Exporter for Each<W, F>
+where
+    W: Write,
+    F: Fn(&mut dyn Write, &FlowRow, &dyn Contents) -> io::Result<()>,
+{
+    fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+        (self.write)(&mut self.out, row, contents)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Flows handed out.
+    pub flows: u64,
+    /// Entries that are no flow, with the place and the reason; at most [`MAX_SKIPS`] of them are kept.
+    pub skipped: Vec<String>,
+    /// How many entries were left out in all.
+    pub skips: u64,
+}
+
+/// How many reasons for leaving out an entry a report keeps.
+pub const MAX_SKIPS: usize = 50;
+
+impl ImportReport {
+    pub(crate) fn skip(&mut self, reason: String) {
+        self.skips += 1;
+        if self.skipped.len() < MAX_SKIPS {
+            self.skipped.push(reason);
+        }
+    }
+}
+
+/// Why an import stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The file is not of this format, or breaks off.
+    #[error("{place}: {problem}{}", after(report))]
+    Malformed {
+        /// Line and column, and the path within the document where there is one.
+        place: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+        /// What had been read until then.
+        report: ImportReport,
+    },
+    /// The file could not be read, or a flow not be kept.
+    #[error("{source}{}", after(report))]
+    Io {
+        /// What happened.
+        #[source]
+        source: io::Error,
+        /// What had been read until then.
+        report: ImportReport,
+    },
+}
+
+fn after(report: &ImportReport) -> String {
+    match report.flows {
+        0 => String::new(),
+        1 => " (1 flow before it was imported)".to_owned(),
+        n => format!(" ({n} flows before it were imported)"),
+    }
+}
+
+/// Where an import puts its flows.
+pub type Sink<'s> = &'s mut dyn FnMut(WholeFlow) -> io::Result<()>;
+
+/// Reads an archive, compressed (gzip, zlib) or not, and hands out its flows. Without a format, the first bytes tell.
+///
+/// # Errors
+/// When the file is malformed or cannot be read, with what was imported before that.
+pub fn import(format: Option<Format>, file: impl Read, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+    let failed = |source| ImportError::Io { source, report: ImportReport::default() };
+    let mut file = BufReader::with_capacity(64 * 1024, file);
+    let plain: Box<dyn BufRead + '_> = match file.fill_buf().map_err(failed)? {
+        [0x1f, 0x8b, ..] => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(file))),
+        [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..] => Box::new(BufReader::new(flate2::bufread::ZlibDecoder::new(file))),
+        _ => Box::new(file),
+    };
+    let mut plain = plain;
+    if plain.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
+        plain.consume(3);
+    }
+    let format = match format {
+        Some(format) => format,
+        None => detect(plain.fill_buf().map_err(failed)?),
+    };
+    match format {
+        Format::Jsonl => jsonl::import(plain, sink),
+        Format::Har => har::import(plain, sink),
+        other => Err(ImportError::Malformed {
+            place: "the file".to_owned(),
+            problem: format!("'{other}' can be written but not read: import HAR or JSONL"),
+            report: ImportReport::default(),
+        }),
+    }
+}
+
+/// HAR unless the first line is a flow of ours.
+fn detect(head: &[u8]) -> Format {
+    let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
+    if head.starts_with(b"{\"interflow\"") { Format::Jsonl } else { Format::Har }
+}
