@@ -279,8 +279,12 @@ async fn a_direction_moves_on_to_a_pipe_once_it_proves_long_and_the_other_does_n
     let ((mut client, near), (upstream, far)) = (tcp_pair().await, tcp_pair().await);
     let counters = TunnelCounters::default();
     let mut tunnel = Tunnel::new(near.into(), far.into(), true);
-    let (reading, writing) = upstream.into_split();
-    let sender = tokio::spawn(send(writing, 1, 300_000));
+    let (_reading, mut writing) = upstream.into_split();
+    // The sender stays, so that the direction does not end, and the last look at it tells.
+    let sender = tokio::spawn(async move {
+        writing.write_all(&vec![7; 300_000]).await.unwrap();
+        writing
+    });
     let (mut seen, mut spliced) = (0, false);
     let mut buf = vec![0; 16 * 1024];
     while seen < 300_000 {
@@ -292,8 +296,7 @@ async fn a_direction_moves_on_to_a_pipe_once_it_proves_long_and_the_other_does_n
         spliced |= tunnel.down.is_spliced();
         assert!(!spliced || counters.get().received >= 64 * 1024);
     }
-    assert!(spliced && !tunnel.up.is_spliced());
-    sender.await.unwrap();
-    drop(reading);
+    assert!(tunnel.down.is_spliced() && !tunnel.up.is_spliced());
+    drop(sender.await.unwrap());
     assert_eq!(counters.get().received, 300_000);
 }
