@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use interflow_flow::{BodyStream, Error, Frame, Kind};
 
-use super::OpenStream;
+use super::conn::OpenStream;
 use super::head;
 use super::upload::{Upload, UploadEnd};
 use crate::egress::http1::LazyTimer;

@@ -1,207 +1,31 @@
 //! The HTTP/2 client: many exchanges over one connection (RFC 9113), driven by one task per connection.
 
 mod body;
+mod conn;
 mod head;
 mod stream;
 mod upload;
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::{ResponseFuture, SendRequest};
-use h2::{Ping, PingPong, Reason, RecvStream};
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream};
 use interflow_flow::{Body, Error, Kind, RequestHead, ResponseHead, Retry, UpstreamInfo};
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use super::http1::{CONTINUE_WAIT, ExchangeOptions, Failed, LazyTimer};
-use super::pool::PoolLimits;
 use super::route::{Answer, Exchange};
-use super::shared::OpenConnection;
 use crate::io::Io;
 use body::Download;
+use conn::OpenStream;
+use stream::H2Io;
 use upload::{Upload, UploadEnd};
 
-use stream::H2Io;
-
-/// Flow control windows: of a stream and of the whole connection.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// How much of an upload may wait in the connection's own buffers.
-const SEND_BUFFER: usize = 128 * 1024;
-/// How often a connection with open streams is asked whether it lives, and how long the answer may take.
-const KEEPALIVE: Duration = Duration::from_secs(20);
-/// How long a new connection may take to tell its settings when somebody depends on them.
-const SETTINGS_WAIT: Duration = Duration::from_secs(5);
-
-/// An HTTP/2 connection.
-pub(crate) struct H2Conn {
-    send: SendRequest<Bytes>,
-    info: UpstreamInfo,
-    born: Instant,
-    /// Microseconds after `born` at which it was used last.
-    used: AtomicU64,
-    exchanges: AtomicU64,
-    streams: AtomicUsize,
-    closed: Arc<AtomicBool>,
-    /// True once the peer's settings have come.
-    settled: watch::Receiver<bool>,
-}
-
-impl H2Conn {
-    /// Greets the peer and sets the connection's task going.
-    ///
-    /// # Errors
-    /// The connection broke at once.
-    pub(crate) async fn open(
-        io: Io,
-        info: UpstreamInfo,
-        options: &ExchangeOptions,
-        open: Option<OpenConnection>,
-    ) -> Result<Arc<Self>, Error> {
-        let (send, mut connection) = h2::client::Builder::new()
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buffer_size(SEND_BUFFER)
-            .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
-            .enable_push(false)
-            .handshake::<_, Bytes>(io)
-            .await
-            .map_err(|e| Error::new(Kind::UpstreamClosed, "the HTTP/2 connection could not be begun").because(e))?;
-        let closed = Arc::new(AtomicBool::new(false));
-        let (settle, settled) = watch::channel(false);
-        let ping = connection.ping_pong();
-        let conn = Arc::new(Self {
-            send,
-            info,
-            born: Instant::now(),
-            used: AtomicU64::new(0),
-            exchanges: AtomicU64::new(0),
-            streams: AtomicUsize::new(0),
-            closed: closed.clone(),
-            settled,
-        });
-        let mut life = Life::new(ping, Arc::downgrade(&conn), settle);
-        tokio::spawn(async move {
-            let mut connection = pin!(connection);
-            poll_fn(|cx| {
-                if let Poll::Ready(end) = connection.as_mut().poll(cx) {
-                    if let Err(error) = end {
-                        tracing::debug!(%error, "an HTTP/2 connection to an upstream ended");
-                    }
-                    return Poll::Ready(());
-                }
-                life.poll(cx)
-            })
-            .await;
-            closed.store(true, Ordering::Relaxed);
-            drop(open);
-        });
-        Ok(conn)
-    }
-
-    /// Whether another request may be put on it.
-    pub(crate) fn may_serve(&self, now: Instant, limits: &PoolLimits) -> bool {
-        let age = now.saturating_duration_since(self.born);
-        let used = Duration::from_micros(self.used.load(Ordering::Relaxed));
-        !self.closed.load(Ordering::Relaxed)
-            && age < limits.max_lifetime
-            && (age.saturating_sub(used) < limits.idle_timeout || self.streams() > 0)
-    }
-
-    /// Streams open now.
-    pub(crate) fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
-    }
-
-    /// Whether a further stream may be opened at once.
-    pub(crate) fn has_room(&self) -> bool {
-        self.streams() < self.send.current_max_send_streams()
-    }
-
-    /// Takes it out of use for new requests.
-    fn retire(&self) {
-        self.closed.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the peer lets CONNECT carry other protocols (RFC 8441 3).
-    async fn allows_extended_connect(&self) -> bool {
-        let mut settled = self.settled.clone();
-        let _ = tokio::time::timeout(SETTINGS_WAIT, settled.wait_for(|s| *s)).await;
-        self.send.is_extended_connect_protocol_enabled()
-    }
-}
-
-/// A stream of a connection, counted until this is dropped.
-struct OpenStream(Arc<H2Conn>);
-
-impl OpenStream {
-    fn new(conn: &Arc<H2Conn>) -> Self {
-        conn.streams.fetch_add(1, Ordering::Relaxed);
-        Self(conn.clone())
-    }
-}
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        let conn = &self.0;
-        conn.streams.fetch_sub(1, Ordering::Relaxed);
-        conn.used.store(conn.born.elapsed().as_micros() as u64, Ordering::Relaxed);
-    }
-}
-
-/// Watches over a connection from its own task: learns when the settings have come, and asks for signs of life.
-struct Life {
-    ping: Option<PingPong>,
-    /// A ping is on its way.
-    asked: bool,
-    conn: Weak<H2Conn>,
-    settle: watch::Sender<bool>,
-    timer: LazyTimer,
-}
-
-impl Life {
-    fn new(mut ping: Option<PingPong>, conn: Weak<H2Conn>, settle: watch::Sender<bool>) -> Self {
-        // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4).
-        let asked = ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
-        let mut timer = LazyTimer::new(Instant::now());
-        timer.arm(KEEPALIVE);
-        Self { ping, asked, conn, settle, timer }
-    }
-
-    /// Ready when the connection shows no sign of life.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(ping) = &mut self.ping else { return Poll::Pending };
-        if self.asked
-            && let Poll::Ready(answer) = ping.poll_pong(cx)
-        {
-            self.asked = false;
-            if answer.is_ok() {
-                self.settle.send_replace(true);
-            }
-        }
-        while self.timer.poll(cx).is_ready() {
-            if self.asked {
-                return Poll::Ready(());
-            }
-            let busy = self.conn.upgrade().is_some_and(|c| c.streams() > 0);
-            self.asked = busy && ping.send_ping(Ping::opaque()).is_ok();
-            if self.asked {
-                // Registers for the answer; one that is there already is found at the next turn.
-                if ping.poll_pong(cx).is_ready() {
-                    self.asked = false;
-                }
-            }
-            self.timer.arm(KEEPALIVE);
-        }
-        Poll::Pending
-    }
-}
+pub(crate) use conn::H2Conn;
 
 /// Sends the request as one stream of the connection and waits for the head of the final response.
 ///
@@ -220,7 +44,7 @@ pub(crate) async fn exchange(
         return Err(Failed { error: Error::new(Kind::Unsupported, text).retry_if(Retry::Yes), replay: Some(body) });
     }
     let open = OpenStream::new(conn);
-    let reused = conn.exchanges.fetch_add(1, Ordering::Relaxed) > 0;
+    let reused = conn.begin_exchange();
     *x.upstream = Some(UpstreamInfo { reused, ..conn.info.clone() });
     let message = match head::request(request, &body, conn.info.tls.is_some()) {
         Ok(message) => message,

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::OpenStream;
+use super::conn::OpenStream;
 use bytes::{Buf, Bytes};
 use h2::{RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -31,7 +31,10 @@ impl AsyncRead for H2Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.unread.is_empty() {
             match ready!(self.recv.poll_data(cx)) {
-                Some(data) => self.unread = data.map_err(io_error)?,
+                Some(Ok(data)) => self.unread = data,
+                // A peer that wants no more and has had its say ends its side so.
+                Some(Err(e)) if e.reason() == Some(h2::Reason::NO_ERROR) => return Poll::Ready(Ok(())),
+                Some(Err(e)) => return Poll::Ready(Err(io_error(e))),
                 None => return Poll::Ready(Ok(())),
             }
         }
