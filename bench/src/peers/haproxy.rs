@@ -31,8 +31,9 @@ impl Peer for Haproxy {
         let (plain, tls) = (port()?, port()?);
         let config = lab.path(&format!("{}.cfg", self.name()));
         let pem = lab.path("leaf-and-key.pem");
-        let head =
-            "global\n  maxconn 40000\ndefaults\n  timeout connect 30s\n  timeout client 600s\n  timeout server 600s\n";
+        let most = connection_cap();
+        let times = "timeout connect 30s\n  timeout client 600s\n  timeout server 600s";
+        let head = format!("global\n  maxconn {most}\ndefaults\n  maxconn {most}\n  {times}\n");
         let (http, https, pem) = (lab.http(), lab.https(), pem.display());
         let body = match self {
             Self::Http => format!(
