@@ -6,7 +6,7 @@ use interflow_flow::Direction;
 use interflow_query::sql::{Column, Columns};
 use interflow_query::{Fact, Flag, Key, Subject, Truth};
 
-use crate::model::{FlowKind, FlowRow, FlowState};
+use crate::model::{FlowKind, FlowRow, FlowState, FlowSummary};
 
 const REQUEST: [Direction; 1] = [Direction::Request];
 const RESPONSE: [Direction; 1] = [Direction::Response];
@@ -107,6 +107,87 @@ impl Subject for FlowRow {
 
     fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
         Truth::Known(FlowRow::headers(self, side).is_some_and(|h| h.iter().any(|(n, v)| fits(n, v))))
+    }
+}
+
+impl FlowSummary {
+    fn is_type(&self, side: Direction, wanted: fn(&str) -> bool) -> bool {
+        let of = match side {
+            Direction::Request => &self.request_type,
+            Direction::Response => &self.response_type,
+        };
+        of.as_deref().is_some_and(wanted)
+    }
+}
+
+/// A live view's filter: what a summary does not say counts as not known yet, and selects nothing.
+impl Subject for FlowSummary {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+        let path = self.path.as_deref().map(|p| p.split_once('?').map_or((p, None), |(p, q)| (p, Some(q))));
+        let types = [self.request_type.as_deref(), self.response_type.as_deref()];
+        match key {
+            Key::Word | Key::Url => {
+                let path = self.path.as_deref().filter(|p| *p != "*").unwrap_or_default();
+                let url = format!("{}://{}{path}", self.scheme, self.authority.host_field(self.scheme));
+                Truth::any([url.as_str()], fits)
+            }
+            Key::Host => Truth::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
+            Key::Scheme => Truth::any([self.scheme.as_str()], fits),
+            Key::Path => Truth::any(path.map(|(p, _)| p), fits),
+            Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),
+            Key::Method => Truth::any(self.method.as_deref(), fits),
+            Key::Version => Truth::any([&*self.version], fits),
+            Key::Type => Truth::any(types.into_iter().flatten(), fits),
+            Key::ReqType => Truth::any(types[0], fits),
+            Key::RespType => Truth::any(types[1], fits),
+            Key::Error => Truth::any(self.error.as_deref(), fits),
+            Key::Tag => Truth::any(self.tags.iter().map(String::as_str), fits),
+            Key::User => Truth::any(self.user.as_deref(), fits),
+            Key::Id => Truth::any([self.id.to_string().as_str()], fits),
+            _ => Truth::NotYet,
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        match key {
+            Key::Port => Fact::Is(u64::from(self.authority.port)),
+            Key::Status => Fact::known(self.status.map(u64::from)),
+            Key::Size => Fact::Is(self.request_size + self.response_size),
+            Key::ReqSize => Fact::Is(self.request_size),
+            Key::RespSize => Fact::Is(self.response_size),
+            Key::Dur if self.state == FlowState::Open => Fact::NotYet,
+            Key::Dur => Fact::Is(self.duration),
+            Key::Time => Fact::Is(self.started.micros()),
+            _ => Fact::NotYet,
+        }
+    }
+
+    fn flag(&self, flag: Flag) -> Truth {
+        Truth::Known(match flag {
+            Flag::Error => self.state == FlowState::Failed || self.error.is_some(),
+            Flag::Http => self.kind == FlowKind::Http,
+            Flag::Answered => self.status.is_some(),
+            Flag::Websocket => self.kind == FlowKind::WebSocket,
+            Flag::Tunnel => self.kind == FlowKind::Tunnel,
+            Flag::Sse => self.is_type(Direction::Response, |t| t == "text/event-stream"),
+            Flag::Grpc => self.is_type(Direction::Request, |t| t.starts_with("application/grpc")),
+            Flag::Open => self.state == FlowState::Open,
+            Flag::Redacted => self.tags.iter().any(|t| t == "redacted"),
+            Flag::Held => self.tags.iter().any(|t| t == "held"),
+            _ => return Truth::NotYet,
+        })
+    }
+
+    fn address(&self, key: Key) -> Fact<SocketAddr> {
+        if key == Key::Client { Fact::known(self.client) } else { Fact::NotYet }
+    }
+
+    fn headers(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+        Truth::NotYet
+    }
+
+    fn body(&self, _side: Direction, _fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+        Truth::NotYet
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Assembly {
     tail_len: usize,
     /// Bytes of the tail that stand in `tails`.
     saved: usize,
+    /// A part was lost: what comes behind it is not taken.
+    broken: bool,
 }
 
 impl Assembly {
@@ -44,6 +46,9 @@ impl Assembly {
 
     /// Adds pieces; cuts chunks off as soon as enough has gathered, and says whether it did. `seq` is the flow's row.
     pub(crate) fn push(&mut self, shelf: &mut Shelf<'_>, seq: i64, side: usize, pieces: Vec<Bytes>) -> Result<bool> {
+        if self.broken {
+            return Ok(false);
+        }
         self.tail_len += pieces.iter().map(Bytes::len).sum::<usize>();
         if self.tail.is_empty() {
             self.tail = pieces;
@@ -61,6 +66,9 @@ impl Assembly {
 
     /// Writes what has no chunk yet to the database, so that a running stream can be read and survives a crash.
     pub(crate) fn save_tail(&mut self, db: &Connection, seq: i64, side: usize) -> Result<()> {
+        if self.saved > self.tail_len {
+            self.unsave(db, seq, side)?;
+        }
         if self.saved == self.tail_len {
             return Ok(());
         }
@@ -103,6 +111,12 @@ impl Assembly {
         self.set_tail(Bytes::new());
         // Rows of `tails` may have survived: the next write takes them away.
         self.saved = usize::MAX;
+        self.broken = true;
+    }
+
+    /// Something of it could not be taken: it ends here.
+    pub(crate) const fn give_up(&mut self) {
+        self.broken = true;
     }
 
     fn cut_off(&mut self, shelf: &mut Shelf<'_>, all: bool) -> Result<()> {

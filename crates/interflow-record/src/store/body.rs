@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use bytes::{Buf, Bytes};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::readers::Lent;
 use super::refs::ChunkRef;
 use super::rows::Stored;
 use super::segment::{self, Place};
@@ -96,7 +97,7 @@ impl Parts {
 /// A body or a part of it, read piece by piece. Memory holds one chunk at a time, and every chunk is checked against its
 /// checksum and content hash before a byte of it is given out.
 pub struct BodyReader {
-    db: Connection,
+    db: Lent,
     dir: PathBuf,
     files: Files,
     parts: std::vec::IntoIter<ChunkRef>,
@@ -109,7 +110,7 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
-    pub(crate) fn new(db: Connection, dir: PathBuf, parts: Parts, range: Range<u64>) -> Self {
+    pub(crate) fn new(db: Lent, dir: PathBuf, parts: Parts, range: Range<u64>) -> Self {
         Self {
             db,
             dir,

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::ops::{ControlFlow, Range};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -15,6 +16,7 @@ use tokio::sync::broadcast;
 
 use super::body::{BodyReader, ChunkReader, Files, Parts};
 use super::queue::Queue;
+use super::readers::{Lent, Readers};
 use super::recover::{self, Recovery};
 use super::refs::side;
 use super::select::{self, ListOptions, Order, Progress};
@@ -28,15 +30,13 @@ use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, MessageRow};
 use crate::recorder::StoreRecorder;
 
-/// Connections for reading that are kept for the next one who asks.
-const READERS: usize = 4;
 /// Flows that [`Store::prune`] deletes at a time.
 const PRUNE_STEP: usize = 1000;
 
 /// A store in a folder: SQLite and segment files, one writer thread. Dropping it writes what is left and closes it.
 pub struct EmbeddedStore {
     dir: PathBuf,
-    readers: Mutex<Vec<Connection>>,
+    readers: Readers,
     writing: Option<Writing>,
     config: RecordConfig,
     recovery: Recovery,
@@ -75,18 +75,20 @@ impl EmbeddedStore {
         let shared = Arc::new(Shared::new(Queue::new(config)));
         let writer = Writer::new(dir.to_owned(), shared.clone(), db, appender, config.clone())?;
         let marker = recover::marker(dir);
+        let watched = shared.clone();
         let thread = std::thread::Builder::new()
             .name("recorder".into())
-            .spawn(move || {
-                if writer.run() {
-                    let _ = fs::remove_file(marker);
-                }
+            .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run())) {
+                Ok(true) => drop(fs::remove_file(marker)),
+                Ok(false) => {}
+                // Nobody may wait for a writer that is no more.
+                Err(_) => watched.abandon("the thread that writes the store has panicked"),
             })
             .map_err(StoreError::io("could not start the thread that writes", dir))?;
         let writing = Writing { shared, thread: Mutex::new(Some(thread)), _lock: lock };
         Ok(Self {
             dir: dir.to_owned(),
-            readers: Mutex::default(),
+            readers: Readers::default(),
             writing: Some(writing),
             config: config.clone(),
             recovery,
@@ -101,7 +103,7 @@ impl EmbeddedStore {
         let first = schema::open_reader(dir)?;
         Ok(Self {
             dir: dir.to_owned(),
-            readers: Mutex::new(vec![first]),
+            readers: Readers::with(first),
             writing: None,
             config: RecordConfig::default(),
             recovery: Recovery::default(),
@@ -124,10 +126,8 @@ impl EmbeddedStore {
         let Some(w) = &self.writing else { return };
         w.shared.closing.store(true, SeqCst);
         w.shared.queue.hurry();
-        if let Some(thread) = w.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that writes the store has panicked");
+        if let Some(thread) = w.thread.lock().take() {
+            let _ = thread.join();
         }
     }
 
@@ -138,17 +138,11 @@ impl EmbeddedStore {
     /// Lends a connection for reading.
     fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let db = self.connection()?;
-        let done = f(&db);
-        let mut readers = self.readers.lock();
-        if readers.len() < READERS {
-            readers.push(db);
-        }
-        done
+        f(&db)
     }
 
-    fn connection(&self) -> Result<Connection> {
-        let kept = self.readers.lock().pop();
-        kept.map_or_else(|| schema::open_reader(&self.dir), Ok)
+    fn connection(&self) -> Result<Lent> {
+        self.readers.lend(&self.dir)
     }
 }
 

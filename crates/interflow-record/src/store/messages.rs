@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 use super::assembly::{INLINE, Shelf};
 use super::body::ChunkReader;
 use super::chunks::Index;
-use super::refs;
+use super::refs::{self, ChunkRef};
 use super::varint::{Input, put, put_signed};
 use crate::error::{Result, StoreError};
 use crate::model::MessageRow;
@@ -54,24 +54,23 @@ pub(crate) fn read(
     range: std::ops::Range<u64>,
 ) -> Result<Vec<MessageRow>> {
     let sql = "SELECT first, meta, payload, chunks FROM messages WHERE seq = ?1 AND first < ?3 AND first + count > ?2 ORDER BY first";
-    let mut statement = db.prepare_cached(sql)?;
-    let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
+    let mut blocks: Vec<(u64, Vec<u8>, Option<Vec<u8>>, Vec<ChunkRef>)> = Vec::new();
+    {
+        let mut statement = db.prepare_cached(sql)?;
+        let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
+        while let Some(row) = rows.next()? {
+            let [list, _] = refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+            blocks.push((row.get(0)?, row.get(1)?, row.get(2)?, list));
+        }
+    }
+    // The statement's view of the database is over: chunks that move meanwhile are found where they are then.
     let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        let first = row.get::<_, i64>(0)? as u64;
-        let [list, _] = refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
-        let payload = match row.get::<_, Option<Vec<u8>>>(2)? {
-            Some(inline) => Bytes::from(inline),
-            None => {
-                let mut all = BytesMut::new();
-                for r in list {
-                    all.extend_from_slice(&chunks.read(r)?);
-                }
-                all.freeze()
-            }
-        };
-        let meta: Vec<u8> = row.get(1)?;
-        decode(first, &meta, payload, &range, &mut found)?;
+    for (first, meta, inline, list) in blocks {
+        let mut payload = BytesMut::from(&inline.unwrap_or_default()[..]);
+        for r in list {
+            payload.extend_from_slice(&chunks.read(r)?);
+        }
+        decode(first, &meta, payload.freeze(), &range, &mut found)?;
     }
     Ok(found)
 }

@@ -7,10 +7,13 @@ pub(crate) mod chunks;
 pub(crate) mod cut;
 mod detail;
 mod embedded;
+#[cfg(test)]
+mod fault_tests;
 mod jobs;
 mod mask;
 mod messages;
 pub(crate) mod queue;
+mod readers;
 mod recover;
 pub(crate) mod refs;
 mod retention;

@@ -15,8 +15,10 @@ pub(crate) struct Running {
     pub(crate) slot: Option<Arc<Slot>>,
     pub(crate) row: FlowRow,
     pub(crate) seq: i64,
-    /// It has its row in the database.
-    pub(crate) stored: bool,
+    /// The transaction in which it got its row in the database.
+    pub(crate) stored: Option<u64>,
+    /// The last transaction that wrote anything of it.
+    pub(crate) touched: u64,
     /// There is news that its row does not show.
     pub(crate) dirty: bool,
     pub(crate) since: Instant,
@@ -32,7 +34,8 @@ impl Running {
             slot,
             row,
             seq,
-            stored: false,
+            stored: None,
+            touched: 0,
             dirty: true,
             since: Instant::now(),
             bodies: Default::default(),
@@ -73,9 +76,25 @@ impl Running {
                 *body = BodyRow {
                     size: sizes[i],
                     kept: kept[i],
-                    missing: missing[i].or(body.missing).filter(|_| kept[i] < sizes[i]),
+                    missing: body.missing.or(missing[i]).filter(|_| kept[i] < sizes[i]),
                 };
             }
+        }
+    }
+
+    /// After a transaction that did not hold: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
+    pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
+        self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
+        if self.stored == Some(transaction) {
+            self.stored = None;
+        }
+        self.dirty = true;
+        let row = &self.row;
+        let sizes = [row.request.as_ref().map(|r| r.body.size), row.response.as_ref().map(|r| r.body.size)];
+        self.measure(sizes.map(Option::unwrap_or_default), [Some(Missing::Dropped); 2]);
+        if let Some(slot) = &self.slot {
+            let mut news = slot.news.lock();
+            news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
         }
     }
 

@@ -114,6 +114,14 @@ impl Shared {
         jobs.clear();
     }
 
+    /// The writer is gone for good: nobody waits for it, nothing is taken up, and the figures say why.
+    pub(crate) fn abandon(&self, why: &str) {
+        tracing::error!("recording has ended: {why}; traffic goes on");
+        *self.suspended.lock() = Some(why.to_owned());
+        self.queue.close();
+        self.fail_jobs();
+    }
+
     /// Says why nothing can be written, or that it can again.
     pub(crate) fn suspend(&self, why: Option<String>) {
         self.queue.suspend(why.is_some());

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use interflow_flow::{FlowId, Message, Timestamp};
 use rusqlite::Connection;
 
-use super::assembly::Shelf;
+use super::assembly::{Assembly, Shelf};
 use super::chunks::Chunks;
 use super::mask::Mask;
 use super::retention::Keeper;
@@ -51,7 +51,8 @@ pub(crate) struct Writer {
     mask: Mask,
     pub(crate) open: HashMap<FlowId, Running>,
     next_seq: i64,
-    committed_seq: i64,
+    /// Counts transactions: tells what belongs to the one that is open.
+    generation: u64,
     pub(crate) keeper: Keeper,
     swept: Instant,
     checkpointed: Instant,
@@ -73,7 +74,8 @@ enum Sweep {
 struct Batch {
     charge: usize,
     flows: usize,
-    finished: u64,
+    /// Flows that are over, until the transaction holds.
+    finished: Vec<Running>,
     summaries: Vec<FlowSummary>,
 }
 
@@ -93,7 +95,7 @@ impl Writer {
             keeper: Keeper::new(),
             hosts: Hosts::default(),
             open: HashMap::new(),
-            committed_seq: next_seq,
+            generation: 1,
             swept: Instant::now(),
             checkpointed: Instant::now(),
             logged: 0,
@@ -108,8 +110,7 @@ impl Writer {
         })
     }
 
-    /// Runs until the store is closed. Everything that was told before is written then.
-    /// Whether all of it could be written.
+    /// Runs until the store is closed. Everything that was told before is written then; says whether it could be.
     pub(crate) fn run(mut self) -> bool {
         self.shared.queue.adopt_writer();
         loop {
@@ -234,14 +235,22 @@ impl Writer {
             in_part += batch.charge - before;
             if in_part >= BATCH_BYTES {
                 in_part = 0;
-                self.commit()?;
+                self.settle(batch)?;
                 self.begin()?;
             }
         }
         if sweep != Sweep::No {
             self.save_open(sweep == Sweep::All, batch)?;
         }
-        self.commit()
+        self.settle(batch)
+    }
+
+    /// Commits; flows that are over need not be remembered any more.
+    fn settle(&mut self, batch: &mut Batch) -> Result<()> {
+        self.commit()?;
+        self.shared.recorded_flows.fetch_add(batch.finished.len() as u64, Relaxed);
+        batch.finished.clear();
+        Ok(())
     }
 
     pub(crate) fn begin(&self) -> Result<()> {
@@ -253,7 +262,7 @@ impl Writer {
         self.db.prepare_cached("COMMIT")?.execute([])?;
         self.segments.commit();
         self.chunks.commit();
-        self.committed_seq = self.next_seq;
+        self.generation += 1;
         if self.segments.len() >= self.config.segment_bytes.0 {
             self.segments.roll()?;
         }
@@ -278,26 +287,16 @@ impl Writer {
             // Its beginning was given up when the disk refused.
             (None, None) => return Ok(()),
         };
+        flow.touched = self.generation;
         let over = news.end.is_some();
-        let taken = self.take_up(&mut flow, &mut news);
-        if taken.is_ok() && over {
-            let finished = self.finish(&mut flow);
-            if finished.is_ok() {
-                batch.finished += 1;
-                self.summarise(&flow, batch);
-                return Ok(());
-            }
-            self.shared.lost_flows.fetch_add(1, Relaxed);
-            return finished;
+        let taken =
+            self.take_up(&mut flow, &mut news).and_then(|()| if over { self.finish(&mut flow) } else { Ok(()) });
+        self.summarise(&flow, batch);
+        if over && taken.is_ok() {
+            batch.finished.push(flow);
+        } else {
+            self.open.insert(slot.id, flow);
         }
-        if taken.is_err() && over {
-            self.shared.lost_flows.fetch_add(1, Relaxed);
-            return taken;
-        }
-        if taken.is_ok() {
-            self.summarise(&flow, batch);
-        }
-        self.open.insert(slot.id, flow);
         taken
     }
 
@@ -315,7 +314,7 @@ impl Writer {
         }
         flow.measure(news.sizes, news.missing);
         // What was cut off is no tail any more: the row must name the chunks in the same transaction.
-        if cut && flow.stored && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
+        if cut && flow.stored.is_some() && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
     }
 
     /// Writes a running flow: its row, and the ends of its bodies.
@@ -331,7 +330,7 @@ impl Writer {
         messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
         flow.row.messages += block.len() as u64;
         // Messages without their flow would be found by nobody.
-        if flow.stored { Ok(()) } else { self.save(flow, [Bytes::new(), Bytes::new()]) }
+        if flow.stored.is_some() { Ok(()) } else { self.save(flow, [Bytes::new(), Bytes::new()]) }
     }
 
     /// Writes a flow that is over.
@@ -348,11 +347,12 @@ impl Writer {
     fn save(&mut self, flow: &mut Running, inline: [Bytes; 2]) -> Result<()> {
         let refs = [flow.bodies[0].refs(), flow.bodies[1].refs()];
         let inline = [&inline[0][..], &inline[1][..]];
-        if flow.stored {
+        flow.touched = self.generation;
+        if flow.stored.is_some() {
             rows::update(&self.db, flow.seq, &flow.row, refs, inline)?;
         } else {
             rows::insert(&self.db, &mut self.hosts, flow.seq, &flow.row, refs, inline)?;
-            flow.stored = true;
+            flow.stored = Some(self.generation);
         }
         flow.dirty = false;
         self.logged += 2048;
@@ -380,22 +380,22 @@ impl Writer {
             .open
             .iter()
             .filter(|(_, f)| {
-                f.dirty && (all || f.stored || f.since.elapsed() >= SWEEP / 2 || f.row.state != FlowState::Open)
+                f.dirty
+                    && (all || f.stored.is_some() || f.since.elapsed() >= SWEEP / 2 || f.row.state != FlowState::Open)
             })
             .map(|(id, _)| *id)
             .collect();
         for id in ids {
             let Some(mut flow) = self.open.remove(&id) else { continue };
-            if flow.row.state != FlowState::Open {
-                // It ended while the disk refused.
-                self.finish(&mut flow)?;
-                batch.finished += 1;
-                self.summarise(&flow, batch);
-                continue;
-            }
-            let saved = self.save_running(&mut flow);
+            // One that is over has waited here for the disk.
+            let over = flow.row.state != FlowState::Open;
+            let saved = if over { self.finish(&mut flow) } else { self.save_running(&mut flow) };
             self.summarise(&flow, batch);
-            self.open.insert(id, flow);
+            if over && saved.is_ok() {
+                batch.finished.push(flow);
+            } else {
+                self.open.insert(id, flow);
+            }
             saved?;
         }
         Ok(())
@@ -413,7 +413,6 @@ impl Writer {
     }
 
     fn publish(&self, batch: Batch) {
-        self.shared.recorded_flows.fetch_add(batch.finished, Relaxed);
         if !batch.summaries.is_empty() {
             let _ = self.shared.events.send(batch.summaries.into());
         }
@@ -434,6 +433,7 @@ impl Writer {
             match self.open.get_mut(&slot.id) {
                 // Its row can still be written when there is room again.
                 Some(flow) => {
+                    flow.bodies.iter_mut().for_each(Assembly::give_up);
                     flow.learn(&mut news, &self.mask);
                     flow.measure(news.sizes, news.missing);
                 }
@@ -450,18 +450,12 @@ impl Writer {
         self.segments.rollback();
         self.chunks.rollback();
         self.hosts.clear();
-        let first_seq = self.committed_seq;
-        for flow in self.open.values_mut() {
-            flow.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
-            flow.stored &= flow.seq < first_seq;
-            flow.dirty = true;
-            if let Some(slot) = flow.slot.clone() {
-                let mut news = slot.news.lock();
-                news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
-                flow.measure(news.sizes, news.missing);
-            }
+        for flow in std::mem::take(&mut batch.finished) {
+            self.open.insert(flow.row.id, flow);
         }
-        self.shared.lost_flows.fetch_add(std::mem::take(&mut batch.finished), Relaxed);
+        for flow in self.open.values_mut().filter(|f| f.touched == self.generation) {
+            flow.undo(self.generation, first_chunk);
+        }
         batch.summaries.clear();
         self.refused = Some(Instant::now());
         self.keeper.stop();
@@ -516,7 +510,9 @@ impl Writer {
         }
         let written = self.begin().and_then(|()| {
             for (_, mut flow) in std::mem::take(&mut self.open) {
-                flow.row.state = FlowState::Cut;
+                if flow.row.state == FlowState::Open {
+                    flow.row.state = FlowState::Cut;
+                }
                 self.finish(&mut flow)?;
             }
             self.commit()

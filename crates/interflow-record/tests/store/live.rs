@@ -36,7 +36,7 @@ fn a_running_stream_can_be_read_by_another_process() {
         let row = other.get(flow.id).unwrap();
         assert_eq!(row.response.unwrap().body.kept, sent.len() as u64);
     }
-    assert!(matches!(other.recorder(), None));
+    assert!(other.recorder().is_none());
     assert!(matches!(other.flush(), Err(StoreError::ReadOnly)));
     capture.done(&flow, Outcome::Complete);
     until("the end", || other.get(flow.id).unwrap().state == FlowState::Complete);

@@ -112,3 +112,24 @@ fn a_search_tells_its_progress_and_can_be_stopped() {
         .unwrap();
     assert_eq!(n, 1);
 }
+
+#[test]
+fn a_summary_is_selected_like_its_row_or_says_that_it_cannot_tell() {
+    let (_dir, store, flows) = filled();
+    let row = store.get(flows[8].id).unwrap();
+    let summary = row.summary(Timestamp::now());
+    for (text, selected) in [
+        ("host:even.test method:post", true),
+        ("path:/item/8 query:q=x", true),
+        ("status:2xx -is:open is:answered", true),
+        ("resp.size:3200", true),
+        ("client:10.1.2.3", true),
+        ("host:odd.test", false),
+        ("is:error", false),
+    ] {
+        let query = Query::parse(text).unwrap();
+        assert_eq!((query.matches(&row), query.matches(&summary)), (selected, selected), "{text}");
+    }
+    let by_header = Query::parse("header.host:api.test").unwrap();
+    assert!(by_header.matches(&row) && !by_header.matches(&summary));
+}
