@@ -278,13 +278,13 @@ async fn a_window_opens_only_as_the_body_is_read() {
 #[tokio::test]
 async fn idle_http2_connections_are_closed() {
     let origin = Origin::new(|_, stream| answer_all(stream, "ok")).await;
-    let pool = PoolLimits { idle_timeout: Duration::from_millis(60), ..PoolLimits::default() };
+    let pool = PoolLimits { idle_timeout: Duration::from_millis(400), ..PoolLimits::default() };
     let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
     let route = h2_route(&origin);
     fetch(&egress, &route).await;
     fetch(&egress, &route).await;
     assert_eq!(origin.accepted(), 1);
-    tokio::time::sleep(Duration::from_millis(150)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     fetch(&egress, &route).await;
     assert_eq!(origin.accepted(), 2);
 }

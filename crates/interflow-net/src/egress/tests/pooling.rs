@@ -63,13 +63,13 @@ async fn idle_connections_are_bounded_per_host_and_in_all() {
 async fn connections_age_and_tire() {
     let origin = Origin::answering(ANSWER).await;
     for pool in [
-        PoolLimits { idle_timeout: Duration::from_millis(30), ..PoolLimits::default() },
-        PoolLimits { max_lifetime: Duration::from_millis(30), ..PoolLimits::default() },
+        PoolLimits { idle_timeout: Duration::from_millis(300), ..PoolLimits::default() },
+        PoolLimits { max_lifetime: Duration::from_millis(300), ..PoolLimits::default() },
     ] {
         let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
         fetch(&egress, &origin.route()).await;
         assert!(fetch(&egress, &origin.route()).await.1.reused());
-        tokio::time::sleep(Duration::from_millis(40)).await;
+        tokio::time::sleep(Duration::from_millis(310)).await;
         assert!(!fetch(&egress, &origin.route()).await.1.reused());
     }
 }
@@ -95,13 +95,13 @@ async fn dead_and_outdated_connections_do_not_pile_up() {
         }
     })
     .await;
-    let pool = PoolLimits { idle_timeout: Duration::from_millis(400), ..PoolLimits::default() };
+    let pool = PoolLimits { idle_timeout: Duration::from_millis(800), ..PoolLimits::default() };
     let egress = egress_with(EgressOptions { pool, ..EgressOptions::default() }, None);
     at_once(&egress, &origin.route(), 2).await;
     assert_eq!(egress.idle_connections(), 2);
-    tokio::time::sleep(Duration::from_millis(250)).await;
+    tokio::time::sleep(Duration::from_millis(450)).await;
     assert_eq!(egress.idle_connections(), 1);
-    tokio::time::sleep(Duration::from_millis(400)).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
     assert_eq!(egress.idle_connections(), 0);
 }
 
