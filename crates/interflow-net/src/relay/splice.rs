@@ -12,7 +12,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Bytes asked for at once.
+/// Bytes asked for at once. A pipe of 1 MiB was measured to save nothing more over loopback, and an unprivileged user
+/// may have only 64 MiB of pipes.
 const CAPACITY: usize = 256 * 1024;
 
 /// A pipe and the number of bytes in it.
