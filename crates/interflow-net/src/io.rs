@@ -102,15 +102,8 @@ impl Io {
         }
     }
 
-    /// The client's TLS session, when we terminate it.
-    pub(crate) fn server_session(&self) -> Option<&rustls::ServerConnection> {
-        match &self.0 {
-            Kind::ServerTls(tls) => Some(tls.get_ref().1),
-            _ => None,
-        }
-    }
-
     /// The TLS session with the upstream, when there is one.
+    #[cfg(test)]
     pub(crate) fn client_session(&self) -> Option<&rustls::ClientConnection> {
         match &self.0 {
             Kind::ClientTls(tls) => Some(tls.get_ref().1),

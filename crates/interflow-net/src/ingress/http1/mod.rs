@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use interflow_flow::{Body, Clock, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Version, name};
 use interflow_wire::h1::{self, BodyDecoder, Framing, RequestLine};
@@ -55,18 +56,74 @@ enum End {
 
 struct Driver<'a> {
     link: Arc<Link>,
-    out: Out,
+    writer: Writer,
     options: &'a HttpOptions,
     drain: Drain,
+    alarm: Alarm,
+}
+
+/// What is to be written, and how long the client has taken none of it.
+struct Writer {
+    out: Out,
+    limit: Duration,
     alarm: Alarm,
     /// How much was still to be written when the client last took something, and when that was.
     blocked: Option<(usize, Instant)>,
 }
 
+impl Writer {
+    fn new(limit: Duration) -> Self {
+        Self { out: Out::default(), limit, alarm: Alarm::default(), blocked: None }
+    }
+
+    /// Queues the interim responses that the service sent.
+    fn take_interim(&mut self, state: &mut State) {
+        if let Some(queue) = &mut state.interim
+            && !queue.is_empty()
+        {
+            self.out.add(|b| b.append(queue));
+        }
+    }
+
+    /// Writes all that is queued.
+    fn poll(&mut self, cx: &mut Context<'_>, state: &mut State) -> Poll<Result<(), Error>> {
+        if self.out.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        match self.out.poll_drain(cx, &mut state.io) {
+            Poll::Ready(done) => {
+                self.blocked = None;
+                Poll::Ready(done.map_err(gone))
+            }
+            Poll::Pending => {
+                let pending = self.out.pending();
+                let (_, since) = match self.blocked {
+                    Some((before, since)) if before == pending => (before, since),
+                    _ => *self.blocked.insert((pending, Instant::now())),
+                };
+                ready!(self.alarm.poll(cx, since + self.limit));
+                let message = format!("the client took nothing of its response for {:?}", self.limit);
+                Poll::Ready(Err(Error::new(Kind::ClientTimeout, message)))
+            }
+        }
+    }
+
+    /// Queues a frame of a response body; says whether another may come.
+    fn queue(&mut self, content: &mut Content, frame: Option<Result<Frame, Error>>) -> Result<bool, Error> {
+        let more = match frame {
+            // One poll lets a body without content tell whoever watches it that it is over.
+            _ if *content == Content::None => return Ok(false),
+            None => content.end(&mut self.out).map(|()| false),
+            Some(frame) => content.frame(&mut self.out, frame?).map(|()| true),
+        };
+        more.map_err(|_| Error::new(Kind::Internal, "a response body is not as long as its head says"))
+    }
+}
+
 impl<'a> Driver<'a> {
     fn new(io: Io, options: &'a HttpOptions, drain: Drain) -> Self {
         let link = Link::new(io, options.body_timeout);
-        Self { link, out: Out::default(), options, drain, alarm: Alarm::default(), blocked: None }
+        Self { link, writer: Writer::new(options.write_timeout), options, drain, alarm: Alarm::default() }
     }
 
     async fn serve<S: Service>(mut self, service: &S) -> Result<End, Error> {
@@ -123,7 +180,7 @@ impl<'a> Driver<'a> {
 
     /// Gives memory back while nothing happens.
     fn release(&mut self) {
-        self.out = Out::default();
+        self.writer.out = Out::default();
         self.link.lock().release();
     }
 
@@ -162,52 +219,20 @@ impl<'a> Driver<'a> {
 
     /// Runs the service, relays its interim responses, and stops it when the client goes away.
     async fn run<F: Future<Output = Outgoing>>(&mut self, mut call: Pin<&mut F>) -> Result<Outgoing, Error> {
-        let link = self.link.clone();
+        let Self { link, writer, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(outgoing) = call.as_mut().poll(cx) {
                 return Poll::Ready(Ok(outgoing));
             }
             let state = &mut *link.lock();
             state.note_driver(cx.waker());
-            self.take_interim(state);
-            if let Poll::Ready(Err(error)) = self.poll_out(cx, state) {
+            writer.take_interim(state);
+            if let Poll::Ready(Err(error)) = writer.poll(cx, state) {
                 return Poll::Ready(Err(error));
             }
             state.poll_gone(cx).map(|e| Err(gone(e)))
         })
         .await
-    }
-
-    fn take_interim(&mut self, state: &mut State) {
-        if let Some(queue) = &mut state.interim
-            && !queue.is_empty()
-        {
-            self.out.add(|b| b.append(queue));
-        }
-    }
-
-    /// Writes all that is queued.
-    fn poll_out(&mut self, cx: &mut Context<'_>, state: &mut State) -> Poll<Result<(), Error>> {
-        if self.out.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        match self.out.poll_drain(cx, &mut state.io) {
-            Poll::Ready(done) => {
-                self.blocked = None;
-                Poll::Ready(done.map_err(gone))
-            }
-            Poll::Pending => {
-                let pending = self.out.pending();
-                let (_, since) = match self.blocked {
-                    Some((before, since)) if before == pending => (before, since),
-                    _ => *self.blocked.insert((pending, Instant::now())),
-                };
-                let limit = self.options.write_timeout;
-                ready!(self.alarm.poll(cx, since + limit));
-                let message = format!("the client took nothing of its response for {limit:?}");
-                Poll::Ready(Err(Error::new(Kind::ClientTimeout, message)))
-            }
-        }
     }
 
     /// Sends a response; says whether the connection goes on.
@@ -220,7 +245,7 @@ impl<'a> Driver<'a> {
         let mut content = Content::choose(asked, head.status, body.remaining());
         let keep_alive = self.may_go_on(asked, &head.headers) && content != Content::UntilClose;
         content.announce(&mut head, asked, keep_alive);
-        self.out.add(|b| h1::write_response_head(b, &head));
+        self.writer.out.add(|b| h1::write_response_head(b, &head));
         drop(head);
         if let Err(error) = self.send(&mut content, &mut body).await {
             self.cut(content).await;
@@ -232,9 +257,8 @@ impl<'a> Driver<'a> {
 
     /// Ends the time of interim responses, and decides whether the connection goes on behind the response.
     fn may_go_on(&mut self, asked: &Asked, headers: &Headers) -> bool {
-        let link = self.link.clone();
-        let state = &mut *link.lock();
-        self.take_interim(state);
+        let state = &mut *self.link.lock();
+        self.writer.take_interim(state);
         state.interim = None;
         let upload = match &state.upload {
             Upload::Done => true,
@@ -256,19 +280,19 @@ impl<'a> Driver<'a> {
     /// Writes the head that is queued and the body behind it, as few writes as it takes; what there is goes out
     /// before more is waited for.
     async fn send(&mut self, content: &mut Content, body: &mut Body) -> Result<(), Error> {
-        let link = self.link.clone();
+        let Self { link, writer, .. } = self;
         let mut open = true;
         poll_fn(|cx| {
             loop {
                 let mut starved = false;
-                while open && !starved && self.out.has_room() {
+                while open && !starved && writer.out.has_room() {
                     match body.poll_frame(cx) {
                         Poll::Pending => starved = true,
-                        Poll::Ready(frame) => open = self.queue(content, frame)?,
+                        Poll::Ready(frame) => open = writer.queue(content, frame)?,
                     }
                 }
                 let state = &mut *link.lock();
-                ready!(self.poll_out(cx, state))?;
+                ready!(writer.poll(cx, state))?;
                 if !open {
                     return Poll::Ready(Ok(()));
                 }
@@ -281,24 +305,12 @@ impl<'a> Driver<'a> {
         .await
     }
 
-    /// Queues a frame of a response body; says whether another may come.
-    fn queue(&mut self, content: &mut Content, frame: Option<Result<Frame, Error>>) -> Result<bool, Error> {
-        let more = match frame {
-            // One poll lets a body without content tell whoever watches it that it is over.
-            _ if *content == Content::None => return Ok(false),
-            None => content.end(&mut self.out).map(|()| false),
-            Some(frame) => content.frame(&mut self.out, frame?).map(|()| true),
-        };
-        more.map_err(|_| Error::new(Kind::Internal, "a response body is not as long as its head says"))
-    }
-
     /// Ends a connection in the middle of a response, in a way that the client cannot take for its end.
     async fn cut(&mut self, content: Content) {
-        let link = self.link.clone();
         poll_fn(|cx| {
-            let state = &mut *link.lock();
+            let state = &mut *self.link.lock();
             // What came in good order is passed on if the client takes it at once.
-            let _ = self.out.poll_drain(cx, &mut state.io);
+            let _ = self.writer.out.poll_drain(cx, &mut state.io);
             if content == Content::UntilClose {
                 state.io.reset_on_drop();
             }
@@ -361,10 +373,10 @@ impl<'a> Driver<'a> {
         // RFC 9110 9.3.6 and 15.2.2: neither kind of head says anything of content.
         head.headers.remove(name::CONTENT_LENGTH);
         head.headers.remove(name::TRANSFER_ENCODING);
-        let link = self.link.clone();
-        self.take_interim(&mut link.lock());
-        self.out.add(|b| h1::write_response_head(b, &head));
-        poll_fn(|cx| self.poll_out(cx, &mut link.lock())).await?;
+        let Self { link, writer, .. } = self;
+        writer.take_interim(&mut link.lock());
+        writer.out.add(|b| h1::write_response_head(b, &head));
+        poll_fn(|cx| writer.poll(cx, &mut link.lock())).await?;
         let state = &mut *link.lock();
         if !matches!(state.upload, Upload::Done) {
             return Err(Error::new(Kind::BadRequest, "a request whose body was not read cannot be upgraded"));
