@@ -87,6 +87,36 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind, in order.
+    pub const ALL: [Self; 26] = [
+        Self::BadRequest,
+        Self::HeadTooLarge,
+        Self::BodyTooLarge,
+        Self::UriTooLong,
+        Self::UnknownProtocol,
+        Self::Unsupported,
+        Self::Unauthorized,
+        Self::Denied,
+        Self::Limited,
+        Self::Loop,
+        Self::ClientGone,
+        Self::ClientTimeout,
+        Self::ClientTls,
+        Self::Dns,
+        Self::Connect,
+        Self::ConnectTimeout,
+        Self::UpstreamCertificate,
+        Self::UpstreamTls,
+        Self::UpstreamProxy,
+        Self::BadResponse,
+        Self::UpstreamClosed,
+        Self::UpstreamTimeout,
+        Self::PoolTimeout,
+        Self::StageFailed,
+        Self::Draining,
+        Self::Internal,
+    ];
+
     /// The label in metrics, logs and records; never changes once published.
     pub const fn as_str(self) -> &'static str {
         match self {
