@@ -1,1 +1,31 @@
-//! The corridor: listeners' roles, phases, verdicts, the plan, and the one table from errors to responses.
+//! The corridor: takes clients' connections, leads each flow through its phases past the stages that want it, and
+//! turns every error into an answer.
+//!
+//! Read it in the order of a flow's life: [`worker`] accepts, [`conn`] knows who asks, [`connect`] decides about
+//! tunnels, [`exchange`] leads a request through, [`upgrade`] takes over when the protocol changes, [`tracker`]
+//! follows to the end.
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod answers;
+pub mod config;
+mod conn;
+mod connect;
+mod engine;
+mod exchange;
+mod gateway;
+mod hop;
+mod messages;
+mod no_proxy;
+mod pages;
+pub mod pinning;
+mod plan;
+mod settings;
+pub mod stats;
+mod tracker;
+mod upgrade;
+mod worker;
+
+pub use config::EngineConfig;
+pub use engine::{Engine, Parts, StartError};
+pub use settings::{ConfigError, check};

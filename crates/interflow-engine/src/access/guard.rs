@@ -1,0 +1,147 @@
+//! The guard over resolved addresses: no loop into our own listeners, no way around `deny_private` by DNS.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use interflow_flow::{Error, Kind};
+use interflow_net::egress::dial::AddressGuard;
+use ipnet::IpNet;
+
+/// Judges every address before it is dialled, after DNS, so that a name that points inside gains nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Guard {
+    deny_private: bool,
+    allow_private: Vec<IpNet>,
+    own: Vec<SocketAddr>,
+}
+
+impl Guard {
+    /// A guard over these listeners of our own.
+    pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
+        Self { deny_private, allow_private, own }
+    }
+
+    fn is_own(&self, addr: SocketAddr) -> bool {
+        let ip = addr.ip().to_canonical();
+        self.own.iter().any(|own| {
+            own.port() == addr.port()
+                && (own.ip().to_canonical() == ip
+                    || own.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified())
+                    || own.ip().is_loopback() && ip.is_unspecified())
+        })
+    }
+}
+
+impl AddressGuard for Guard {
+    fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+        if self.is_own(addr) {
+            return Err(Error::new(Kind::Loop, format!("{addr} is a listener of this proxy: the request would loop")));
+        }
+        let ip = addr.ip().to_canonical();
+        if self.deny_private && is_special(ip) && !self.allow_private.iter().any(|net| net.contains(&ip)) {
+            return Err(Error::new(
+                Kind::Denied,
+                format!("{ip} is a private or special address; access.allow_private can allow it"),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Addresses that do not belong to the public Internet (IANA special-purpose registries).
+pub fn is_special(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => is_special_v4(v4),
+        IpAddr::V6(v6) => is_special_v6(v6),
+    }
+}
+
+fn is_special_v4(ip: Ipv4Addr) -> bool {
+    let [a, b, c, _] = ip.octets();
+    ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || ip.is_broadcast()
+        || ip.is_multicast()
+        || ip.is_documentation()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 198 && (b == 18 || b == 19))
+        || (a == 192 && b == 0 && c == 0)
+}
+
+fn is_special_v6(ip: Ipv6Addr) -> bool {
+    let s = ip.segments();
+    // Addresses that carry an IPv4 address inside are judged by it: 6to4 and NAT64.
+    let inside = match s {
+        [0x2002, hi, lo, ..] | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => {
+            Some(Ipv4Addr::from(u32::from(hi) << 16 | u32::from(lo)))
+        }
+        _ => None,
+    };
+    inside.is_some_and(is_special_v4)
+        || ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_multicast()
+        || ip.is_unique_local()
+        || ip.is_unicast_link_local()
+        || (s[0] == 0x2001 && s[1] == 0xdb8)
+        || (s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1)
+        || s[0] == 0x100 && s[1] == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_addresses_are_known() {
+        for (ip, special) in [
+            ("8.8.8.8", false),
+            ("10.0.0.1", true),
+            ("127.9.9.9", true),
+            ("169.254.169.254", true),
+            ("100.64.0.1", true),
+            ("100.128.0.1", false),
+            ("0.0.0.0", true),
+            ("192.0.2.1", true),
+            ("198.18.0.1", true),
+            ("255.255.255.255", true),
+            ("2606:4700::1", false),
+            ("::1", true),
+            ("fe80::1", true),
+            ("fd00::1", true),
+            ("2002:7f00:1::", true),
+            ("64:ff9b::a9fe:a9fe", true),
+            ("64:ff9b::808:808", false),
+        ] {
+            assert_eq!(is_special(ip.parse().unwrap()), special, "{ip}");
+        }
+    }
+
+    #[test]
+    fn our_own_listeners_are_never_dialled() {
+        let g = Guard::new(false, Vec::new(), vec!["127.0.0.1:7070".parse().unwrap(), "0.0.0.0:7072".parse().unwrap()]);
+        for (addr, own) in [
+            ("127.0.0.1:7070", true),
+            ("[::ffff:127.0.0.1]:7070", true),
+            ("0.0.0.0:7070", true),
+            ("127.0.0.1:7072", true),
+            ("[::1]:7072", true),
+            ("127.0.0.1:80", false),
+            ("10.0.0.1:7070", false),
+        ] {
+            let refused = g.check(addr.parse().unwrap()).err().map(|e| e.kind());
+            assert_eq!(refused, own.then_some(Kind::Loop), "{addr}");
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_denied_but_for_the_allowed_ones() {
+        let g = Guard::new(true, vec!["10.1.0.0/16".parse().unwrap()], Vec::new());
+        assert!(g.check("10.1.2.3:80".parse().unwrap()).is_ok());
+        assert_eq!(g.check("10.2.2.3:80".parse().unwrap()).unwrap_err().kind(), Kind::Denied);
+        assert_eq!(g.check("[::ffff:10.2.2.3]:80".parse().unwrap()).unwrap_err().kind(), Kind::Denied);
+        assert!(g.check("1.1.1.1:80".parse().unwrap()).is_ok());
+    }
+}

@@ -1,0 +1,382 @@
+//! The keys of the configuration that the corridor obeys, each defined once with its meaning and default.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use interflow_flow::units::{ByteSize, Span};
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Everything that the corridor obeys.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    /// The proxy port: HTTP, CONNECT, SOCKS5, detected by what the client says first.
+    pub proxy: ProxyConfig,
+    /// The gateway port: requests in origin-form, sent on by path and host.
+    pub gateway: GatewayConfig,
+    /// Who may use the proxy.
+    pub auth: AuthConfig,
+    /// What may be reached, and by whom.
+    pub access: AccessConfig,
+    /// Looking inside TLS.
+    pub intercept: InterceptConfig,
+    /// TLS towards origins.
+    pub upstream: UpstreamConfig,
+    /// Caps on what clients may use.
+    pub limits: LimitsConfig,
+    /// How long things may take.
+    pub timeouts: TimeoutsConfig,
+    /// The machine: threads and processors.
+    pub workers: WorkersConfig,
+}
+
+/// The proxy port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProxyConfig {
+    /// Addresses to listen on, IPv4 or IPv6.
+    pub listen: Vec<SocketAddr>,
+    /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
+    pub tls: Option<TlsFiles>,
+    /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
+    /// one of them without the header is refused.
+    #[schemars(with = "Vec<String>")]
+    pub proxy_protocol_from: Vec<IpNet>,
+    /// The pseudonym for `Via` fields; none are added when it is empty.
+    pub via: String,
+    /// How long connections may take to finish after a signal to stop.
+    pub drain: Span,
+}
+
+impl Default for ProxyConfig {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 7070))],
+            tls: None,
+            proxy_protocol_from: Vec::new(),
+            via: String::new(),
+            drain: Span::secs(20),
+        }
+    }
+}
+
+/// The gateway port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// Addresses to listen on, IPv4 or IPv6.
+    pub listen: Vec<SocketAddr>,
+    /// Speak TLS on the gateway port too: certificate chain and key.
+    pub tls: Option<TlsFiles>,
+    /// Where requests go. Of the routes that match, the one with the longest path is taken, then the first.
+    pub route: Vec<GatewayRoute>,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self { listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))], tls: None, route: Vec::new() }
+    }
+}
+
+/// One route of the gateway.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GatewayRoute {
+    /// The beginning of the path, by whole segments: `/api` matches `/api` and `/api/x`, not `/apix`.
+    #[serde(default = "root_path")]
+    pub path: String,
+    /// Host globs that the request's `Host` must match; empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// The origin, with a path to put before the request's: `https://api.example.com/v2`.
+    pub to: String,
+    /// Take the route's own path off before the request goes on.
+    #[serde(default)]
+    pub strip_path: bool,
+    /// Send the client's `Host` on instead of the origin's.
+    #[serde(default)]
+    pub keep_host: bool,
+}
+
+fn root_path() -> String {
+    "/".into()
+}
+
+/// A certificate chain and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The certificate, followed by its intermediates.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+/// Proxy authentication.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuthConfig {
+    /// A file with a line `name:hash` per user, the hash bcrypt (`htpasswd -B`) or argon2. Without it nobody is asked.
+    pub users: Option<PathBuf>,
+    /// The realm that clients show when they ask for a password.
+    pub realm: String,
+}
+
+impl Default for AuthConfig {
+    fn default() -> Self {
+        Self { users: None, realm: "Interflow".into() }
+    }
+}
+
+/// Access rules.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// Refuse destinations in private, link-local, loopback and other special address ranges, judged after DNS.
+    pub deny_private: bool,
+    /// Addresses that may be reached although `deny_private` is set.
+    #[schemars(with = "Vec<String>")]
+    pub allow_private: Vec<IpNet>,
+    /// Rules in order; the first that matches decides. Without a match the request is allowed.
+    pub rule: Vec<AccessRule>,
+}
+
+/// One access rule. An empty list matches everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccessRule {
+    /// What happens.
+    pub action: AccessAction,
+    /// User names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<String>,
+    /// Client addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub clients: Vec<IpNet>,
+    /// Host globs: `*.example.com` (any depth, not the name itself), `example.com`, `10.*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Ports or ranges: `443`, `8000-8999`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<String>,
+    /// Methods. A tunnel has the method CONNECT, also when SOCKS5 asked for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
+}
+
+/// What an access rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessAction {
+    /// Go on.
+    Allow,
+    /// Refuse with 403.
+    Deny,
+}
+
+/// Whether TLS is looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InterceptMode {
+    /// Everything but `never`.
+    #[default]
+    All,
+    /// Nothing.
+    None,
+    /// Only `hosts`, less `never`.
+    Listed,
+}
+
+/// Looking inside TLS.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterceptConfig {
+    /// `all`, `none` or `listed`.
+    pub mode: InterceptMode,
+    /// Host globs that are looked into when the mode is `listed`.
+    pub hosts: Vec<String>,
+    /// Host globs that always pass unseen.
+    pub never: Vec<String>,
+    /// After this many handshakes in a row in which a client refused our certificate for an authority, that client's
+    /// connections to it pass unseen for `pinning_pass`; 0 turns this off.
+    pub pinning_failures: u32,
+    /// How long a client that refuses our certificate is let through unseen.
+    pub pinning_pass: Span,
+    /// How long to wait for a client's first bytes in a tunnel before taking it for a protocol in which the server
+    /// speaks first.
+    pub server_first_after: Span,
+    /// Keep leaf certificates on disk between runs.
+    pub persist_leaves: bool,
+}
+
+impl Default for InterceptConfig {
+    fn default() -> Self {
+        Self {
+            mode: InterceptMode::All,
+            hosts: Vec::new(),
+            never: Vec::new(),
+            pinning_failures: 2,
+            pinning_pass: Span::secs(3600),
+            server_first_after: Span::millis(300),
+            persist_leaves: false,
+        }
+    }
+}
+
+/// The way to the origins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamConfig {
+    /// Accept any certificate from any origin. Dangerous: whoever sits on the way can read and change everything.
+    pub danger_insecure: bool,
+    /// Host globs whose certificates are not verified.
+    pub danger_insecure_hosts: Vec<String>,
+    /// PEM files with certificate authorities to trust besides the platform's.
+    pub extra_ca: Vec<PathBuf>,
+    /// Client certificates (mTLS) for origins, by host glob; the first that matches is shown.
+    pub client_certificate: Vec<ClientCertificate>,
+    /// Upstream proxies by host glob; the first that matches is used.
+    pub proxy: Vec<UpstreamProxyRule>,
+    /// Hosts reached without an upstream proxy: names (with their subdomains), `.suffix`, addresses, CIDR blocks, `*`,
+    /// each with an optional `:port`, as in `NO_PROXY`.
+    pub no_proxy: Vec<String>,
+    /// Fixed addresses for host names, instead of DNS.
+    pub resolve: BTreeMap<String, Vec<std::net::IpAddr>>,
+    /// Open connections to one origin, over all workers; 0: no cap. Requests wait in line for at most `pool_wait`.
+    pub connections_per_host: usize,
+    /// How long a request waits for a connection when the cap is reached.
+    pub pool_wait: Span,
+    /// How long an unused connection is kept.
+    pub idle: Span,
+    /// Unused connections kept to one origin, by each worker.
+    pub idle_per_host: usize,
+    /// Host globs that are spoken to in HTTP/2 without TLS (prior knowledge).
+    pub h2c_hosts: Vec<String>,
+    /// Host globs that are only spoken to in HTTP/1.1.
+    pub http1_hosts: Vec<String>,
+}
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            danger_insecure: false,
+            danger_insecure_hosts: Vec::new(),
+            extra_ca: Vec::new(),
+            client_certificate: Vec::new(),
+            proxy: Vec::new(),
+            no_proxy: Vec::new(),
+            resolve: BTreeMap::new(),
+            connections_per_host: 0,
+            pool_wait: Span::secs(30),
+            idle: Span::secs(60),
+            idle_per_host: 128,
+            h2c_hosts: Vec::new(),
+            http1_hosts: Vec::new(),
+        }
+    }
+}
+
+/// A certificate shown to origins that ask for one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientCertificate {
+    /// Host globs.
+    pub hosts: Vec<String>,
+    /// The certificate, followed by its intermediates (PEM).
+    pub certificate: PathBuf,
+    /// The private key (PEM).
+    pub key: PathBuf,
+}
+
+/// An upstream proxy, or a chain of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UpstreamProxyRule {
+    /// Host globs; `*` for all.
+    pub hosts: Vec<String>,
+    /// The proxies in the order they are passed: `http://user:password@host:port`, `https://…` or `socks5://…`. The whole
+    /// URL may be given as `env:NAME` or `file:PATH`. An empty list goes straight to the origin.
+    pub via: Vec<String>,
+}
+
+/// Caps; 0 stands for no cap.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Client connections in all.
+    pub connections: usize,
+    /// Client connections from one address (one /64 for IPv6).
+    pub connections_per_client: usize,
+    /// New client connections per second.
+    pub accepts_per_second: u32,
+    /// Bytes of a message head.
+    pub head_bytes: ByteSize,
+    /// Bytes of a request line.
+    pub request_line_bytes: ByteSize,
+    /// Fields in a message head.
+    pub head_fields: usize,
+    /// Concurrent streams on one HTTP/2 connection of a client.
+    pub h2_streams: u32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            connections: 20_000,
+            connections_per_client: 0,
+            accepts_per_second: 0,
+            head_bytes: ByteSize(64 << 10),
+            request_line_bytes: ByteSize(16 << 10),
+            head_fields: 200,
+            h2_streams: 256,
+        }
+    }
+}
+
+/// Timeouts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TimeoutsConfig {
+    /// From a request's first byte to the end of its head.
+    pub head: Span,
+    /// Between requests on a client connection.
+    pub idle: Span,
+    /// Between two pieces of a body, either way.
+    pub body: Span,
+    /// A TLS handshake, on either leg.
+    pub handshake: Span,
+    /// Name resolution and connecting, upstream proxies included.
+    pub connect: Span,
+    /// From the request to the head of the origin's response.
+    pub response: Span,
+    /// A tunnel in which nothing moves.
+    pub tunnel_idle: Span,
+}
+
+impl Default for TimeoutsConfig {
+    fn default() -> Self {
+        Self {
+            head: Span::secs(30),
+            idle: Span::secs(120),
+            body: Span::secs(300),
+            handshake: Span::secs(15),
+            connect: Span::secs(20),
+            response: Span::secs(900),
+            tunnel_idle: Span::secs(3600),
+        }
+    }
+}
+
+/// Threads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkersConfig {
+    /// How many; 0: one per processor.
+    pub count: usize,
+    /// Tie each worker to one processor (Linux).
+    pub pin: bool,
+}

@@ -1,0 +1,150 @@
+//! A client's connection, or the inside of its tunnel: whom requests come from, and where those in origin-form go.
+
+use std::sync::Arc;
+
+use interflow_flow::{
+    Authority, ByteStr, ClientInfo, ClientTls, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
+};
+use interflow_net::ingress::{Incoming, Outgoing, Service};
+use parking_lot::Mutex;
+
+use crate::access::{Asked, Credentials};
+use crate::answers::error_response;
+use crate::plan::{Plan, PlanKey};
+use crate::worker::{Live, Worker};
+use crate::{connect, exchange};
+
+/// A connection that speaks HTTP to us.
+pub(crate) struct Conn {
+    pub worker: Arc<Worker>,
+    pub client: Arc<ClientInfo>,
+    pub entry: Entry,
+    /// TLS that we terminated on this connection: of a tunnel, or of the proxy port itself.
+    pub tls: Option<Arc<ClientTls>>,
+    /// The last credentials that were right, and whose they were, so that a kept-alive connection asks no map.
+    known: Mutex<Option<(Vec<u8>, Arc<str>)>>,
+    last_plan: Mutex<Option<(u64, PlanKey, Arc<Plan>)>>,
+}
+
+/// How the connection came to be.
+pub(crate) enum Entry {
+    /// On the proxy port: each request names its authority and shows its credentials.
+    Proxy,
+    /// On the gateway port: routes decide where requests go.
+    Gateway,
+    /// In a tunnel, whose authority and user hold for all requests.
+    Inside(Inside),
+}
+
+/// The inside of a tunnel.
+#[derive(Clone)]
+pub(crate) struct Inside {
+    pub scheme: Scheme,
+    /// What requests are for.
+    pub authority: Authority,
+    /// Where to connect, when that is not the authority: the client named an address, and its TLS a name.
+    pub dial: Option<Authority>,
+    pub transport: Transport,
+    pub user: Option<Arc<str>>,
+}
+
+impl Conn {
+    pub fn new(worker: Arc<Worker>, client: Arc<ClientInfo>, entry: Entry, tls: Option<Arc<ClientTls>>) -> Self {
+        Self { worker, client, entry, tls, known: Mutex::new(None), last_plan: Mutex::new(None) }
+    }
+
+    /// A new flow of this connection.
+    pub fn flow(&self, transport: Transport, scheme: Scheme, authority: Authority, user: Option<Arc<str>>) -> Flow {
+        let mut flow = Flow::begin(Arc::clone(&self.client), transport, scheme, authority);
+        flow.client_tls = self.tls.clone();
+        flow.user = user;
+        flow
+    }
+
+    /// Whose request this is. Every request is asked, not every connection.
+    ///
+    /// # Errors
+    /// [`Kind::Unauthorized`].
+    pub async fn authenticate(&self, live: &Live, headers: &Headers) -> Result<Option<Arc<str>>> {
+        let Some(users) = &live.settings.users else { return Ok(None) };
+        let Some(value) = headers.get("proxy-authorization") else {
+            return Err(Error::new(Kind::Unauthorized, "this proxy asks for a user name and a password"));
+        };
+        if let Some((shown, user)) = &*self.known.lock()
+            && shown == value
+        {
+            return Ok(Some(Arc::clone(user)));
+        }
+        let wrong = || Error::new(Kind::Unauthorized, "the user name or the password is wrong");
+        let credentials = Credentials::from_basic(value).ok_or_else(wrong)?;
+        if !users.verify(&credentials).await {
+            return Err(wrong());
+        }
+        let user: Arc<str> = credentials.name.into();
+        *self.known.lock() = Some((value.to_vec(), Arc::clone(&user)));
+        Ok(Some(user))
+    }
+
+    /// The plan for this authority, and whether the access rules let the request through.
+    ///
+    /// # Errors
+    /// [`Kind::Denied`].
+    pub fn plan(&self, live: &Live, key: PlanKey, method: &str) -> Result<Arc<Plan>> {
+        let rules = &live.settings.rules;
+        let mut last = self.last_plan.lock();
+        if let Some((generation, known, plan)) = &*last
+            && *generation == live.generation
+            && *known == key
+            && rules.ignores_method()
+        {
+            return Ok(Arc::clone(plan));
+        }
+        let asked =
+            Asked { user: key.user.as_deref(), client: self.client.peer.ip(), authority: &key.authority, method };
+        rules.check(&asked).map_err(|i| {
+            Error::new(Kind::Denied, format!("access to {} is denied by access.rule[{i}]", key.authority))
+        })?;
+        let plan = live.plans.get(&live.settings, key.clone());
+        *last = Some((live.generation, key, Arc::clone(&plan)));
+        Ok(plan)
+    }
+
+    pub fn plan_key(
+        &self,
+        scheme: Scheme,
+        authority: Authority,
+        dial: Option<Authority>,
+        transport: Transport,
+        user: Option<Arc<str>>,
+    ) -> PlanKey {
+        PlanKey { listener: Arc::clone(&self.client.listener), user, scheme, authority, dial, transport }
+    }
+}
+
+impl Service for Conn {
+    async fn call(&self, incoming: Incoming) -> Outgoing {
+        let live = self.worker.live();
+        match &self.entry {
+            Entry::Proxy => match incoming.target {
+                interflow_flow::Target::Authority(_) => connect::http_connect(self, live, incoming).await,
+                _ => exchange::from_proxy(self, live, incoming).await,
+            },
+            Entry::Gateway => exchange::from_gateway(self, live, incoming).await,
+            Entry::Inside(inside) => exchange::from_tunnel(self, live, inside, incoming).await,
+        }
+    }
+
+    fn refuse(&self, error: &Error) -> Response {
+        self.worker.counters.error(error);
+        tracing::debug!(client = %self.client.peer, kind = error.kind().as_str(), "refused: {error}");
+        error_response(error, None, None)
+    }
+}
+
+/// The response to a request without the right credentials.
+pub(crate) fn challenge(mut response: Response, realm: &str) -> Response {
+    let realm: String = realm.chars().filter(|c| !c.is_control() && !matches!(c, '"' | '\\')).collect();
+    let value = ByteStr::from(format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
+    response.head.headers.append_parsed(b"Proxy-Authenticate", value.as_bytes());
+    response
+}

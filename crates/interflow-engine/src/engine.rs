@@ -1,0 +1,328 @@
+//! The engine: binds the listeners, starts the workers, reloads, and stops in good order.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use interflow_flow::{
+    ClientInfo, Egress as Door, Error, Flow, FlowId, Kind, Recorder, Reply, Request, Response, Result, Stage,
+    Timestamp, Transport,
+};
+use interflow_limits::{ConnectionLimits, Connections};
+use interflow_net::ca::Ca;
+use interflow_net::egress::EgressShared;
+use interflow_net::egress::dns::{Resolver, ResolverOptions};
+use interflow_net::ingress::{DrainSignal, ListenOptions, Listener, bind};
+use parking_lot::Mutex;
+
+use crate::config::{EngineConfig, LimitsConfig};
+use crate::conn::{Conn, Entry};
+use crate::exchange;
+use crate::pinning::Passing;
+use crate::settings::{ConfigError, Settings};
+use crate::stats::{Snapshot, Stats};
+use crate::worker::{Live, PortTls, Role, Shared, Worker};
+
+/// What the engine is given besides its config.
+pub struct Parts {
+    /// The certificate authority.
+    pub ca: Arc<Ca>,
+    /// Who keeps what passes.
+    pub recorder: Option<Arc<dyn Recorder>>,
+    /// The stages in their order.
+    pub stages: Vec<Arc<dyn Stage>>,
+    /// Addresses of our own that must not be reached through the proxy: the admin listener's.
+    pub own: Vec<SocketAddr>,
+}
+
+/// The running corridor.
+pub struct Engine {
+    parts: Parts,
+    shared: Arc<Shared>,
+    workers: Vec<Arc<Worker>>,
+    runtimes: Vec<tokio::runtime::Handle>,
+    stats: Stats,
+    drain: DrainSignal,
+    addresses: Vec<(Role, SocketAddr)>,
+    generation: AtomicU64,
+    settings: Mutex<Arc<Settings>>,
+    started: Instant,
+}
+
+/// Why the engine does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The config is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on, or the machine gives no threads.
+    #[error(transparent)]
+    Bind(#[from] Error),
+}
+
+impl Engine {
+    /// Binds and starts. When this returns, clients are served.
+    ///
+    /// # Errors
+    /// A config that is wrong, naming the key; an address that is taken.
+    pub fn start(config: EngineConfig, parts: Parts) -> Result<Arc<Self>, StartError> {
+        let count = match config.workers.count {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let (addresses, listeners) = bind_all(&config, count)?;
+        let settings = Arc::new(settings(&config, &parts, &addresses)?);
+        let shared = Arc::new(shared(&config)?);
+        let tls = PortTls::load(&config)?;
+        let stats = Stats::new(count);
+        let drain = DrainSignal::new();
+        let workers: Vec<_> = (0..count)
+            .map(|i| {
+                let live = Live::new(0, Arc::clone(&settings), &shared, tls.clone());
+                let (ca, shared) = (Arc::clone(&parts.ca), Arc::clone(&shared));
+                Arc::new(Worker::new(live, stats.worker(i), ca, shared, drain.drain()))
+            })
+            .collect();
+        let mut runtimes = Vec::new();
+        for (i, (worker, listeners)) in workers.iter().zip(listeners).enumerate() {
+            let handle = spawn_worker(i, config.workers.pin, Arc::clone(worker), listeners)?;
+            runtimes.push(handle);
+        }
+        Ok(Arc::new(Self {
+            parts,
+            shared,
+            workers,
+            runtimes,
+            stats,
+            drain,
+            addresses,
+            generation: AtomicU64::new(0),
+            settings: Mutex::new(settings),
+            started: Instant::now(),
+        }))
+    }
+
+    /// Puts another config in force, users file and all. Listeners and workers stay as they are; flows under way keep
+    /// what they began with.
+    ///
+    /// # Errors
+    /// A config that is wrong: the old one stays in force.
+    pub fn reload(&self, config: EngineConfig) -> Result<(), ConfigError> {
+        let settings = Arc::new(settings(&config, &self.parts, &self.addresses)?);
+        let tls = PortTls::load(&config)?;
+        self.shared.connections.set(connection_limits(&config.limits));
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        for worker in &self.workers {
+            worker.reload(Live::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));
+        }
+        *self.settings.lock() = settings;
+        Ok(())
+    }
+
+    /// The addresses of the proxy port, with the ports that were really bound.
+    pub fn proxy_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Role::Proxy)
+    }
+
+    /// The addresses of the gateway port, with the ports that were really bound.
+    pub fn gateway_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Role::Gateway)
+    }
+
+    fn addresses_of(&self, role: Role) -> Vec<SocketAddr> {
+        self.addresses.iter().filter(|(r, _)| *r == role).map(|(_, a)| *a).collect()
+    }
+
+    /// The certificate authority.
+    pub fn ca(&self) -> &Arc<Ca> {
+        &self.parts.ca
+    }
+
+    /// The config in force.
+    pub fn config(&self) -> EngineConfig {
+        self.settings.lock().config.clone()
+    }
+
+    /// What was counted until now.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut s = self.stats.snapshot();
+        s.connections_open = self.shared.connections.open() as u64;
+        s
+    }
+
+    /// How long the engine has run.
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Whether it has begun to stop.
+    pub fn is_draining(&self) -> bool {
+        self.drain.drain().is_draining()
+    }
+
+    /// Clients whose TLS passes unseen because they refuse our certificate.
+    pub fn passing(&self) -> Vec<Passing> {
+        self.shared.pinning.passing()
+    }
+
+    /// Looks into those clients again.
+    pub fn forget_passing(&self) {
+        self.shared.pinning.forget();
+    }
+
+    /// Sends a request as a flow of its own, made from `parent` when that is given.
+    ///
+    /// # Errors
+    /// As any request's.
+    pub async fn send(self: &Arc<Self>, request: Request, parent: Option<FlowId>) -> Result<(FlowId, Response)> {
+        let (worker, runtime) = (Arc::clone(&self.workers[0]), &self.runtimes[0]);
+        let sent = runtime.spawn(async move {
+            let client = Arc::new(internal_client(&worker));
+            let conn = Conn::new(Arc::clone(&worker), Arc::clone(&client), Entry::Proxy, None);
+            let url = &request.head.url;
+            let mut flow = Flow::begin(client, Transport::Internal, url.scheme, url.authority.clone());
+            flow.parent = parent;
+            if parent.is_some() {
+                flow.tag("replay");
+            }
+            let id = flow.id;
+            let live = worker.live();
+            exchange::internal(&conn, live, flow, request).await.map(|response| (id, response))
+        });
+        sent.await.unwrap_or_else(|e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e)))
+    }
+
+    /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain`, then ends.
+    pub async fn stop(&self) {
+        let patience = self.config().proxy.drain.0;
+        self.drain.start();
+        let deadline = Instant::now() + patience;
+        while self.shared.connections.open() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let left = self.shared.connections.open();
+        if left > 0 {
+            tracing::warn!("{left} connections were cut after {patience:?} of draining");
+        }
+    }
+}
+
+impl Door for Engine {
+    fn send(&self, request: Request) -> Reply<'_> {
+        let (worker, runtime) = (Arc::clone(&self.workers[0]), self.runtimes[0].clone());
+        Box::pin(async move {
+            let sent = runtime.spawn(async move {
+                let client = Arc::new(internal_client(&worker));
+                let conn = Conn::new(Arc::clone(&worker), Arc::clone(&client), Entry::Proxy, None);
+                let url = &request.head.url;
+                let flow = Flow::begin(client, Transport::Internal, url.scheme, url.authority.clone());
+                let live = worker.live();
+                exchange::internal(&conn, live, flow, request).await
+            });
+            sent.await.unwrap_or_else(|e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e)))
+        })
+    }
+}
+
+fn internal_client(worker: &Worker) -> ClientInfo {
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    ClientInfo {
+        connection: worker.shared.next_connection.fetch_add(1, Ordering::Relaxed),
+        peer: nowhere,
+        local: nowhere,
+        listener: "internal".into(),
+        accepted: Timestamp::now(),
+    }
+}
+
+fn settings(config: &EngineConfig, parts: &Parts, bound: &[(Role, SocketAddr)]) -> Result<Settings, ConfigError> {
+    let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
+    Settings::new(config.clone(), own, parts.stages.clone(), parts.recorder.clone())
+}
+
+fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
+    let resolver = Resolver::new(ResolverOptions {
+        overrides: config.upstream.resolve.iter().map(|(n, a)| (n.to_ascii_lowercase().into(), a.clone())).collect(),
+        ..ResolverOptions::default()
+    });
+    Ok(Shared {
+        connections: Connections::new(connection_limits(&config.limits)),
+        pinning: Default::default(),
+        egress: EgressShared::new(u32::try_from(config.upstream.connections_per_host).ok().filter(|n| *n > 0)),
+        resolver,
+        next_connection: AtomicU64::new(1),
+    })
+}
+
+fn connection_limits(limits: &LimitsConfig) -> ConnectionLimits {
+    ConnectionLimits {
+        total: limits.connections,
+        per_client: limits.connections_per_client,
+        accept_per_second: limits.accepts_per_second,
+    }
+}
+
+/// What each worker listens on.
+type Listeners = Vec<(Role, std::net::TcpListener)>;
+
+/// One listener per address and worker. The first worker's binding fixes a port that was given as 0.
+fn bind_all(config: &EngineConfig, workers: usize) -> Result<(Vec<(Role, SocketAddr)>, Vec<Listeners>), Error> {
+    let mut addresses = Vec::new();
+    let mut all: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
+    let proxy = config.proxy.listen.iter().map(|a| (Role::Proxy, *a));
+    for (role, addr) in proxy.chain(config.gateway.listen.iter().map(|a| (Role::Gateway, *a))) {
+        // Another program's socket with SO_REUSEPORT would silently share our port: ask without it first.
+        if addr.port() != 0 {
+            drop(bind(&ListenOptions { reuse_port: false, ..ListenOptions::new(addr) })?);
+        }
+        let mut options = ListenOptions { reuse_port: workers > 1, ..ListenOptions::new(addr) };
+        for listeners in &mut all {
+            let listener = bind(&options)?;
+            options.addr =
+                listener.local_addr().map_err(|e| Error::new(Kind::Internal, "no local address").because(e))?;
+            listeners.push((role, listener));
+        }
+        addresses.push((role, options.addr));
+    }
+    Ok((addresses, all))
+}
+
+fn spawn_worker(
+    index: usize,
+    pin: bool,
+    worker: Arc<Worker>,
+    listeners: Listeners,
+) -> Result<tokio::runtime::Handle, Error> {
+    let failed = |e: std::io::Error| Error::new(Kind::Internal, "a worker could not be started").because(e);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let handle = runtime.handle().clone();
+    let listeners = {
+        let _inside = runtime.enter();
+        let ready = |(role, listener)| Listener::from_std(listener).map(|l| (role, l));
+        listeners.into_iter().map(ready).collect::<std::io::Result<Vec<_>>>().map_err(failed)?
+    };
+    std::thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || {
+            if pin {
+                pin_to_processor(index);
+            }
+            runtime.block_on(async move {
+                for (role, listener) in listeners {
+                    tokio::spawn(Arc::clone(&worker).accept(listener, role));
+                }
+                std::future::pending::<()>().await;
+            });
+        })
+        .map_err(failed)?;
+    Ok(handle)
+}
+
+fn pin_to_processor(index: usize) {
+    let processors = core_affinity::get_core_ids().unwrap_or_default();
+    let pinned = processors.get(index % processors.len().max(1)).is_some_and(|p| core_affinity::set_for_current(*p));
+    if !pinned {
+        tracing::warn!("worker {index} could not be tied to a processor (workers.pin)");
+    }
+}

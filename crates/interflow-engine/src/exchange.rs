@@ -1,0 +1,335 @@
+//! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
+
+use std::sync::Arc;
+
+use interflow_flow::{
+    Authority, Body, Error, Flow, Kind, Phase, Request, RequestHead, Response, ResponseHead, Result, Target, Transport,
+    Url, Verdict, Version,
+};
+use interflow_net::egress::{Answer, Exchange};
+use interflow_net::ingress::{Incoming, Interim, Outgoing};
+
+use crate::answers::error_response;
+use crate::conn::{Conn, Inside, challenge};
+use crate::gateway::Found;
+use crate::hop::{self, MaxForwards};
+use crate::tracker::{Tracker, own_bytes};
+use crate::worker::Live;
+use crate::{pages, upgrade};
+
+/// A request on the proxy port, in absolute-form, or by mistake in origin-form.
+pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
+    let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
+    let Target::Absolute(url) = target else {
+        return Outgoing::Response(pages::not_a_proxy_request(conn.client.local));
+    };
+    let user = match conn.authenticate(&live, &incoming.headers).await {
+        Ok(user) => user,
+        Err(e) => return refuse(conn, &live, url, incoming, e).await,
+    };
+    if pages::is_local(&url.authority.host) {
+        return Outgoing::Response(pages::local(&url, &conn.worker.ca));
+    }
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, user.clone());
+    let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), user);
+    run(conn, live, flow, key, url, incoming).await
+}
+
+/// A request on the gateway port.
+pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
+    let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
+    let (path, authority) = match target {
+        Target::Origin(path) => {
+            (path, incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok()))
+        }
+        Target::Absolute(url) => (url.path, Some(url.authority)),
+        Target::Asterisk | Target::Authority(_) => {
+            let e = Error::new(
+                Kind::Unsupported,
+                "the gateway takes requests for a path; tunnels belong to the proxy port",
+            );
+            conn.worker.counters.error(&e);
+            return Outgoing::Response(error_response(&e, None, Some(&incoming.headers)));
+        }
+    };
+    let found = live.settings.routes.find(&path, authority.as_ref().map(|a| &a.host));
+    let Some(Found { url, keep_host }) = found else {
+        return Outgoing::Response(live.settings.routes.not_found(&path));
+    };
+    if !keep_host {
+        // Put in anew for the origin.
+        incoming.headers.remove("host");
+    }
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
+    let flow = conn.flow(Transport::Gateway, url.scheme, url.authority.clone(), None);
+    run(conn, live, flow, key, url, incoming).await
+}
+
+/// A request in a tunnel.
+pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, mut incoming: Incoming) -> Outgoing {
+    let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
+    let place = hop::Inside { scheme: inside.scheme, authority: &inside.authority };
+    let url = match hop::resolve_inside(target, &place) {
+        Ok(url) => url,
+        Err(e) => {
+            conn.worker.counters.error(&e);
+            return Outgoing::Response(error_response(&e, None, Some(&incoming.headers)));
+        }
+    };
+    if pages::is_local(&url.authority.host) {
+        return Outgoing::Response(pages::local(&url, &conn.worker.ca));
+    }
+    let (scheme, authority) = (inside.scheme, inside.authority.clone());
+    let user = inside.user.clone();
+    let key = conn.plan_key(scheme, authority.clone(), inside.dial.clone(), inside.transport, user.clone());
+    let flow = conn.flow(inside.transport, scheme, authority, user);
+    run(conn, live, flow, key, url, incoming).await
+}
+
+/// A request that is not let in: kept as a flow with its error.
+async fn refuse(conn: &Conn, live: &Arc<Live>, url: Url, incoming: Incoming, error: Error) -> Outgoing {
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
+    let plan = live.plans.get(&live.settings, key);
+    let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), None);
+    let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let head = request_head(incoming.method, url, incoming.version, incoming.headers, incoming.protocol);
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    fail(tracker, live, &head, &error)
+}
+
+fn request_head(
+    method: interflow_flow::Method,
+    url: Url,
+    version: Version,
+    headers: interflow_flow::Headers,
+    protocol: Option<interflow_flow::ByteStr>,
+) -> RequestHead {
+    RequestHead { method, url, version, headers, protocol }
+}
+
+/// The corridor.
+async fn run(
+    conn: &Conn,
+    live: Arc<Live>,
+    mut flow: Flow,
+    key: crate::plan::PlanKey,
+    url: Url,
+    incoming: Incoming,
+) -> Outgoing {
+    let Incoming { method, version, headers, protocol, body, interim, clock, .. } = incoming;
+    conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    flow.clock = clock;
+    flow.timings.request_head = Some(clock.micros());
+    let mut head = request_head(method, url, version, headers, protocol);
+    let plan = match conn.plan(&live, key.clone(), head.method.as_str()) {
+        Ok(plan) => plan,
+        Err(e) => {
+            let plan = live.plans.get(&live.settings, key);
+            let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+            tracker.begin_capture(&live.settings, Some(&head)).await;
+            return fail(tracker, &live, &head, &e);
+        }
+    };
+    let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let asked = match request_phases(&mut tracker, &mut head, body, &live).await {
+        Ok(body) => body,
+        Err(end) => {
+            tracker.begin_capture(&live.settings, Some(&head)).await;
+            return end_early(tracker, &live, &head, end);
+        }
+    };
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    let body = tracker.request_body(asked, &head);
+    let answer = match send(&mut tracker, &live, &head, body, &interim).await {
+        Ok(answer) => answer,
+        Err(e) => return fail(tracker, &live, &head, &e),
+    };
+    match answer.upgrade {
+        Some(upstream) => upgrade::accepted(tracker, &live, head, answer.head, upstream),
+        None => deliver(tracker, &live, &head, answer).await,
+    }
+}
+
+/// Why a request does not go upstream.
+pub(crate) enum End {
+    Answered(Box<Response>),
+    Failed(Error),
+}
+
+impl End {
+    /// What a stage's verdict means for the flow, if it ends it.
+    fn of(verdict: Verdict) -> Option<Self> {
+        match verdict {
+            Verdict::Answer(response) => Some(Self::Answered(response)),
+            Verdict::Deny(error) => Some(Self::Failed(error)),
+            Verdict::Continue | Verdict::Intercept | Verdict::Tunnel | Verdict::Drop => None,
+        }
+    }
+}
+
+/// From the request's head as received to what goes upstream.
+async fn request_phases(
+    tracker: &mut Tracker,
+    head: &mut RequestHead,
+    mut body: Body,
+    live: &Live,
+) -> Result<Body, End> {
+    hop::clean_request(head);
+    if hop::max_forwards(head) == MaxForwards::Answer {
+        return Err(End::Answered(Box::new(pages::last_hop(head))));
+    }
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::RequestHead) {
+        if let Some(end) = End::of(stage.request_head(&mut tracker.flow, head).get().await) {
+            return Err(end);
+        }
+    }
+    for stage in plan.stages(Phase::RequestBody) {
+        body = match stage.request_body(&mut tracker.flow, head, body).get().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                return Err(End::of(verdict).unwrap_or_else(|| End::Failed(stage_gave_up(stage.name()))));
+            }
+        };
+    }
+    hop::set_host_for(head, tracker.flow.transport);
+    let via = &live.settings.config.proxy.via;
+    if !via.is_empty() {
+        let version = head.version;
+        hop::add_via(&mut head.headers, version, via);
+    }
+    Ok(body)
+}
+
+fn stage_gave_up(name: &str) -> Error {
+    Error::new(Kind::StageFailed, format!("the stage {name} took the request's body and gave nothing back"))
+}
+
+async fn send(tracker: &mut Tracker, live: &Live, head: &RequestHead, body: Body, interim: &Interim) -> Result<Answer> {
+    let request = Request { head: head.clone(), body };
+    let plan = Arc::clone(&tracker.plan);
+    let rerouted;
+    // A stage may have sent the request elsewhere.
+    let route = if head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme {
+        &plan.route
+    } else {
+        rerouted = live.settings.route(head.url.scheme, &head.url.authority, None);
+        &rerouted
+    };
+    let mut relay = InterimRelay { to: interim, heads: Vec::new() };
+    let flow = &mut tracker.flow;
+    let mut x = Exchange {
+        clock: &flow.clock,
+        timings: &mut flow.timings,
+        upstream: &mut flow.upstream,
+        interim: &mut |head| relay.relay(head),
+    };
+    let answer = live.egress.send(route, request, &mut x).await;
+    for head in &relay.heads {
+        tracker.interim(head);
+    }
+    answer
+}
+
+/// Passes 1xx on and keeps them for the recorder.
+struct InterimRelay<'a> {
+    to: &'a Interim,
+    heads: Vec<ResponseHead>,
+}
+
+impl InterimRelay<'_> {
+    fn relay(&mut self, mut head: ResponseHead) {
+        hop::clean_response(&mut head.headers, false);
+        self.to.send(head.clone());
+        // An origin may send 1xx without end; a few tell the story.
+        if self.heads.len() < 8 {
+            self.heads.push(head);
+        }
+    }
+}
+
+/// From the origin's response to what goes to the client.
+async fn deliver(mut tracker: Tracker, live: &Live, request: &RequestHead, answer: Answer) -> Outgoing {
+    let Answer { mut head, mut body, .. } = answer;
+    hop::clean_response(&mut head.headers, false);
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::ResponseHead) {
+        if let Some(end) = End::of(stage.response_head(&mut tracker.flow, request, &mut head).get().await) {
+            return end_early(tracker, live, request, end);
+        }
+    }
+    for stage in plan.stages(Phase::ResponseBody) {
+        body = match stage.response_body(&mut tracker.flow, request, &mut head, body).get().await {
+            Ok(body) => body,
+            Err(verdict) => {
+                let end = End::of(verdict).unwrap_or_else(|| End::Failed(stage_gave_up(stage.name())));
+                return end_early(tracker, live, request, end);
+            }
+        };
+    }
+    let via = &live.settings.config.proxy.via;
+    if !via.is_empty() {
+        let version = head.version;
+        hop::add_via(&mut head.headers, version, via);
+    }
+    tracker.response(&head);
+    let body = tracker.response_body(body, &head);
+    Outgoing::Response(Response { head, body })
+}
+
+/// A stage answered or denied.
+fn end_early(mut tracker: Tracker, live: &Live, request: &RequestHead, end: End) -> Outgoing {
+    match end {
+        End::Failed(e) => fail(tracker, live, request, &e),
+        End::Answered(response) => {
+            let Response { head, body } = *response;
+            tracker.flow.tag("answered");
+            tracker.response(&head);
+            let body = tracker.response_body(body, &head);
+            Outgoing::Response(Response { head, body })
+        }
+    }
+}
+
+/// Ends the flow with an error, and tells the client.
+pub(crate) fn fail(mut tracker: Tracker, live: &Live, request: &RequestHead, error: &Error) -> Outgoing {
+    if error.kind() == Kind::ClientGone {
+        tracker.fail(error);
+        return Outgoing::Abort(Error::new(Kind::ClientGone, error.message()));
+    }
+    let mut response = error_response(error, Some(tracker.flow.id), Some(&request.headers));
+    if error.kind() == Kind::Unauthorized {
+        response = challenge(response, &live.settings.config.auth.realm);
+    }
+    tracker.response(&response.head);
+    if let Some(bytes) = own_bytes(&response.body) {
+        tracker.own_response(bytes);
+    }
+    tracker.fail(error);
+    Outgoing::Response(response)
+}
+
+/// A request that Interflow itself makes: a replay, or a stage's own call. Its flow is recorded like any other.
+pub(crate) async fn internal(conn: &Conn, live: Arc<Live>, mut flow: Flow, request: Request) -> Result<Response> {
+    let Request { mut head, body } = request;
+    let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, Transport::Internal, None);
+    flow.timings.request_head = Some(0);
+    let plan = live.plans.get(&live.settings, key);
+    let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    hop::clean_request(&mut head);
+    hop::set_host_for(&mut head, Transport::Internal);
+    tracker.begin_capture(&live.settings, Some(&head)).await;
+    let body = tracker.request_body(body, &head);
+    let answer = match send(&mut tracker, &live, &head, body, &Interim::default()).await {
+        Ok(answer) => answer,
+        Err(e) => {
+            tracker.fail(&e);
+            return Err(e);
+        }
+    };
+    let Answer { head: mut response, body, .. } = answer;
+    hop::clean_response(&mut response.headers, false);
+    tracker.response(&response);
+    let body = tracker.response_body(body, &response);
+    Ok(Response { head: response, body })
+}

@@ -1,0 +1,255 @@
+//! Messages seen as they pass: server-sent events, gRPC messages, WebSocket messages. A tap changes and delays nothing.
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{Direction, Headers, Message, MessageKind, Timestamp};
+use interflow_wire::grpc;
+use interflow_wire::sse::SseParser;
+use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Sender, WebSocketError};
+
+/// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
+const LARGEST: usize = 16 << 20;
+
+/// Looks for messages in a body.
+pub(crate) struct MessageTap {
+    direction: Direction,
+    kind: Kind,
+}
+
+enum Kind {
+    Events(SseParser),
+    Grpc(BytesMut),
+    /// What came could not be told apart, and nothing behind it can.
+    Lost,
+}
+
+impl MessageTap {
+    /// A tap, when the head says that the body is a stream of messages. A stream that is compressed as a whole is not
+    /// looked into.
+    pub fn for_body(direction: Direction, headers: &Headers) -> Option<Self> {
+        let media_type = headers.get_str("content-type")?.split(';').next()?.trim();
+        let kind = if media_type.eq_ignore_ascii_case("text/event-stream") {
+            Kind::Events(SseParser::new(LARGEST))
+        } else if is_grpc(media_type) {
+            Kind::Grpc(BytesMut::new())
+        } else {
+            return None;
+        };
+        (!headers.contains("content-encoding")).then_some(Self { direction, kind })
+    }
+
+    /// Takes the body's next bytes; `see` is shown each message that they complete.
+    pub fn feed(&mut self, bytes: &[u8], mut see: impl FnMut(&Message)) {
+        let (direction, at) = (self.direction, Timestamp::now());
+        let mut give = |kind, payload| see(&Message { direction, kind, payload, at });
+        let whole = match &mut self.kind {
+            Kind::Events(parser) => events(parser, bytes, |raw| give(MessageKind::Event, raw)),
+            Kind::Grpc(buffer) => grpc_messages(buffer, bytes, |data| give(MessageKind::Grpc, data)),
+            Kind::Lost => return,
+        };
+        if whole.is_none() {
+            self.kind = Kind::Lost;
+        }
+    }
+}
+
+fn is_grpc(media_type: &str) -> bool {
+    let start = media_type.get(..16);
+    start.is_some_and(|s| s.eq_ignore_ascii_case("application/grpc")) && !media_type.contains("grpc-web-text")
+}
+
+/// `None` when the stream cannot be followed any further.
+fn events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
+    parser.push(bytes);
+    while let Some(event) = parser.next_event().ok()? {
+        see(event.raw);
+    }
+    Some(())
+}
+
+fn grpc_messages(buffer: &mut BytesMut, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
+    buffer.extend_from_slice(bytes);
+    while let Some(message) = grpc::next_message(buffer, LARGEST).ok()? {
+        see(message.data);
+    }
+    Some(())
+}
+
+/// One direction of a WebSocket: its bytes go on as they came unless a stage changes a message.
+pub(crate) struct WebSocketLeg {
+    direction: Direction,
+    decoder: Option<Decoder>,
+    forwarder: Forwarder,
+    buffer: BytesMut,
+}
+
+/// What a decoder made of the bytes that came.
+pub(crate) enum Seen {
+    /// A message, and the frames that it came in.
+    Message(Message, websocket::Message),
+    /// A part of a message too large to be held.
+    Part(Bytes, bool),
+    /// From here on nothing can be told apart: these bytes, and all that come, go on as they are.
+    Lost(Bytes),
+}
+
+impl WebSocketLeg {
+    /// A leg of a WebSocket whose handshake ended with this response.
+    pub fn new(direction: Direction, response: &Headers) -> Self {
+        let agreed = Deflate::agreed(response);
+        let sender = sender(direction);
+        let decoder = agreed
+            .as_ref()
+            .ok()
+            .map(|deflate| Decoder::new(websocket::Options { sender, deflate: *deflate, max_message: LARGEST }));
+        let forwarder = Forwarder::new(agreed.ok().flatten(), sender);
+        Self { direction, decoder, forwarder, buffer: BytesMut::new() }
+    }
+
+    /// Takes bytes that came.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// What they hold next; `None` when more must come.
+    pub fn next(&mut self) -> Option<Seen> {
+        let Some(decoder) = &mut self.decoder else {
+            return (!self.buffer.is_empty()).then(|| Seen::Lost(self.buffer.split().freeze()));
+        };
+        match decoder.decode(&mut self.buffer) {
+            Ok(None) => None,
+            Ok(Some(Item::Part { raw, compressed })) => Some(Seen::Part(raw, compressed)),
+            Ok(Some(Item::Message(message))) => {
+                let seen = Message {
+                    direction: self.direction,
+                    kind: kind_of(message.kind),
+                    payload: message.data.clone(),
+                    at: Timestamp::now(),
+                };
+                Some(Seen::Message(seen, message))
+            }
+            Err(_) => {
+                let mut rest = BytesMut::from(&decoder.take_held()[..]);
+                rest.unsplit(self.buffer.split());
+                self.decoder = None;
+                Some(Seen::Lost(rest.freeze()))
+            }
+        }
+    }
+
+    /// Writes what a stage left of a message: nothing when it is dropped.
+    ///
+    /// # Errors
+    /// A message too large to be written anew.
+    pub fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        seen: Option<&Message>,
+        frames: &websocket::Message,
+    ) -> Result<(), WebSocketError> {
+        let mask = mask_for(self.direction);
+        match seen {
+            None if frames.passed => self.forwarder.keep(out, frames, mask)?,
+            None => self.forwarder.drop_message(frames),
+            Some(m) if m.payload == frames.data || frames.passed => self.forwarder.keep(out, frames, mask)?,
+            Some(m) => self.forwarder.replace(out, frames, &m.payload, mask),
+        }
+        Ok(())
+    }
+
+    /// Writes a part of a message too large to be held.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
+        self.forwarder.keep_part(out, raw, compressed)
+    }
+}
+
+const fn sender(direction: Direction) -> Sender {
+    match direction {
+        Direction::Request => Sender::Client,
+        Direction::Response => Sender::Server,
+    }
+}
+
+/// A client masks each frame with a key that nobody can foresee (RFC 6455 10.3).
+fn mask_for(direction: Direction) -> Option<[u8; 4]> {
+    (direction == Direction::Request).then(|| {
+        let mut key = [0; 4];
+        getrandom::fill(&mut key).expect("the operating system hands out random bytes");
+        key
+    })
+}
+
+const fn kind_of(kind: MessageType) -> MessageKind {
+    match kind {
+        MessageType::Text => MessageKind::Text,
+        MessageType::Binary => MessageKind::Binary,
+        MessageType::Close => MessageKind::Close,
+        MessageType::Ping => MessageKind::Ping,
+        MessageType::Pong => MessageKind::Pong,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(media_type: &str, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
+        let headers: Headers = [("Content-Type", media_type)].into_iter().collect();
+        let mut tap = MessageTap::for_body(Direction::Response, &headers).unwrap();
+        let mut all = Vec::new();
+        pieces.iter().for_each(|p| tap.feed(p, |m| all.push(m.payload.to_vec())));
+        all
+    }
+
+    #[test]
+    fn events_are_seen_however_they_are_cut() {
+        let all = seen("text/event-stream; charset=utf-8", &[b"data: a\n", b"\ndata: b", b"\n\nda"]);
+        assert_eq!(all, [b"data: a\n\n".to_vec(), b"data: b\n\n".to_vec()]);
+    }
+
+    #[test]
+    fn grpc_messages_are_seen_without_their_prefix() {
+        let all = seen("application/grpc+proto", &[b"\0\0\0\0\x02h", b"i\0\0\0\0\0"]);
+        assert_eq!(all, [b"hi".to_vec(), Vec::new()]);
+    }
+
+    #[test]
+    fn a_broken_stream_is_given_up_and_ordinary_bodies_are_none() {
+        assert!(seen("application/grpc", &[b"\x55junkjunkjunk", b"\0\0\0\0\0"]).is_empty());
+        let headers: Headers = [("Content-Type", "text/html")].into_iter().collect();
+        assert!(MessageTap::for_body(Direction::Response, &headers).is_none());
+    }
+
+    #[test]
+    fn a_websocket_message_goes_on_as_it_came_unless_it_is_changed() {
+        let mut wire = Vec::new();
+        websocket::write_frame(&mut wire, websocket::Opcode::Text, b"one", Some([1, 2, 3, 4]));
+        websocket::write_frame(&mut wire, websocket::Opcode::Text, b"two", Some([5, 6, 7, 8]));
+        let mut leg = WebSocketLeg::new(Direction::Request, &Headers::new());
+        leg.push(&wire);
+        let mut out = Vec::new();
+        while let Some(Seen::Message(mut message, frames)) = leg.next() {
+            if &message.payload[..] == b"two" {
+                message.payload = Bytes::from_static(b"TWO!");
+            }
+            leg.write(&mut out, Some(&message), &frames).unwrap();
+        }
+        assert_eq!(out[..9], wire[..9], "the unchanged message keeps its mask and bytes");
+        let mut reader = WebSocketLeg::new(Direction::Request, &Headers::new());
+        reader.push(&out[9..]);
+        let Some(Seen::Message(message, _)) = reader.next() else { panic!("no message") };
+        assert_eq!(&message.payload[..], b"TWO!");
+    }
+
+    #[test]
+    fn what_is_no_websocket_goes_on_as_bytes() {
+        let mut leg = WebSocketLeg::new(Direction::Response, &Headers::new());
+        leg.push(b"\xff\xff junk");
+        let Some(Seen::Lost(bytes)) = leg.next() else { panic!("understood") };
+        assert_eq!(&bytes[..], b"\xff\xff junk");
+        leg.push(b"more");
+        assert!(matches!(leg.next(), Some(Seen::Lost(b)) if &b[..] == b"more"));
+    }
+}

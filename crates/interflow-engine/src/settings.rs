@@ -1,0 +1,239 @@
+//! The configuration, compiled: what a request's way depends on, ready to be asked.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use interflow_flow::{Authority, Host, Recorder, Scheme, Stage};
+use interflow_net::egress::proxy::UpstreamProxy;
+use interflow_net::egress::{Protocol, Route};
+use interflow_net::ingress::HttpOptions;
+use interflow_net::tls::{ClientCertificate, TlsProfile, TlsProfileOptions};
+use interflow_wire::h1::HeadLimits;
+
+use crate::access::{AccessRules, Guard, HostGlobs, Users};
+use crate::config::{EngineConfig, InterceptMode};
+use crate::gateway::Routes;
+use crate::no_proxy::NoProxy;
+
+/// What is wrong with a config, and where.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct ConfigError {
+    /// The key.
+    pub place: String,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl ConfigError {
+    fn at(place: impl Into<String>) -> impl FnOnce(String) -> Self {
+        let place = place.into();
+        move |what| Self { place, what }
+    }
+}
+
+/// A config, compiled. A reload makes new settings; flows under way keep theirs.
+pub(crate) struct Settings {
+    pub config: EngineConfig,
+    pub users: Option<Users>,
+    pub rules: AccessRules,
+    pub guard: Arc<Guard>,
+    pub routes: Routes,
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
+    intercept: HostGlobs,
+    never: HostGlobs,
+    insecure: HostGlobs,
+    h2c: HostGlobs,
+    http1: HostGlobs,
+    tls: Arc<TlsProfile>,
+    tls_insecure: Arc<TlsProfile>,
+    tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
+    proxies: Vec<(HostGlobs, Arc<[UpstreamProxy]>)>,
+    no_proxy: NoProxy,
+}
+
+impl Settings {
+    pub fn new(
+        config: EngineConfig,
+        own: Vec<SocketAddr>,
+        stages: Vec<Arc<dyn Stage>>,
+        recorder: Option<Arc<dyn Recorder>>,
+    ) -> Result<Self, ConfigError> {
+        let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at(place));
+        let up = &config.upstream;
+        let users = config
+            .auth
+            .users
+            .as_deref()
+            .map(Users::read)
+            .transpose()
+            .map_err(|e| ConfigError::at("auth.users")(e.to_string()))?;
+        Ok(Self {
+            users,
+            rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at("access"))?,
+            guard: Arc::new(Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)),
+            routes: Routes::new(&config.gateway.route).map_err(ConfigError::at("gateway"))?,
+            stages,
+            recorder,
+            intercept: globs("intercept.hosts", &config.intercept.hosts)?,
+            never: globs("intercept.never", &config.intercept.never)?,
+            insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
+            h2c: globs("upstream.h2c_hosts", &up.h2c_hosts)?,
+            http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
+            tls: tls_profile(&config, None, false)?,
+            tls_insecure: tls_profile(&config, None, true)?,
+            tls_client: client_profiles(&config)?,
+            proxies: proxies(&config)?,
+            no_proxy: NoProxy::new(&up.no_proxy).map_err(ConfigError::at("upstream.no_proxy"))?,
+            config,
+        })
+    }
+
+    /// Whether TLS to this host is looked into, as far as the config says.
+    pub fn intercepts(&self, host: &Host) -> bool {
+        let wanted = match self.config.intercept.mode {
+            InterceptMode::All => true,
+            InterceptMode::None => false,
+            InterceptMode::Listed => self.intercept.matches(host),
+        };
+        wanted && !self.never.matches(host)
+    }
+
+    /// Whether the host stands on the list of those that are never looked into.
+    pub fn never_intercepts(&self, host: &Host) -> bool {
+        self.never.matches(host)
+    }
+
+    /// The way to an origin. `dial` names the address to connect to when it is not the authority's own.
+    pub fn route(&self, scheme: Scheme, authority: &Authority, dial: Option<Authority>) -> Route {
+        let host = &authority.host;
+        let protocol = if scheme == Scheme::Http && self.h2c.matches(host) {
+            Protocol::Http2
+        } else if scheme == Scheme::Http || self.http1.matches(host) {
+            Protocol::Http1
+        } else {
+            Protocol::Auto
+        };
+        Route {
+            scheme,
+            authority: authority.clone(),
+            dial,
+            via: self.via(authority),
+            protocol,
+            tls: self.tls_for(host),
+            partition: 0,
+        }
+    }
+
+    fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
+        if self.proxies.is_empty() || self.no_proxy.matches(authority) {
+            return Arc::from([]);
+        }
+        let found = self.proxies.iter().find(|(globs, _)| globs.matches(&authority.host));
+        found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
+    }
+
+    fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
+        let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
+        let (verified, unverified) = self
+            .tls_client
+            .iter()
+            .find(|(globs, ..)| globs.matches(host))
+            .map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
+        Arc::clone(if insecure { unverified } else { verified })
+    }
+
+    pub fn head_limits(&self) -> HeadLimits {
+        let l = &self.config.limits;
+        HeadLimits {
+            max_bytes: l.head_bytes.0 as usize,
+            max_fields: l.head_fields,
+            max_line: l.request_line_bytes.0 as usize,
+        }
+    }
+
+    pub fn http_options(&self) -> HttpOptions {
+        let t = &self.config.timeouts;
+        HttpOptions {
+            head: self.head_limits(),
+            head_timeout: t.head.0,
+            idle_timeout: t.idle.0,
+            body_timeout: t.body.0,
+            write_timeout: t.body.0,
+            max_streams: self.config.limits.h2_streams,
+            ..HttpOptions::default()
+        }
+    }
+}
+
+/// Says what is wrong with a config, files that it names included, without starting anything.
+///
+/// # Errors
+/// The first thing that is wrong, with its key.
+pub fn check(config: &EngineConfig) -> Result<(), ConfigError> {
+    crate::worker::PortTls::load(config)?;
+    Settings::new(config.clone(), Vec::new(), Vec::new(), None).map(drop)
+}
+
+fn tls_profile(
+    config: &EngineConfig,
+    client: Option<ClientCertificate>,
+    danger: bool,
+) -> Result<Arc<TlsProfile>, ConfigError> {
+    let options = TlsProfileOptions {
+        extra_ca_files: config.upstream.extra_ca.clone(),
+        client_certificate: client,
+        danger_accept_invalid: danger,
+        ..TlsProfileOptions::default()
+    };
+    TlsProfile::new(options).map_err(|e| ConfigError::at("upstream")(e.to_string()))
+}
+
+type ClientProfiles = Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>;
+
+fn client_profiles(config: &EngineConfig) -> Result<ClientProfiles, ConfigError> {
+    let one = |(i, c): (usize, &crate::config::ClientCertificate)| {
+        let place = format!("upstream.client_certificate[{i}]");
+        let at = || ConfigError::at(place.clone());
+        let globs = HostGlobs::new(&c.hosts).map_err(at())?;
+        let pair =
+            ClientCertificate { chain_pem: read(&c.certificate).map_err(at())?, key_pem: read(&c.key).map_err(at())? };
+        let verified = tls_profile(config, Some(pair.clone()), false).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(pair), true).map_err(|e| at()(e.what))?;
+        Ok((globs, verified, unverified))
+    };
+    config.upstream.client_certificate.iter().enumerate().map(one).collect()
+}
+
+fn proxies(config: &EngineConfig) -> Result<Vec<(HostGlobs, Arc<[UpstreamProxy]>)>, ConfigError> {
+    let one = |(i, rule): (usize, &crate::config::UpstreamProxyRule)| {
+        let at = || ConfigError::at(format!("upstream.proxy[{i}]"));
+        let globs = HostGlobs::new(&rule.hosts).map_err(at())?;
+        let parse = |text: &String| {
+            let text = secret(text)?;
+            text.parse::<UpstreamProxy>().map_err(|e| e.to_string())
+        };
+        let via = rule.via.iter().map(parse).collect::<Result<Vec<_>, String>>().map_err(at())?;
+        Ok((globs, via.into()))
+    };
+    config.upstream.proxy.iter().enumerate().map(one).collect()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+fn secret(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}

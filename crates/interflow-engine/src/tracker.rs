@@ -1,0 +1,322 @@
+//! Follows one flow to its end, whatever the end is, and tells the recorder, the counters and the stages.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyStream, Capture, Direction, Error, Flow, Frame, Kind, Message, Outcome, Phase, RequestHead, ResponseHead,
+    Result, TunnelBytes,
+};
+use parking_lot::Mutex;
+
+use crate::messages::MessageTap;
+use crate::plan::Plan;
+use crate::settings::Settings;
+use crate::stats::Counters;
+
+/// What the two legs of a flow both write to.
+pub(crate) struct Shared {
+    capture: Mutex<Option<Box<dyn Capture>>>,
+    /// Microseconds at which the request body was over; 0: not yet.
+    request_body: AtomicU64,
+}
+
+/// A flow under way. Dropped before its end, it counts as left by the client.
+pub(crate) struct Tracker {
+    pub flow: Flow,
+    pub plan: Arc<Plan>,
+    counters: Arc<Counters>,
+    shared: Option<Arc<Shared>>,
+    status: u16,
+    over: bool,
+}
+
+impl Tracker {
+    pub fn new(flow: Flow, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
+        counters.active.fetch_add(1, Relaxed);
+        Self { flow, plan, counters, shared: None, status: 0, over: false }
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
+    pub async fn begin_capture(&mut self, settings: &Settings, head: Option<&RequestHead>) {
+        let Some(mut capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
+        poll_fn(|cx| capture.poll_ready(cx)).await;
+        self.shared = Some(Arc::new(Shared { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) }));
+    }
+
+    fn captured(&self, see: impl FnOnce(&mut dyn Capture, &Flow)) {
+        if let Some(shared) = &self.shared
+            && let Some(capture) = shared.capture.lock().as_mut()
+        {
+            see(&mut **capture, &self.flow);
+        }
+    }
+
+    /// The request body as it goes on: counted, and shown to the recorder.
+    pub fn request_body(&mut self, body: Body, head: &RequestHead) -> Body {
+        match &body {
+            Body::Empty => return body,
+            Body::Full(bytes) => {
+                self.counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
+                self.flow.timings.request_body = Some(self.flow.clock.micros());
+                self.captured(|c, _| c.data(Direction::Request, bytes));
+                return body;
+            }
+            Body::Stream(_) => {}
+        }
+        let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
+        Body::stream(RequestTap {
+            body,
+            shared: self.shared.clone(),
+            counters: Arc::clone(&self.counters),
+            clock: self.flow.clock,
+            messages: tap,
+        })
+    }
+
+    pub fn interim(&self, head: &ResponseHead) {
+        self.captured(|c, _| c.interim(head));
+    }
+
+    /// The response's head as it goes to the client.
+    pub fn response(&mut self, head: &ResponseHead) {
+        self.status = head.status.as_u16();
+        self.captured(|c, flow| c.response(flow, head));
+    }
+
+    /// The response body on its way to the client; the flow ends with it.
+    pub fn response_body(mut self, body: Body, head: &ResponseHead) -> Body {
+        match body {
+            Body::Empty => {
+                self.complete();
+                Body::Empty
+            }
+            Body::Full(bytes) => {
+                self.counters.bytes_received.fetch_add(bytes.len() as u64, Relaxed);
+                let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Response, &head.headers));
+                self.captured(|c, _| {
+                    c.data(Direction::Response, &bytes);
+                    if let Some(mut tap) = tap {
+                        tap.feed(&bytes, |m| c.message(m));
+                    }
+                });
+                self.flow.timings.last_byte = Some(self.flow.clock.micros());
+                self.complete();
+                Body::Full(bytes)
+            }
+            Body::Stream(_) => {
+                let messages =
+                    self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Response, &head.headers));
+                Body::stream(Deliver { body, tracker: Some(self), messages })
+            }
+        }
+    }
+
+    /// The body of a response of our own.
+    pub fn own_response(&self, bytes: &Bytes) {
+        self.captured(|c, _| c.data(Direction::Response, bytes));
+    }
+
+    /// One message of a WebSocket.
+    pub fn message(&self, message: &Message) {
+        self.counters.messages.fetch_add(1, Relaxed);
+        self.captured(|c, _| c.message(message));
+    }
+
+    /// Ready when the recorder is.
+    pub fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match &self.shared {
+            Some(shared) => shared.poll_ready(cx),
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// The end, as it should be.
+    pub fn complete(mut self) {
+        self.end(Outcome::Complete);
+    }
+
+    /// What this flow was opened for is told by other flows: a tunnel whose inside is seen leaves no trace of its own.
+    pub fn replaced(mut self) {
+        self.over = true;
+        self.counters.active.fetch_sub(1, Relaxed);
+    }
+
+    /// The end of a tunnel.
+    pub fn tunnelled(mut self, bytes: TunnelBytes) {
+        self.count_tunnel(bytes);
+        self.end(Outcome::Tunnelled(bytes));
+    }
+
+    /// The end, with an error.
+    pub fn fail(mut self, error: &Error) {
+        self.end_with(error, TunnelBytes::default());
+    }
+
+    /// The end of a tunnel, with an error.
+    pub fn tunnel_failed(mut self, error: &Error, bytes: TunnelBytes) {
+        self.count_tunnel(bytes);
+        self.end_with(error, bytes);
+    }
+
+    fn count_tunnel(&self, bytes: TunnelBytes) {
+        self.counters.bytes_sent.fetch_add(bytes.sent, Relaxed);
+        self.counters.bytes_received.fetch_add(bytes.received, Relaxed);
+    }
+
+    fn end_with(&mut self, error: &Error, bytes: TunnelBytes) {
+        self.counters.error(error);
+        tracing::debug!(flow = %self.flow.id, kind = error.kind().as_str(), "{error}");
+        self.end(Outcome::Failed(error, bytes));
+    }
+
+    fn end(&mut self, outcome: Outcome<'_>) {
+        self.over = true;
+        let now = self.flow.clock.micros();
+        self.flow.timings.done = Some(now);
+        if let Some(shared) = &self.shared {
+            if let at @ 1.. = shared.request_body.load(Relaxed) {
+                self.flow.timings.request_body = Some(at);
+            }
+            if let Some(capture) = shared.capture.lock().take() {
+                capture.done(&self.flow, outcome);
+            }
+        }
+        self.counters.active.fetch_sub(1, Relaxed);
+        self.counters.response(self.status, now);
+        if self.plan.wants(Phase::Done) {
+            self.plan.stages(Phase::Done).for_each(|s| s.done(&self.flow));
+        }
+    }
+}
+
+impl Drop for Tracker {
+    fn drop(&mut self) {
+        if !self.over {
+            self.end_with(&Error::new(Kind::ClientGone, "the client went away"), TunnelBytes::default());
+        }
+    }
+}
+
+impl Shared {
+    fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.capture.lock().as_mut().map_or(Poll::Ready(()), |c| c.poll_ready(cx))
+    }
+
+    fn see(&self, direction: Direction, frame: &Frame, messages: Option<&mut MessageTap>) -> usize {
+        let mut seen = 0;
+        if let Some(capture) = self.capture.lock().as_mut() {
+            match frame {
+                Frame::Data(data) => {
+                    capture.data(direction, data);
+                    if let Some(tap) = messages {
+                        tap.feed(data, |m| {
+                            seen += 1;
+                            capture.message(m);
+                        });
+                    }
+                }
+                Frame::Trailers(trailers) => capture.trailers(direction, trailers),
+            }
+        }
+        seen
+    }
+}
+
+/// A request body being uploaded.
+struct RequestTap {
+    body: Body,
+    shared: Option<Arc<Shared>>,
+    counters: Arc<Counters>,
+    clock: interflow_flow::Clock,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for RequestTap {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        if let Some(shared) = &self.shared {
+            std::task::ready!(shared.poll_ready(cx));
+        }
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        if let Some(Ok(Frame::Data(data))) = &frame {
+            self.counters.bytes_sent.fetch_add(data.len() as u64, Relaxed);
+        }
+        if let Some(shared) = &self.shared {
+            match &frame {
+                Some(Ok(f)) => {
+                    let seen = shared.see(Direction::Request, f, self.messages.as_mut());
+                    self.counters.messages.fetch_add(seen as u64, Relaxed);
+                }
+                None => shared.request_body.store(self.clock.micros().max(1), Relaxed),
+                Some(Err(_)) => {}
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+/// A response body being delivered; it carries the flow to its end.
+struct Deliver {
+    body: Body,
+    tracker: Option<Tracker>,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for Deliver {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        let Some(tracker) = &mut self.tracker else { return self.body.poll_frame(cx) };
+        std::task::ready!(tracker.poll_ready(cx));
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        match &frame {
+            Some(Ok(f)) => {
+                if let Frame::Data(data) = f {
+                    tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
+                }
+                if let Some(shared) = &tracker.shared {
+                    let seen = shared.see(Direction::Response, f, self.messages.as_mut());
+                    tracker.counters.messages.fetch_add(seen as u64, Relaxed);
+                }
+                if self.body.remaining() == Some(0) {
+                    self.finish(Ok(()));
+                }
+            }
+            Some(Err(e)) => self.finish(Err(e)),
+            None => self.finish(Ok(())),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+impl Deliver {
+    fn finish(&mut self, end: Result<(), &Error>) {
+        let Some(mut tracker) = self.tracker.take() else { return };
+        tracker.flow.timings.last_byte = Some(tracker.flow.clock.micros());
+        match end {
+            Ok(()) => tracker.complete(),
+            Err(e) => tracker.fail(e),
+        }
+    }
+}
+
+/// The bytes of a response of our own, for the recorder.
+pub(crate) fn own_bytes(body: &Body) -> Option<&Bytes> {
+    match body {
+        Body::Full(bytes) => Some(bytes),
+        _ => None,
+    }
+}

@@ -1,0 +1,215 @@
+//! After a protocol change: WebSocket messages seen as they pass, other protocols as bytes, both ways until both ends
+//! are done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use interflow_flow::{
+    Direction, Error, Kind, Phase, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Verdict, Version,
+};
+use interflow_net::ingress::Outgoing;
+use interflow_net::io::Io;
+use sha1::{Digest, Sha1};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::Mutex;
+
+use crate::hop;
+use crate::messages::{Seen, WebSocketLeg};
+use crate::tracker::Tracker;
+use crate::worker::Live;
+
+/// The origin changed the protocol: tells the client in its own version's way, then carries what follows.
+pub(crate) fn accepted(
+    mut tracker: Tracker,
+    live: &Arc<Live>,
+    request: RequestHead,
+    mut head: ResponseHead,
+    upstream: Io,
+) -> Outgoing {
+    hop::clean_response(&mut head.headers, true);
+    match request.version {
+        Version::H2 => {
+            head.status = StatusCode::OK;
+            for name in ["connection", "upgrade", "sec-websocket-accept"] {
+                head.headers.remove(name);
+            }
+        }
+        Version::Http10 | Version::Http11 => {
+            head.status = StatusCode::SWITCHING_PROTOCOLS;
+            head.reason = "Switching Protocols".into();
+            answer_upgrade(&request, &mut head);
+        }
+    }
+    tracker.response(&head);
+    let idle = live.settings.config.timeouts.tunnel_idle.0;
+    let websocket = request.protocol.as_deref() == Some("websocket");
+    let leg = |direction| WebSocketLeg::new(direction, &head.headers);
+    let legs = websocket.then(|| (leg(Direction::Request), leg(Direction::Response)));
+    Outgoing::Upgrade(head, Box::new(move |client| Box::pin(carry(tracker, client, upstream, legs, idle))))
+}
+
+/// What a 101 over HTTP/1 needs when the origin answered over HTTP/2, or a key of our own was used
+/// (RFC 6455 4.2.2, RFC 8441 5).
+fn answer_upgrade(request: &RequestHead, head: &mut ResponseHead) {
+    if let Some(protocol) = &request.protocol
+        && !head.headers.contains("upgrade")
+    {
+        head.headers.append_parsed(b"Connection", b"Upgrade");
+        head.headers.append_parsed(b"Upgrade", protocol.as_bytes());
+    }
+    if let Some(key) = request.headers.get("sec-websocket-key") {
+        let digest = Sha1::new().chain_update(key).chain_update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").finalize();
+        head.headers.set("Sec-WebSocket-Accept", STANDARD.encode(digest)).expect("base64 is a well-formed value");
+    }
+}
+
+/// What both directions of an upgraded connection share.
+struct Carried {
+    tracker: Tracker,
+    bytes: TunnelBytes,
+    moved: tokio::time::Instant,
+}
+
+/// The two legs of a WebSocket; `None` for another protocol.
+type Legs = Option<(WebSocketLeg, WebSocketLeg)>;
+
+async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Duration) {
+    let (client_read, client_write) = tokio::io::split(client);
+    let (upstream_read, upstream_write) = tokio::io::split(upstream);
+    let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
+    let carried = Mutex::new(Carried { tracker, bytes: TunnelBytes::default(), moved: tokio::time::Instant::now() });
+    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, carried: &carried };
+    let down =
+        Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, carried: &carried };
+    let both = async { tokio::try_join!(up.run(), down.run()) };
+    let watch = async {
+        loop {
+            let moved = carried.lock().await.moved;
+            tokio::time::sleep_until(moved + idle).await;
+            if carried.lock().await.moved == moved {
+                return;
+            }
+        }
+    };
+    let end = tokio::select! {
+        done = both => done.map(|_| ()),
+        () = watch => Err(Error::new(Kind::ClientTimeout, "nothing moved for too long")),
+    };
+    let Carried { tracker, bytes, .. } = carried.into_inner();
+    match end {
+        Ok(()) => tracker.tunnelled(bytes),
+        Err(e) => tracker.tunnel_failed(&e, bytes),
+    }
+}
+
+/// One direction, to its end; the end is passed on.
+struct Pump<'a> {
+    from: ReadHalf<Io>,
+    to: WriteHalf<Io>,
+    direction: Direction,
+    leg: Option<WebSocketLeg>,
+    carried: &'a Mutex<Carried>,
+}
+
+impl Pump<'_> {
+    async fn run(mut self) -> Result<()> {
+        let gone = |kind: Kind, e| Error::new(kind, "the connection broke").because(e);
+        let (reads, writes) = match self.direction {
+            Direction::Request => (Kind::ClientGone, Kind::UpstreamClosed),
+            Direction::Response => (Kind::UpstreamClosed, Kind::ClientGone),
+        };
+        let mut buffer = BytesMut::with_capacity(16 << 10);
+        let mut out = Vec::new();
+        loop {
+            buffer.clear();
+            if self.from.read_buf(&mut buffer).await.map_err(|e| gone(reads, e))? == 0 {
+                let _ = self.to.shutdown().await;
+                return Ok(());
+            }
+            out.clear();
+            self.look(&buffer, &mut out).await?;
+            self.to.write_all(&out).await.map_err(|e| gone(writes, e))?;
+            self.to.flush().await.map_err(|e| gone(writes, e))?;
+        }
+    }
+
+    /// Counts the bytes, shows the messages in them around, and puts into `out` what goes on.
+    async fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let mut carried = self.carried.lock().await;
+        carried.moved = tokio::time::Instant::now();
+        match self.direction {
+            Direction::Request => carried.bytes.sent += bytes.len() as u64,
+            Direction::Response => carried.bytes.received += bytes.len() as u64,
+        }
+        let tracker = &mut carried.tracker;
+        std::future::poll_fn(|cx| tracker.poll_ready(cx)).await;
+        let Some(leg) = &mut self.leg else {
+            out.extend_from_slice(bytes);
+            return Ok(());
+        };
+        if !tracker.plan.wants(Phase::Message) {
+            // Nobody changes anything: the bytes go on at once, whether a message is whole or not.
+            out.extend_from_slice(bytes);
+            leg.push(bytes);
+            while let Some(seen) = leg.next() {
+                if let Seen::Message(message, _) = seen {
+                    tracker.message(&message);
+                }
+            }
+            return Ok(());
+        }
+        leg.push(bytes);
+        while let Some(seen) = leg.next() {
+            ask_stages(tracker, leg, seen, out).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Phase `Message`: the stages may change or drop a message, or end the connection.
+async fn ask_stages(tracker: &mut Tracker, leg: &mut WebSocketLeg, seen: Seen, out: &mut Vec<u8>) -> Result<()> {
+    let too_large = |e| Error::new(Kind::BodyTooLarge, "a WebSocket message cannot be changed").because(e);
+    let (mut message, frames) = match seen {
+        Seen::Lost(bytes) => {
+            out.extend_from_slice(&bytes);
+            return Ok(());
+        }
+        Seen::Part(raw, compressed) => return leg.write_part(out, &raw, compressed).map_err(too_large),
+        Seen::Message(message, frames) => (message, frames),
+    };
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::Message) {
+        match stage.message(&mut tracker.flow, &mut message).get().await {
+            Verdict::Drop => return leg.write(out, None, &frames).map_err(too_large),
+            Verdict::Deny(e) => return Err(e),
+            Verdict::Continue | Verdict::Answer(_) | Verdict::Intercept | Verdict::Tunnel => {}
+        }
+    }
+    tracker.message(&message);
+    leg.write(out, Some(&message), &frames).map_err(too_large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_flow::{Headers, Method, Scheme, Url};
+
+    #[test]
+    fn the_accept_field_answers_the_clients_own_key() {
+        let request = RequestHead {
+            method: Method::GET,
+            url: Url { scheme: Scheme::Http, authority: "a:80".parse().unwrap(), path: "/".into() },
+            version: Version::Http11,
+            headers: [("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")].into_iter().collect(),
+            protocol: Some("websocket".into()),
+        };
+        let mut head = ResponseHead { headers: Headers::new(), ..ResponseHead::new(StatusCode::OK) };
+        answer_upgrade(&request, &mut head);
+        // The example of RFC 6455 1.3.
+        assert_eq!(head.headers.get_str("sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+        assert_eq!(head.headers.get_str("upgrade"), Some("websocket"));
+    }
+}

@@ -1,0 +1,247 @@
+//! Workers: one thread with its own runtime, listeners and pools each, so that they share no lock on the hot path.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Result, Timestamp};
+use interflow_limits::{Connections, Permit};
+use interflow_net::ca::Ca;
+use interflow_net::egress::dial::{Dialer, DialerOptions};
+use interflow_net::egress::dns::Resolver;
+use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
+use interflow_net::ingress::{self, Detected, Drain, Listener};
+use interflow_net::io::Io;
+use interflow_net::tls::{self, Alpn, ServerTls};
+use tokio::net::TcpStream;
+
+use crate::config::{EngineConfig, TlsFiles};
+use crate::conn::{Conn, Entry};
+use crate::connect;
+use crate::pinning::Pinning;
+use crate::plan::Plans;
+use crate::settings::{ConfigError, Settings};
+use crate::stats::Counters;
+
+/// What all workers share, and ask rarely.
+pub(crate) struct Shared {
+    pub connections: Arc<Connections>,
+    pub pinning: Pinning,
+    pub egress: Arc<EgressShared>,
+    pub resolver: Resolver,
+    pub next_connection: AtomicU64,
+}
+
+/// What a worker works with until the next reload.
+pub(crate) struct Live {
+    pub generation: u64,
+    pub settings: Arc<Settings>,
+    pub egress: Egress,
+    pub plans: Plans,
+    pub port_tls: PortTls,
+}
+
+/// TLS on our own ports.
+#[derive(Clone, Default)]
+pub(crate) struct PortTls {
+    pub proxy: Option<Arc<ServerTls>>,
+    pub gateway: Option<Arc<ServerTls>>,
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Proxy,
+    Gateway,
+}
+
+impl Role {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
+impl Live {
+    pub fn new(generation: u64, settings: Arc<Settings>, shared: &Shared, port_tls: PortTls) -> Self {
+        let config = &settings.config;
+        let dialer = Dialer::new(
+            shared.resolver.clone(),
+            settings.guard.clone(),
+            DialerOptions { connect_timeout: config.timeouts.connect.0, ..DialerOptions::default() },
+        );
+        let options = EgressOptions {
+            pool: PoolLimits {
+                idle_per_host: config.upstream.idle_per_host,
+                idle_timeout: config.upstream.idle.0,
+                ..PoolLimits::default()
+            },
+            exchange: ExchangeOptions {
+                head: settings.head_limits(),
+                head_timeout: config.timeouts.response.0,
+                body_timeout: config.timeouts.body.0,
+                ..ExchangeOptions::default()
+            },
+            tls_timeout: config.timeouts.handshake.0,
+            pool_timeout: config.upstream.pool_wait.0,
+        };
+        let egress = Egress::new(options, Arc::new(dialer), Arc::clone(&shared.egress));
+        Self { generation, settings, egress, plans: Plans::default(), port_tls }
+    }
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    pub counters: Arc<Counters>,
+    pub ca: Arc<Ca>,
+    pub shared: Arc<Shared>,
+    pub drain: Drain,
+    live: ArcSwap<Live>,
+}
+
+impl Worker {
+    pub fn new(live: Live, counters: Arc<Counters>, ca: Arc<Ca>, shared: Arc<Shared>, drain: Drain) -> Self {
+        Self { counters, ca, shared, drain, live: ArcSwap::from_pointee(live) }
+    }
+
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    pub fn reload(&self, live: Live) {
+        self.live.store(Arc::new(live));
+    }
+
+    /// Takes connections until the drain.
+    pub async fn accept(self: Arc<Self>, listener: Listener, role: Role) {
+        let name: Arc<str> = role.as_str().into();
+        let Ok(local) = listener.local_addr() else { return };
+        loop {
+            let (stream, peer) = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = self.drain.drained() => return,
+            };
+            match self.shared.connections.admit(peer.ip()) {
+                Ok(permit) => {
+                    self.counters.connections.fetch_add(1, Ordering::Relaxed);
+                    let worker = Arc::clone(&self);
+                    tokio::spawn(worker.serve(stream, peer, local, (role, Arc::clone(&name)), permit));
+                }
+                Err(refused) => {
+                    self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(%peer, "connection refused: {refused}");
+                }
+            }
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        local: SocketAddr,
+        (role, listener): (Role, Arc<str>),
+        _permit: Permit,
+    ) {
+        // Small answers go out at once; a failure here only means that the client is gone already.
+        let _ = stream.set_nodelay(true);
+        let live = self.live();
+        let mut client = ClientInfo {
+            connection: self.shared.next_connection.fetch_add(1, Ordering::Relaxed),
+            peer,
+            local: stream.local_addr().unwrap_or(local),
+            listener,
+            accepted: Timestamp::now(),
+        };
+        let mut io = Io::from(stream);
+        let from = peer.ip().to_canonical();
+        if live.settings.config.proxy.proxy_protocol_from.iter().any(|net| net.contains(&from)) {
+            match ingress::read_proxy_header(io, live.settings.config.timeouts.head.0).await {
+                Ok((header, rest)) => {
+                    if let Some(header) = header {
+                        client.peer = header.source;
+                        client.local = header.destination;
+                    }
+                    io = rest;
+                }
+                Err(e) => return self.log_end(&client, Err(e)),
+            }
+        }
+        let client = Arc::new(client);
+        let served = self.speak(&live, io, &client, role, None).await;
+        self.log_end(&client, served);
+    }
+
+    /// Finds out what the client speaks, and speaks it.
+    async fn speak(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        io: Io,
+        client: &Arc<ClientInfo>,
+        role: Role,
+        tls: Option<Arc<ClientTls>>,
+    ) -> Result<()> {
+        let options = live.settings.http_options();
+        let entry = || match role {
+            Role::Proxy => Entry::Proxy,
+            Role::Gateway => Entry::Gateway,
+        };
+        let conn = |tls| Arc::new(Conn::new(Arc::clone(self), Arc::clone(client), entry(), tls));
+        if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
+            return ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await;
+        }
+        let (detected, io) = ingress::detect(io, options.idle_timeout).await?;
+        match detected {
+            Detected::Http2 => ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await,
+            Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await,
+            Detected::Tls(_) if tls.is_none() => {
+                let port_tls = match role {
+                    Role::Proxy => &live.port_tls.proxy,
+                    Role::Gateway => &live.port_tls.gateway,
+                };
+                let Some(port_tls) = port_tls else {
+                    return Err(Error::new(
+                        Kind::UnknownProtocol,
+                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls or gateway.tls",
+                    ));
+                };
+                let (io, agreed) = tls::accept_tls(io, port_tls, live.settings.config.timeouts.handshake.0).await?;
+                Box::pin(self.speak(live, io, client, role, Some(Arc::new(agreed)))).await
+            }
+            Detected::Closed | Detected::Silent => Ok(()),
+            // What is no HTTP/1 gets its clear 400 from the HTTP/1 driver.
+            Detected::Http1 | Detected::Tls(_) | Detected::Other | Detected::Socks5 => {
+                ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await
+            }
+        }
+    }
+
+    /// How a connection ended, for the log.
+    pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
+        if let Err(e) = served {
+            self.counters.error(&e);
+            tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
+        }
+    }
+}
+
+impl PortTls {
+    /// TLS for the ports that are configured to speak it.
+    pub fn load(config: &EngineConfig) -> Result<Self, ConfigError> {
+        let load = |place: &str, files: &Option<TlsFiles>| {
+            let loaded = files.as_ref().map(port_tls).transpose();
+            loaded.map_err(|what| ConfigError { place: place.into(), what })
+        };
+        Ok(Self { proxy: load("proxy.tls", &config.proxy.tls)?, gateway: load("gateway.tls", &config.gateway.tls)? })
+    }
+}
+
+fn port_tls(files: &TlsFiles) -> Result<Arc<ServerTls>, String> {
+    let read =
+        |path: &std::path::Path| std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()));
+    let tls = ServerTls::from_pem(&read(&files.certificate)?, &read(&files.key)?).map_err(|e| e.to_string())?;
+    Ok(Arc::new(tls.with_alpn(Alpn::Both)))
+}
