@@ -1,1 +1,12 @@
-//! The admin side: REST and WebSocket API, metrics, health and the embedded web UI.
+//! The admin side: health, metrics and the API, behind a token, on an address of its own.
+#![forbid(unsafe_code)]
+
+mod config;
+mod guard;
+mod health;
+mod metrics;
+mod server;
+
+pub use config::AdminConfig;
+pub use guard::new_token;
+pub use server::{Admin, AdminParts};

@@ -1,0 +1,25 @@
+//! The `[admin]` section of the config.
+
+use std::net::SocketAddr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The admin port: API, metrics, health and the web UI.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdminConfig {
+    /// The address to listen on; keep it on loopback unless a proxy with TLS stands in front.
+    pub listen: Option<SocketAddr>,
+    /// Names under which the admin side may be reached, besides `localhost` and its own address: the `Host` field is
+    /// checked against them, so that no web page can reach in under a name of its own (DNS rebinding).
+    pub hosts: Vec<String>,
+    /// Let `/metrics` be read without the token.
+    pub open_metrics: bool,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 7072))), hosts: Vec::new(), open_metrics: false }
+    }
+}

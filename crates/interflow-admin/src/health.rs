@@ -1,0 +1,18 @@
+//! `/livez` and `/readyz`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::server::AdminState;
+
+/// The process answers.
+pub(crate) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Clients are served; 503 once the drain has begun.
+pub(crate) async fn readyz(State(state): State<Arc<AdminState>>) -> (StatusCode, &'static str) {
+    if state.engine.is_draining() { (StatusCode::SERVICE_UNAVAILABLE, "draining\n") } else { (StatusCode::OK, "ok\n") }
+}

@@ -1,0 +1,100 @@
+//! `/metrics` in Prometheus's text format.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use interflow_engine::stats::{LATENCY_BOUNDS, Snapshot};
+
+use crate::server::AdminState;
+
+pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
+    let mut page = String::with_capacity(4096);
+    engine(&mut page, &state.engine.snapshot());
+    gauge(&mut page, "interflow_uptime_seconds", "Time since the start.", state.engine.uptime().as_secs_f64());
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+fn engine(page: &mut String, s: &Snapshot) {
+    counter(page, "interflow_connections_total", "Client connections accepted.", s.connections);
+    counter(
+        page,
+        "interflow_connections_refused_total",
+        "Client connections refused by a limit.",
+        s.connections_refused,
+    );
+    gauge(page, "interflow_connections_open", "Client connections open now.", s.connections_open as f64);
+    counter(page, "interflow_requests_total", "Requests that began.", s.requests);
+    gauge(page, "interflow_flows_active", "Flows under way.", s.active as f64);
+    counter(page, "interflow_tunnels_total", "Tunnels passed through as bytes.", s.tunnels);
+    counter(page, "interflow_tls_intercepted_total", "Client TLS handshakes answered with a leaf.", s.intercepted);
+    counter(page, "interflow_tls_leaf_refused_total", "Times a client refused our leaf.", s.leaf_refused);
+    counter(page, "interflow_sent_bytes_total", "Bytes towards origins.", s.bytes_sent);
+    counter(page, "interflow_received_bytes_total", "Bytes from origins.", s.bytes_received);
+    counter(page, "interflow_messages_total", "WebSocket, event stream and gRPC messages seen.", s.messages);
+    head(page, "interflow_responses_total", "Responses by the class of their status.", "counter");
+    for (class, n) in s.responses.iter().enumerate() {
+        let class = if class == 0 { "none".to_owned() } else { format!("{class}xx") };
+        let _ = writeln!(page, "interflow_responses_total{{class=\"{class}\"}} {n}");
+    }
+    head(page, "interflow_errors_total", "Errors by kind.", "counter");
+    for (kind, n) in &s.errors {
+        let _ = writeln!(page, "interflow_errors_total{{kind=\"{kind}\"}} {n}");
+    }
+    latency(page, s);
+}
+
+fn latency(page: &mut String, s: &Snapshot) {
+    head(page, "interflow_flow_duration_seconds", "How long flows took.", "histogram");
+    let mut sum = 0;
+    for (bound, n) in LATENCY_BOUNDS.iter().zip(&s.latency) {
+        sum += n;
+        let _ = writeln!(page, "interflow_flow_duration_seconds_bucket{{le=\"{}\"}} {sum}", *bound as f64 / 1e6);
+    }
+    sum += s.latency.last().copied().unwrap_or_default();
+    let _ = writeln!(page, "interflow_flow_duration_seconds_bucket{{le=\"+Inf\"}} {sum}");
+    let _ = writeln!(page, "interflow_flow_duration_seconds_sum {}", s.latency_sum as f64 / 1e6);
+    let _ = writeln!(page, "interflow_flow_duration_seconds_count {sum}");
+}
+
+fn head(page: &mut String, name: &str, help: &str, kind: &str) {
+    let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// Writes a counter.
+pub(crate) fn counter(page: &mut String, name: &str, help: &str, value: u64) {
+    head(page, name, help, "counter");
+    let _ = writeln!(page, "{name} {value}");
+}
+
+/// Writes a gauge.
+pub(crate) fn gauge(page: &mut String, name: &str, help: &str, value: f64) {
+    head(page, name, help, "gauge");
+    let _ = writeln!(page, "{name} {value}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_histogram_counts_up_and_closes() {
+        let mut page = String::new();
+        let mut latency = vec![0; LATENCY_BOUNDS.len() + 1];
+        (latency[0], latency[LATENCY_BOUNDS.len()]) = (2, 1);
+        engine(
+            &mut page,
+            &Snapshot { latency, latency_sum: 1_500_000, errors: vec![("dns", 3)], ..Snapshot::default() },
+        );
+        for line in [
+            "interflow_flow_duration_seconds_bucket{le=\"0.0001\"} 2",
+            "interflow_flow_duration_seconds_bucket{le=\"+Inf\"} 3",
+            "interflow_flow_duration_seconds_sum 1.5",
+            "interflow_errors_total{kind=\"dns\"} 3",
+        ] {
+            assert!(page.lines().any(|l| l == line), "{line} in\n{page}");
+        }
+    }
+}
