@@ -1,1 +1,82 @@
-fn main() {}
+//! The Interflow binary.
+#![forbid(unsafe_code)]
+
+mod ca;
+mod cli;
+mod config;
+mod config_command;
+mod doctor;
+mod exec;
+mod flows;
+mod home;
+mod log;
+mod run;
+mod trust_store;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use home::Home;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A command that did not do its work; what it says goes to standard error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The work failed: exit code 1.
+    Failed(String),
+    /// The command was asked for something that makes no sense: exit code 2.
+    Usage(String),
+    /// A child's own exit code.
+    Child(u8),
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::Failed(text)
+    }
+}
+
+impl From<config::LoadError> for Failure {
+    fn from(error: config::LoadError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Child(code)) => ExitCode::from(code),
+        Err(Failure::Failed(text)) => complain(&text, 1),
+        Err(Failure::Usage(text)) => complain(&text, 2),
+    }
+}
+
+fn complain(text: &str, code: u8) -> ExitCode {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    anstream::eprintln!("{red}interflow:{red:#} {text}");
+    ExitCode::from(code)
+}
+
+fn dispatch(cli: Cli) -> Result<(), Failure> {
+    let loaded = config::load(cli.config.as_deref());
+    // The commands on the configuration itself say more about what is wrong with it.
+    if let Command::Config(command) = &cli.command {
+        return config_command::run(command, loaded);
+    }
+    let loaded = loaded?;
+    let home = Home::find(cli.home.as_deref().or(loaded.config.home.as_deref()))?;
+    match cli.command {
+        Command::Run(args) => run::run(&args, loaded, home),
+        Command::Exec(args) => exec::exec(&args, loaded, &home),
+        Command::Ca(command) => ca::run(&command, &home),
+        Command::Flows(command) => flows::run(command, &loaded.config, &home),
+        Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
+        Command::Config(_) => Ok(()),
+    }
+}

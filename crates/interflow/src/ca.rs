@@ -1,0 +1,78 @@
+//! `interflow ca`: the certificate authority.
+
+use std::io::Write as _;
+
+use interflow_net::ca::{Ca, CaOptions};
+
+use crate::Failure;
+use crate::cli::{CaCommand, CaForm, Shell};
+use crate::exec;
+use crate::home::Home;
+
+/// Runs one of the commands.
+pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
+    home.create()?;
+    let ca = || Ca::open_or_create(&home.ca()).map_err(|e| e.to_string());
+    match command {
+        CaCommand::Show => show(&ca()?, home),
+        CaCommand::Export { form, output } => export(&ca()?, *form, output.as_deref())?,
+        CaCommand::Rotate { yes } => {
+            if !yes && !confirm("A new CA is made; whoever trusts the old one must be told again.")? {
+                return Ok(());
+            }
+            let ca = Ca::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
+            anstream::println!("New CA: {}\nThe old one is set aside in {}.", ca.name(), home.ca().display());
+            anstream::println!("A running instance uses the new one after a restart.");
+        }
+        CaCommand::TrustEnv { shell } => trust_env(home, *shell)?,
+        CaCommand::Install { yes, dry_run } => crate::trust_store::install(home, *yes, *dry_run)?,
+        CaCommand::Uninstall { yes, dry_run } => crate::trust_store::uninstall(home, *yes, *dry_run)?,
+    }
+    Ok(())
+}
+
+fn show(ca: &Ca, home: &Home) {
+    let days = ca.remaining().as_secs() / 86_400;
+    anstream::println!("name         {}", ca.name());
+    anstream::println!("certificate  {}", home.ca().join("ca.pem").display());
+    anstream::println!("SHA-256      {}", ca.fingerprint_sha256());
+    anstream::println!("valid for    {days} more days");
+}
+
+fn export(ca: &Ca, form: CaForm, output: Option<&std::path::Path>) -> Result<(), Failure> {
+    let bytes = match form {
+        CaForm::Pem => ca.certificate_pem().as_bytes().to_vec(),
+        CaForm::Der => ca.certificate_der().to_vec(),
+        CaForm::P12 => exec::pkcs12(ca)?,
+    };
+    match output {
+        Some(path) => {
+            std::fs::write(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        }
+        None => std::io::stdout().write_all(&bytes).map_err(|e| e.to_string())?,
+    }
+    Ok(())
+}
+
+/// Asks on the terminal; only a clear yes is one.
+pub fn confirm(what: &str) -> Result<bool, Failure> {
+    anstream::eprint!("{what}\nGo on? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin()
+        .read_line(&mut answer)
+        .map_err(|e| format!("no answer could be read: {e}; --yes goes on without"))?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn trust_env(home: &Home, shell: Shell) -> Result<(), Failure> {
+    let trust = exec::Trust::write(home)?;
+    for (name, path) in exec::trust_variables(&trust) {
+        let path = path.display();
+        match shell {
+            Shell::Sh => anstream::println!("export {name}='{path}'"),
+            Shell::Fish => anstream::println!("set -gx {name} '{path}'"),
+            Shell::Powershell => anstream::println!("$env:{name} = '{path}'"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! The command line: one definition yields parser and help.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// See, record, control, redact and carry HTTP traffic.
+#[derive(Debug, Parser)]
+#[command(name = "interflow", version, max_term_width = 110, infer_subcommands = false)]
+pub struct Cli {
+    /// The data folder: CA, recordings, tokens.
+    #[arg(long, global = true, env = "INTERFLOW_HOME", value_name = "FOLDER")]
+    pub home: Option<PathBuf>,
+    /// The configuration file.
+    #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the proxy, the gateway and the admin side.
+    Run(RunArgs),
+    /// Run a command through the proxy, its runtimes told to trust the CA; a summary at the end.
+    Exec(ExecArgs),
+    /// The certificate authority: show, export, install, uninstall, rotate.
+    #[command(subcommand)]
+    Ca(CaCommand),
+    /// Recorded flows: list, show, follow, export, import, replay, compare, prune, check.
+    #[command(subcommand)]
+    Flows(FlowsCommand),
+    /// The configuration: check, print, schema, reference.
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Look for what is wrong: CA trust, ports, clock, disk, limits.
+    Doctor(DoctorArgs),
+}
+
+#[derive(Debug, Args, Default)]
+pub struct RunArgs {
+    /// Address of the proxy port (repeat for several).
+    #[arg(long, value_name = "ADDR")]
+    pub proxy: Vec<SocketAddr>,
+    /// Address of the gateway port.
+    #[arg(long, value_name = "ADDR")]
+    pub gateway: Option<SocketAddr>,
+    /// Address of the admin port.
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<SocketAddr>,
+    /// Pass all TLS through unseen.
+    #[arg(long)]
+    pub no_intercept: bool,
+    /// Record nothing.
+    #[arg(long)]
+    pub no_record: bool,
+    /// Accept any certificate from any origin. Dangerous: whoever sits on the way can read and change everything.
+    #[arg(long)]
+    pub danger_insecure_upstream: bool,
+    /// Print the configuration in force and end.
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// Start an instance of its own even when one is running.
+    #[arg(long)]
+    pub private: bool,
+    /// No summary at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Hosts that the command reaches without the proxy, as in NO_PROXY.
+    #[arg(long, value_name = "LIST", default_value = "")]
+    pub no_proxy: String,
+    /// Accept any certificate from any origin (a private instance only).
+    #[arg(long)]
+    pub danger_insecure_upstream: bool,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CaCommand {
+    /// Name, fingerprint, validity and place.
+    Show,
+    /// Write the certificate (never the key).
+    Export {
+        /// The form.
+        #[arg(long, value_enum, default_value_t = CaForm::Pem)]
+        form: CaForm,
+        /// The file; standard output when it is not given.
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Make this machine trust the CA; explains and asks first.
+    Install {
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+        /// Only say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Take the CA out of this machine's trust stores.
+    Uninstall {
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+        /// Only say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Make a new CA; the old one is set aside.
+    Rotate {
+        /// Do not ask.
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Print shell lines that make programs started from this shell trust the CA.
+    TrustEnv {
+        /// The shell's way to set variables.
+        #[arg(long, value_enum, default_value_t = Shell::Sh)]
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum CaForm {
+    /// Text, for programs.
+    Pem,
+    /// Binary, for phones and desktops.
+    Der,
+    /// A PKCS#12 truststore for Java, with the platform's authorities in it (password `changeit`).
+    P12,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Shell {
+    /// sh, bash, zsh.
+    Sh,
+    /// fish.
+    Fish,
+    /// PowerShell.
+    Powershell,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Read the configuration and say what is wrong with it.
+    Check,
+    /// Print the configuration in force, defaults and environment included.
+    Print,
+    /// Print the JSON Schema of the file.
+    Schema,
+    /// Print the reference page in Markdown.
+    Reference,
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub use crate::flows::FlowsCommand;

@@ -1,0 +1,203 @@
+//! Reading the file: where something is wrong, the line, the column, and what was probably meant.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+use toml::{Spanned, Table, Value};
+
+use super::{Config, env};
+
+/// A configuration and where it came from.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration, environment included.
+    pub config: Config,
+    /// The file, when there was one.
+    pub file: Option<PathBuf>,
+}
+
+/// What is wrong with a configuration, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LoadError {
+    /// The file and place (`config.toml:3:5`), or the environment variable.
+    pub place: String,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Loads the file (none: defaults) and lays the `INTERFLOW_…` variables over it.
+///
+/// # Errors
+/// A file that cannot be read, is no TOML, or has an unknown key or a wrong value; a variable likewise.
+pub fn load(file: Option<&Path>) -> Result<Loaded, LoadError> {
+    let vars: Vec<_> = std::env::vars().collect();
+    let config = match file {
+        None => parse("", "defaults", &vars)?,
+        Some(path) => {
+            let place = path.display().to_string();
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| LoadError { place: place.clone(), what: format!("the file cannot be read: {e}") })?;
+            parse(&text, &place, &vars)?
+        }
+    };
+    Ok(Loaded { config, file: file.map(Path::to_owned) })
+}
+
+/// Parses a configuration; `vars` are environment variables.
+///
+/// # Errors
+/// As [`load`].
+pub fn parse(text: &str, place: &str, vars: &[(String, String)]) -> Result<Config, LoadError> {
+    let config: Config = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    let overrides = env::overrides(vars)?;
+    if overrides.is_empty() {
+        return Ok(config);
+    }
+    let mut table: Table = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    for (name, path, value) in &overrides {
+        set(&mut table, path, value.clone());
+        // Judged one by one, so that the message names the variable at fault.
+        table.clone().try_into::<Config>().map_err(|e| LoadError { place: name.clone(), what: short(e.message()) })?;
+    }
+    table.try_into().map_err(|e: toml::de::Error| LoadError { place: place.into(), what: short(e.message()) })
+}
+
+fn set(table: &mut Table, path: &[String], value: Value) {
+    match path {
+        [] => {}
+        [last] => {
+            table.insert(last.clone(), value);
+        }
+        [first, rest @ ..] => {
+            let inner = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+            if let Value::Table(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+fn describe(error: &toml::de::Error, text: &str, place: &str) -> LoadError {
+    let at = error.span().map_or(0, |s| s.start.min(text.len()));
+    let before = &text[..text.floor_char_boundary(at)];
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    LoadError { place: format!("{place}:{line}:{column}"), what: suggest(error.message()) }
+}
+
+/// Makes serde's list of expected keys into a suggestion.
+fn suggest(message: &str) -> String {
+    let Some(rest) = message.strip_prefix("unknown field `").or_else(|| message.strip_prefix("unknown variant `"))
+    else {
+        return short(message);
+    };
+    let what = if message.starts_with("unknown field") { "key" } else { "value" };
+    let Some((unknown, expected)) = rest.split_once('`') else { return short(message) };
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let near = known
+        .iter()
+        .map(|k| (strsim::damerau_levenshtein(unknown, k), *k))
+        .filter(|(distance, k)| *distance <= (k.len().max(unknown.len()) / 3).max(1))
+        .min();
+    match near {
+        Some((_, near)) => format!("unknown {what} `{unknown}`: did you mean `{near}`?"),
+        None => format!("unknown {what} `{unknown}`: known here are {}", known.join(", ")),
+    }
+}
+
+fn short(message: &str) -> String {
+    let first = suggest_or_first_line(message);
+    first.trim_end_matches('.').to_owned()
+}
+
+fn suggest_or_first_line(message: &str) -> &str {
+    message.lines().next().unwrap_or(message)
+}
+
+/// The place of each key in a file, for errors found after parsing: `upstream.proxy` to `line:column`.
+pub fn place_of(text: &str, key: &str) -> Option<(usize, usize)> {
+    let table = DeTable::parse(text).ok()?;
+    let mut table: &DeTable<'_> = table.get_ref();
+    let mut at = None;
+    for part in key.split(['.', '[']).filter(|p| !p.ends_with(']')) {
+        let (name, value) = table.iter().find(|(name, _)| name.get_ref().as_ref() == part)?;
+        at = Some(Spanned::span(name).start);
+        match value.get_ref() {
+            toml::de::DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    let before = &text[..at?];
+    Some((before.matches('\n').count() + 1, before.chars().rev().take_while(|&c| c != '\n').count() + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(text: &str) -> String {
+        parse(text, "c.toml", &[]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_empty_file_is_the_defaults() {
+        assert_eq!(parse("", "c.toml", &[]), Ok(Config::default()));
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again() {
+        let printed = toml::to_string_pretty(&Config::default()).unwrap();
+        assert_eq!(parse(&printed, "c.toml", &[]), Ok(Config::default()), "{printed}");
+    }
+
+    #[test]
+    fn errors_name_the_place_and_a_remedy() {
+        for (text, error) in [
+            ("[proxi]\n", "c.toml:1:2: unknown key `proxi`: did you mean `proxy`?"),
+            ("[proxy]\nlisten = []\nvai = \"x\"\n", "c.toml:3:1: unknown key `vai`: did you mean `via`?"),
+            ("[intercept]\nmode = \"al\"", "c.toml:2:8: unknown value `al`: did you mean `all`?"),
+            ("[timeouts]\nhead = \"soon\"", "c.toml:2:8: `soon` is no duration: write it as 500ms, 30s, 5m, 2h or 7d"),
+        ] {
+            assert_eq!(fails(text), error);
+        }
+        assert!(fails("[proxy]\nlisten = [\"localhost\"]").starts_with("c.toml:2:11: "));
+        assert!(fails("x = = 1").starts_with("c.toml:1:"));
+        assert!(fails("[workers]\nzzzzzzzzzz = 1").contains("known here are count, pin"));
+    }
+
+    #[test]
+    fn variables_lie_over_the_file() {
+        let vars = |list: &[(&str, &str)]| list.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<Vec<_>>();
+        let text = "[intercept]\nmode = \"none\"\n[timeouts]\nhead = \"7s\"";
+        let set = vars(&[
+            ("INTERFLOW_INTERCEPT_MODE", "listed"),
+            ("INTERFLOW_INTERCEPT_NEVER", "[\"a.test\", \"b.test\"]"),
+            ("INTERFLOW_LIMITS_CONNECTIONS_PER_CLIENT", "9"),
+            ("INTERFLOW_HOME", "/tmp/x"),
+            ("OTHER", "1"),
+        ]);
+        let c = parse(text, "c.toml", &set).unwrap();
+        assert_eq!(c.intercept.mode, interflow_engine::config::InterceptMode::Listed);
+        assert_eq!(c.intercept.never, ["a.test", "b.test"]);
+        assert_eq!((c.limits.connections_per_client, c.timeouts.head.0.as_secs()), (9, 7));
+        let e = parse(text, "c.toml", &vars(&[("INTERFLOW_INTERCEPT_MOD", "x")])).unwrap_err();
+        assert_eq!(e.to_string(), "INTERFLOW_INTERCEPT_MOD: no such key: did you mean INTERFLOW_INTERCEPT_MODE?");
+        let e = parse(text, "c.toml", &vars(&[("INTERFLOW_LIMITS_CONNECTIONS", "many")])).unwrap_err();
+        assert!(e.to_string().starts_with("INTERFLOW_LIMITS_CONNECTIONS: "), "{e}");
+    }
+
+    #[test]
+    fn a_key_is_found_in_the_text() {
+        assert_eq!(place_of("a = 1\n[upstream]\nextra_ca = []\n", "upstream.extra_ca"), Some((3, 1)));
+        assert_eq!(place_of("", "upstream.extra_ca"), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! The configuration file: one TOML document, every key defined once in Rust, unknown keys refused with a suggestion.
+
+mod env;
+mod load;
+pub mod reference;
+
+use std::path::PathBuf;
+
+use interflow_admin::AdminConfig;
+use interflow_engine::EngineConfig;
+use interflow_engine::config::{
+    AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
+    UpstreamConfig, WorkersConfig,
+};
+use interflow_record::RecordConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use load::{LoadError, Loaded, load, parse};
+
+/// Interflow's configuration. Every key has a default; an empty file, or none, is a whole configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The data folder; `$INTERFLOW_HOME` or the XDG data folder when it is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home: Option<PathBuf>,
+    /// What is logged.
+    pub log: LogConfig,
+    /// The proxy port: HTTP, CONNECT and SOCKS5, detected by what the client says first.
+    pub proxy: ProxyConfig,
+    /// The gateway port: requests in origin-form, sent on by path and host.
+    pub gateway: GatewayConfig,
+    /// The admin port: API, metrics, health and the web UI.
+    pub admin: AdminConfig,
+    /// Who may use the proxy.
+    pub auth: AuthConfig,
+    /// What may be reached, and by whom.
+    pub access: AccessConfig,
+    /// Looking inside TLS.
+    pub intercept: InterceptConfig,
+    /// The way to the origins.
+    pub upstream: UpstreamConfig,
+    /// What is recorded, where, and for how long.
+    pub record: RecordConfig,
+    /// Caps on what clients may use; 0 stands for no cap.
+    pub limits: LimitsConfig,
+    /// How long things may take.
+    pub timeouts: TimeoutsConfig,
+    /// Threads.
+    pub workers: WorkersConfig,
+}
+
+/// Logging.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    /// What is logged: `error`, `warn`, `info`, `debug`, `trace`, or per room: `info,interflow_net=debug`.
+    pub level: String,
+    /// `text`, or `json` for one JSON object per line.
+    pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+impl Config {
+    /// The part that the corridor obeys.
+    pub fn engine(&self) -> EngineConfig {
+        EngineConfig {
+            proxy: self.proxy.clone(),
+            gateway: self.gateway.clone(),
+            auth: self.auth.clone(),
+            access: self.access.clone(),
+            intercept: self.intercept.clone(),
+            upstream: self.upstream.clone(),
+            limits: self.limits.clone(),
+            timeouts: self.timeouts.clone(),
+            workers: self.workers.clone(),
+        }
+    }
+
+    /// The JSON Schema of the file.
+    pub fn schema() -> serde_json::Value {
+        let mut schema = schemars::schema_for!(Self).to_value();
+        schema["title"] = "Interflow configuration".into();
+        schema
+    }
+}

@@ -1,0 +1,129 @@
+//! The variables that make runtimes use a proxy and trust its CA.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::Trust;
+
+/// One environment variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+/// Variables that hold a bundle of authorities: the platform's and ours.
+const BUNDLES: [&str; 9] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "PIP_CERT",
+    "HTTPLIB2_CA_CERTS",
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+];
+
+/// Variables that add our authority to those that the runtime knows.
+const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
+
+/// The variables that make runtimes trust the CA, and nothing else.
+pub fn trust_variables(trust: &Trust) -> impl Iterator<Item = (&'static str, &Path)> {
+    let bundles = BUNDLES.iter().map(|name| (*name, &*trust.bundle));
+    bundles.chain(ADDITIONS.iter().map(|name| (*name, &*trust.ca)))
+}
+
+/// The variables for a command behind this proxy. `var` reads the environment as it is.
+pub fn settings(
+    proxy: SocketAddr,
+    trust: &Trust,
+    no_proxy: &str,
+    var: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Setting> {
+    let url = format!("http://{proxy}");
+    let mut all: Vec<Setting> = Vec::new();
+    let mut set = |name, value: String| all.push(Setting { name, value });
+    for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        set(name, url.clone());
+    }
+    // What was kept from a proxy before is not our business; what the owner names now is.
+    for name in ["NO_PROXY", "no_proxy"] {
+        set(name, no_proxy.to_owned());
+    }
+    for (name, path) in trust_variables(trust) {
+        set(name, text(path));
+    }
+    // Node 24 (and late 22) reads the proxy variables when told to; older ones need the shim, which does nothing there.
+    set("NODE_USE_ENV_PROXY", "1".into());
+    set("NODE_OPTIONS", append(var("NODE_OPTIONS"), &format!("--require={}", quoted(&trust.node_shim))));
+    set("JAVA_TOOL_OPTIONS", append(var("JAVA_TOOL_OPTIONS"), &java(proxy, trust)));
+    all
+}
+
+fn java(proxy: SocketAddr, trust: &Trust) -> String {
+    let (host, port) = (proxy.ip(), proxy.port());
+    format!(
+        "-Dhttp.proxyHost={host} -Dhttp.proxyPort={port} -Dhttps.proxyHost={host} -Dhttps.proxyPort={port} \
+         -Dhttp.nonProxyHosts= -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
+         -Djavax.net.ssl.trustStorePassword={}",
+        quoted(&trust.java_store),
+        super::trust::PASSWORD
+    )
+}
+
+fn append(before: Option<String>, more: &str) -> String {
+    match before.filter(|b| !b.trim().is_empty()) {
+        Some(before) => format!("{before} {more}"),
+        None => more.to_owned(),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Both Node and Java take double quotes around a path with spaces.
+fn quoted(path: &Path) -> String {
+    let text = text(path);
+    if text.contains(' ') { format!("\"{text}\"") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trust() -> Trust {
+        Trust {
+            ca: "/h/ca.pem".into(),
+            bundle: "/h/bundle.pem".into(),
+            node_shim: "/h x/shim.cjs".into(),
+            java_store: "/h/t.p12".into(),
+        }
+    }
+
+    fn value(all: &[Setting], name: &str) -> String {
+        all.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("{name}")).value.clone()
+    }
+
+    #[test]
+    fn each_runtime_is_told() {
+        let none = |_: &str| None;
+        let all = settings("127.0.0.1:9".parse().unwrap(), &trust(), "a.test", &none);
+        assert_eq!(value(&all, "https_proxy"), "http://127.0.0.1:9");
+        assert_eq!(value(&all, "NO_PROXY"), "a.test");
+        assert_eq!(value(&all, "CURL_CA_BUNDLE"), "/h/bundle.pem");
+        assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), "/h/ca.pem");
+        assert_eq!(value(&all, "NODE_OPTIONS"), "--require=\"/h x/shim.cjs\"");
+        assert!(value(&all, "JAVA_TOOL_OPTIONS").contains("-Dhttps.proxyPort=9 "));
+    }
+
+    #[test]
+    fn options_of_the_owner_are_kept() {
+        let some = |name: &str| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=99".to_owned());
+        let all = settings("127.0.0.1:9".parse().unwrap(), &trust(), "", &some);
+        assert!(value(&all, "NODE_OPTIONS").starts_with("--max-old-space-size=99 --require="));
+    }
+}

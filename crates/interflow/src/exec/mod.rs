@@ -1,0 +1,139 @@
+//! `interflow exec -- CMD`: runs a command through the proxy without touching the system.
+
+mod env;
+mod summary;
+mod trust;
+
+use std::process::Stdio;
+
+use interflow_flow::Timestamp;
+use interflow_record::{EmbeddedStore, Store as _};
+use tokio::process::{Child, Command};
+
+use crate::Failure;
+use crate::cli::ExecArgs;
+use crate::config::{Config, Loaded};
+use crate::home::{Home, Instance};
+use crate::{log, run};
+
+pub use env::{Setting, settings, trust_variables};
+pub use trust::{Trust, pkcs12};
+
+/// Runs the command; its exit code is ours.
+pub fn exec(args: &ExecArgs, loaded: Loaded, home: &Home) -> Result<(), Failure> {
+    let mut config = loaded.config;
+    // The command's own output belongs to the command.
+    if config.log.level == "info" {
+        config.log.level = "warn".into();
+    }
+    log::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    runtime.block_on(through(args, config, home))
+}
+
+async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
+    let running = if args.private { None } else { home.running() };
+    if let Some(instance) = running {
+        let code = with_instance(args, home, &instance).await?;
+        return end(code);
+    }
+    // A private instance: any free ports, and nobody else's requests.
+    let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    config.proxy.listen = vec![anywhere];
+    config.gateway.listen = Vec::new();
+    config.admin.listen = None;
+    config.upstream.danger_insecure |= args.danger_insecure_upstream;
+    let running = run::start(&config, home).await?;
+    let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
+    let instance = Instance { pid: std::process::id(), proxy: vec![proxy], gateway: None, admin: None };
+    let began = Timestamp::now();
+    let code = run_command(args, home, &instance).await?;
+    running.engine.stop().await;
+    if let Some(store) = &running.store {
+        let _ = store.flush();
+        summarise(args, store, began);
+    }
+    running.close();
+    end(code)
+}
+
+async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance) -> Result<u8, Failure> {
+    let began = Timestamp::now();
+    let code = run_command(args, home, instance).await?;
+    let dir = home.join(interflow_record::RecordConfig::default().dir);
+    // The other process writes behind; give its last batch the moment it needs.
+    tokio::time::sleep(std::time::Duration::from_millis(150)).await;
+    if let Ok(store) = EmbeddedStore::open_read(&dir) {
+        summarise(args, &store, began);
+    }
+    Ok(code)
+}
+
+fn summarise(args: &ExecArgs, store: &EmbeddedStore, began: Timestamp) {
+    if !args.quiet {
+        summary::print(store, began);
+    }
+}
+
+async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance) -> Result<u8, Failure> {
+    let trust = Trust::write(home)?;
+    let proxy = instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
+    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))?;
+    let mut command = Command::new(program);
+    command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    for Setting { name, value } in settings(*proxy, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
+        command.env(name, value);
+    }
+    let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
+    wait(&mut child).await.map_err(|e| Failure::Failed(format!("`{program}` was lost: {e}")))
+}
+
+fn not_started(program: &str, e: &std::io::Error) -> Failure {
+    // The codes that shells use: not found, and found but not executable.
+    let code = if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
+    anstream::eprintln!("interflow: `{program}` cannot be started: {e}");
+    Failure::Child(code)
+}
+
+/// Waits for the child; signals meant to end us are passed to it, and its end decides ours.
+async fn wait(child: &mut Child) -> std::io::Result<u8> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut term = signal(SignalKind::terminate())?;
+        let mut int = signal(SignalKind::interrupt())?;
+        let mut hup = signal(SignalKind::hangup())?;
+        let mut quit = signal(SignalKind::quit())?;
+        loop {
+            let passed = tokio::select! {
+                status = child.wait() => return status.map(code_of),
+                _ = term.recv() => rustix::process::Signal::TERM,
+                // The terminal sends this one to the whole group; the child has it already.
+                _ = int.recv() => continue,
+                _ = hup.recv() => rustix::process::Signal::HUP,
+                _ = quit.recv() => continue,
+            };
+            let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
+            if let Some(pid) = pid {
+                let _ = rustix::process::kill_process(pid, passed);
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    child.wait().await.map(code_of)
+}
+
+fn code_of(status: std::process::ExitStatus) -> u8 {
+    #[cfg(unix)]
+    if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&status) {
+        return 128u8.wrapping_add(signal as u8);
+    }
+    status.code().unwrap_or(1) as u8
+}
+
+fn end(code: u8) -> Result<(), Failure> {
+    if code == 0 { Ok(()) } else { Err(Failure::Child(code)) }
+}

@@ -1,0 +1,72 @@
+//! What a command did, by host, when it has ended.
+
+use std::collections::BTreeMap;
+
+use interflow_flow::Timestamp;
+use interflow_query::Query;
+use interflow_record::{EmbeddedStore, FlowSummary, ListOptions, Order, Store as _};
+
+/// What was counted of one host.
+#[derive(Default)]
+struct Host {
+    flows: u64,
+    errors: u64,
+    sent: u64,
+    received: u64,
+}
+
+/// Prints a table to standard error, so that the command's own output stays clean.
+pub fn print(store: &EmbeddedStore, began: Timestamp) {
+    let options = ListOptions { query: Query::all(), order: Order::Newest, after: None, limit: 10_000 };
+    let Ok(rows) = store.list(&options) else { return };
+    let now = Timestamp::now();
+    let flows: Vec<_> = rows.iter().map(|r| r.summary(now)).filter(|f| f.started >= began).collect();
+    if flows.is_empty() {
+        anstream::eprintln!("\ninterflow: no request went through the proxy");
+        return;
+    }
+    let dim = anstyle::Style::new().dimmed();
+    anstream::eprintln!("\n{dim}interflow: {} flows{dim:#}", flows.len());
+    for (name, host) in by_host(&flows) {
+        let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
+        anstream::eprintln!(
+            "{dim}  {name}: {} flows{errors}, {} sent, {} received{dim:#}",
+            host.flows,
+            size(host.sent),
+            size(host.received)
+        );
+    }
+    anstream::eprintln!("{dim}  interflow flows list shows them{dim:#}");
+}
+
+fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, Host> {
+    let mut hosts: BTreeMap<String, Host> = BTreeMap::new();
+    for flow in flows {
+        let host = hosts.entry(flow.authority.to_string()).or_default();
+        host.flows += 1;
+        host.errors += u64::from(flow.error.is_some());
+        host.sent += flow.request_size;
+        host.received += flow.response_size;
+    }
+    hosts
+}
+
+/// A size for people.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_for_people() {
+        assert_eq!([size(9), size(1500), size(2_000_000), size(3_500_000_000)], ["9 B", "1.5 kB", "2.0 MB", "3.5 GB"]);
+    }
+}

@@ -1,0 +1,118 @@
+//! The files that a command's runtimes are pointed at: a bundle, a Java truststore, a shim for Node.
+
+use std::fs;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_net::ca::Ca;
+use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
+
+use crate::home::Home;
+
+/// Java's habitual password for stores that hold no secret.
+pub const PASSWORD: &str = "changeit";
+
+/// The files.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// Our authority alone.
+    pub ca: PathBuf,
+    /// The platform's authorities and ours.
+    pub bundle: PathBuf,
+    /// Makes an old Node use the proxy.
+    pub node_shim: PathBuf,
+    /// The bundle for Java.
+    pub java_store: PathBuf,
+}
+
+impl Trust {
+    /// Writes the files into the data folder, when they are not there for this CA and these platform roots already.
+    pub fn write(home: &Home) -> Result<Self, String> {
+        let ca = Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
+        let folder = home.join("trust");
+        fs::create_dir_all(&folder).map_err(|e| format!("{} cannot be made: {e}", folder.display()))?;
+        let trust = Self {
+            ca: home.ca().join("ca.pem"),
+            bundle: folder.join("bundle.pem"),
+            node_shim: folder.join("node-proxy.cjs"),
+            java_store: folder.join("java.p12"),
+        };
+        let bundle = bundle(&ca);
+        let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
+        if !fresh {
+            put(&trust.java_store, &pkcs12(&ca)?)?;
+            put(&trust.bundle, bundle.as_bytes())?;
+        }
+        put(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
+        Ok(trust)
+    }
+}
+
+/// Writes a file in one step, so that a command that runs already never reads half of it.
+fn put(path: &PathBuf, bytes: &[u8]) -> Result<(), String> {
+    if fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    crate::home::write_private(path, bytes).map_err(|e| format!("{} cannot be written: {e}", path.display()))
+}
+
+fn platform() -> Vec<Vec<u8>> {
+    rustls_native_certs::load_native_certs().certs.into_iter().map(|c| c.to_vec()).collect()
+}
+
+fn bundle(ca: &Ca) -> String {
+    let mut text = String::from(ca.certificate_pem());
+    for der in platform() {
+        text.push_str(&pem(&der));
+    }
+    text
+}
+
+fn pem(der: &[u8]) -> String {
+    let base64 = STANDARD.encode(der);
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    let mut rest = base64.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(64));
+        text.push_str(line);
+        text.push('\n');
+        rest = more;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+/// A PKCS#12 truststore of the platform's authorities and ours.
+pub fn pkcs12(ca: &Ca) -> Result<Vec<u8>, String> {
+    let mut store = KeyStore::new();
+    let ours = std::iter::once(("interflow".to_owned(), ca.certificate_der().to_vec()));
+    let theirs = platform().into_iter().enumerate().map(|(i, der)| (format!("platform-{i}"), der));
+    for (name, der) in ours.chain(theirs) {
+        // A platform root that this reader finds odd is one that Java would not use either.
+        if let Ok(certificate) = Certificate::from_der(&der) {
+            store.add_entry(&name, KeyStoreEntry::Certificate(certificate));
+        }
+    }
+    store.writer(PASSWORD).write().map_err(|e| format!("the Java truststore cannot be made: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_hold_our_authority_and_are_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let trust = Trust::write(&home).unwrap();
+        let ca = fs::read_to_string(&trust.ca).unwrap();
+        assert!(fs::read_to_string(&trust.bundle).unwrap().starts_with(&ca));
+        let written = fs::metadata(&trust.java_store).unwrap().modified().unwrap();
+        Trust::write(&home).unwrap();
+        assert_eq!(fs::metadata(&trust.java_store).unwrap().modified().unwrap(), written);
+        let store = KeyStore::from_pkcs12(&fs::read(&trust.java_store).unwrap(), PASSWORD).unwrap();
+        assert!(store.entries().any(|(name, _)| name == "interflow"));
+    }
+}

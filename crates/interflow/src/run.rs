@@ -1,0 +1,250 @@
+//! `interflow run`: everything put together, started, announced, and stopped in good order.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use interflow_admin::{Admin, AdminParts};
+use interflow_engine::config::InterceptMode;
+use interflow_engine::{Engine, Parts};
+use interflow_flow::Recorder;
+use interflow_net::ca::Ca;
+use interflow_record::EmbeddedStore;
+
+use crate::Failure;
+use crate::cli::RunArgs;
+use crate::config::{Config, Loaded};
+use crate::home::{Announced, Home, Instance};
+use crate::log;
+use crate::watch::Reloader;
+
+/// Everything that runs.
+pub struct Running {
+    /// The corridor.
+    pub engine: Arc<Engine>,
+    /// The recording, when there is one.
+    pub store: Option<Arc<EmbeddedStore>>,
+    /// The admin side, when it listens.
+    pub admin: Option<(Admin, SocketAddr)>,
+    /// The token of the admin side.
+    pub token: String,
+    home: Home,
+}
+
+/// Runs until a signal.
+pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
+    let Loaded { mut config, file } = loaded;
+    apply(args, &mut config);
+    if args.print_config {
+        let text = toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be shown: {e}"))?;
+        anstream::print!("{text}");
+        return Ok(());
+    }
+    log::start(&config.log)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    runtime.block_on(async move {
+        let running = start(&config, &home).await?;
+        let _announced = running.announce()?;
+        running.banner(&config);
+        let flags = RunFlags::of(args);
+        let reloader = Reloader::new(
+            file,
+            config.auth.users.as_deref(),
+            Arc::clone(&running.engine),
+            Box::new(move |config| flags.apply(config)),
+        );
+        tokio::spawn(reloader.run());
+        running.until_told().await;
+        Ok(())
+    })
+}
+
+/// The flags of the command line, which win over file and environment, at every reload too.
+#[derive(Clone)]
+struct RunFlags {
+    proxy: Vec<SocketAddr>,
+    gateway: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+    no_intercept: bool,
+    no_record: bool,
+    danger_insecure: bool,
+}
+
+impl RunFlags {
+    fn of(args: &RunArgs) -> Self {
+        Self {
+            proxy: args.proxy.clone(),
+            gateway: args.gateway,
+            admin: args.admin,
+            no_intercept: args.no_intercept,
+            no_record: args.no_record,
+            danger_insecure: args.danger_insecure_upstream,
+        }
+    }
+
+    fn apply(&self, config: &mut Config) {
+        if !self.proxy.is_empty() {
+            config.proxy.listen = self.proxy.clone();
+        }
+        if let Some(gateway) = self.gateway {
+            config.gateway.listen = vec![gateway];
+        }
+        if self.admin.is_some() {
+            config.admin.listen = self.admin;
+        }
+        if self.no_intercept {
+            config.intercept.mode = InterceptMode::None;
+        }
+        config.record.enabled &= !self.no_record;
+        config.upstream.danger_insecure |= self.danger_insecure;
+    }
+}
+
+fn apply(args: &RunArgs, config: &mut Config) {
+    RunFlags::of(args).apply(config);
+}
+
+/// Starts everything.
+pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
+    home.create()?;
+    raise_file_limit();
+    let ca = Arc::new(Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?);
+    let store = open_store(config, home)?;
+    let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
+    let admin =
+        match config.admin.listen {
+            Some(addr) => Some(tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+                format!("the admin port cannot listen on {addr}: {e}; choose another with --admin ADDR")
+            })?),
+            None => None,
+        };
+    let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
+    let parts = Parts { ca, recorder, stages: Vec::new(), own };
+    let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    let token = home.admin_token()?;
+    let admin = match admin {
+        Some(listener) => {
+            let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
+            let parts = AdminParts { engine: Arc::clone(&engine), token: token.clone() };
+            let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
+            Some((admin, addr))
+        }
+        None => None,
+    };
+    if config.upstream.danger_insecure {
+        tracing::warn!(
+            "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
+        );
+    }
+    Ok(Running { engine, store, admin, token, home: home.clone() })
+}
+
+fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>, Failure> {
+    if !config.record.enabled {
+        return Ok(None);
+    }
+    let dir = home.join(&config.record.dir);
+    let store =
+        EmbeddedStore::open(&dir, &config.record).map_err(|e| format!("the recording in {}: {e}", dir.display()))?;
+    Ok(Some(Arc::new(store)))
+}
+
+impl Running {
+    /// Tells other commands that this instance runs.
+    pub fn announce(&self) -> Result<Announced, String> {
+        self.home.announce(&Instance {
+            pid: std::process::id(),
+            proxy: self.engine.proxy_addresses(),
+            gateway: self.engine.gateway_addresses().first().copied(),
+            admin: self.admin.as_ref().map(|(_, addr)| *addr),
+        })
+    }
+
+    fn ca_file(&self) -> PathBuf {
+        self.home.ca().join("ca.pem")
+    }
+
+    fn banner(&self, config: &Config) {
+        let bold = anstyle::Style::new().bold();
+        let list = |addrs: Vec<SocketAddr>| addrs.iter().map(|a| format!("http://{a}")).collect::<Vec<_>>().join("  ");
+        anstream::println!("{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"));
+        anstream::println!("  proxy    {}   HTTP, CONNECT and SOCKS5", list(self.engine.proxy_addresses()));
+        let gateway = list(self.engine.gateway_addresses());
+        anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        if let Some((_, addr)) = &self.admin {
+            anstream::println!("  admin    http://{addr}/?token={}", self.token);
+        }
+        anstream::println!("  CA       {}", self.ca_file().display());
+        match &self.store {
+            Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
+            None => anstream::println!("  record   off"),
+        }
+        if let Some(proxy) = self.engine.proxy_addresses().first() {
+            anstream::println!("\nSend a request through it:\n");
+            anstream::println!(
+                "  curl -x http://{proxy} --cacert '{}' https://example.com/\n",
+                self.ca_file().display()
+            );
+        }
+    }
+
+    /// Serves until SIGTERM or SIGINT, then drains. A second signal ends at once.
+    pub async fn until_told(mut self) {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        if let Some((admin, _)) = self.admin.take() {
+            tokio::spawn(async move {
+                let until = async {
+                    let _ = ended.await;
+                };
+                if let Err(e) = admin.serve(until).await {
+                    tracing::error!("the admin side ended: {e}");
+                }
+            });
+        }
+        told_to_stop().await;
+        tracing::info!("stopping: connections may finish for {}", self.engine.config().proxy.drain);
+        tokio::select! {
+            () = self.engine.stop() => {}
+            () = told_to_stop() => tracing::warn!("stopped at once"),
+        }
+        let _ = end.send(());
+        self.close();
+    }
+
+    /// Writes out what is still waiting to be recorded.
+    pub fn close(self) {
+        if let Some(store) = self.store {
+            store.close();
+        }
+    }
+}
+
+/// The first SIGTERM or SIGINT.
+pub async fn told_to_stop() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+/// Ten thousand connections need more files than most systems allow at first.
+fn raise_file_limit() {
+    #[cfg(unix)]
+    if let Err(e) = rlimit::increase_nofile_limit(200_000) {
+        tracing::debug!("the limit of open files could not be raised: {e}");
+    }
+}
