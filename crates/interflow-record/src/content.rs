@@ -52,7 +52,8 @@ fn is_known(coding: &str) -> bool {
     matches!(coding, "gzip" | "x-gzip" | "deflate" | "br" | "zstd")
 }
 
-fn layer(coding: &str, inner: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+/// Takes one known coding off, as the body is read.
+pub(crate) fn layer<'a>(coding: &str, inner: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
     Ok(match coding {
         "gzip" | "x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(inner)),
         "deflate" => deflate(inner)?,
@@ -67,7 +68,7 @@ fn layer(coding: &str, inner: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
 }
 
 /// `deflate` means zlib (RFC 9110 8.4.1.2), but raw deflate is sent as well: the first two bytes tell.
-fn deflate(mut inner: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
+fn deflate<'a>(mut inner: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
     let mut head = Vec::with_capacity(2);
     inner.by_ref().take(2).read_to_end(&mut head)?;
     let is_zlib = matches!(head[..], [a, b] if a & 0x0f == 8 && (u16::from(a) << 8 | u16::from(b)) % 31 == 0);

@@ -106,6 +106,9 @@ pub struct FlowRow {
     /// It came from an archive, not from the wire.
     #[serde(default)]
     pub imported: bool,
+    /// What the archive said of it that has no place above (HAR's `_initiator`), so that it can be said again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<Arc<serde_json::Map<String, serde_json::Value>>>,
 }
 
 /// The client's leg.
@@ -398,6 +401,7 @@ impl FlowRow {
             comment: None,
             parent: None,
             imported: false,
+            archive: None,
         }
     }
 

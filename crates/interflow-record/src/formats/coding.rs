@@ -4,6 +4,8 @@ use std::io::{self, Read, Write};
 
 use interflow_flow::Headers;
 
+use crate::content::layer;
+
 /// The most bytes that a body may grow to when its coding is undone.
 pub const MAX_DECODED: u64 = 1 << 30;
 
@@ -37,14 +39,13 @@ impl Coding {
         Some(codings)
     }
 
-    /// Undoes this coding.
-    fn decoder<'a>(self, body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
-        Ok(match self {
-            Self::Gzip => Box::new(flate2::read::MultiGzDecoder::new(body)),
-            Self::Deflate => inflate(body)?,
-            Self::Brotli => Box::new(brotli::Decompressor::new(body, 16 * 1024)),
-            Self::Zstd => Box::new(zstd::stream::read::Decoder::new(body)?),
-        })
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+            Self::Brotli => "br",
+            Self::Zstd => "zstd",
+        }
     }
 
     /// Does this coding.
@@ -71,19 +72,6 @@ impl Coding {
     }
 }
 
-/// Zlib where its two first bytes say so (RFC 1950 2.2), else raw deflate.
-fn inflate<'a>(mut body: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
-    let mut start = Vec::with_capacity(2);
-    body.by_ref().take(2).read_to_end(&mut start)?;
-    let zlib = matches!(start.as_slice(), [cmf, flg] if cmf & 0x0f == 8 && (u16::from(*cmf) << 8 | u16::from(*flg)).is_multiple_of(31));
-    let whole = io::Cursor::new(start).chain(body);
-    if zlib {
-        Ok(Box::new(flate2::read::ZlibDecoder::new(whole)))
-    } else {
-        Ok(Box::new(flate2::read::DeflateDecoder::new(whole)))
-    }
-}
-
 /// A body without its content coding. More than [`MAX_DECODED`] bytes are an error while reading.
 ///
 /// # Errors
@@ -96,7 +84,7 @@ pub fn decoder<'a>(headers: &Headers, body: Box<dyn Read + 'a>) -> io::Result<Bo
     }
     let mut plain = body;
     for coding in codings.into_iter().rev() {
-        plain = coding.decoder(plain)?;
+        plain = layer(coding.name(), plain)?;
     }
     Ok(Box::new(Bounded { inner: plain, left: MAX_DECODED }))
 }

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use interflow_flow::Direction;
 
-use crate::{FlowRow, MessageRow};
+use crate::{FlowRow, MessageRow, NewFlow, Store};
 
 /// The bytes that belong to recorded flows. A body may be read more than once.
 pub trait Contents {
@@ -91,6 +91,38 @@ impl Contents for WholeFlow {
 
     fn messages<'a>(&'a self, _flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
         Ok(Box::new(self.messages.iter().cloned().map(Ok)))
+    }
+}
+
+impl From<WholeFlow> for NewFlow {
+    fn from(flow: WholeFlow) -> Self {
+        let WholeFlow { row, request_body, response_body, messages } = flow;
+        Self { row, request_body, response_body, messages }
+    }
+}
+
+/// The contents of a store's flows.
+#[derive(Clone, Copy)]
+pub struct Stored<'s>(pub &'s dyn Store);
+
+impl Contents for Stored<'_> {
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        match flow.body(direction) {
+            Some(body) if body.kept > 0 => {
+                let reader = self.0.body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
+                Ok(Box::new(reader))
+            }
+            _ => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        const PAGE: u64 = 256;
+        let pages = (0..flow.messages).step_by(PAGE as usize);
+        Ok(Box::new(pages.flat_map(move |from| match self.0.messages(flow.id, from..from + PAGE) {
+            Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
+            Err(e) => vec![Err(io::Error::other(e))],
+        })))
     }
 }
 

@@ -116,6 +116,18 @@ fn is_field(name: &str, value: &str) -> bool {
     interflow_flow::Headers::new().append(name, value).is_ok()
 }
 
+/// The fields of the recorded request whose values were masked: they are not sent again unless an edit sets them.
+pub fn masked_fields(row: &FlowRow) -> Vec<String> {
+    let headers = row.request.iter().flat_map(|r| r.headers.iter());
+    headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
+}
+
+/// `*** (51 bytes)`, an authentication scheme perhaps before it.
+fn is_masked(value: &[u8]) -> bool {
+    let stars = value.strip_suffix(b" bytes)").and_then(|v| v.rsplit(|&b| b == b'(').nth(1));
+    stars.is_some_and(|s| s == b"*** " || s.ends_with(b" *** "))
+}
+
 impl Edits {
     /// From the texts of a command line.
     ///
@@ -152,6 +164,7 @@ impl Edits {
         };
         let url = self.target(row, &request.path);
         let mut headers = sent_anew(&request.headers, row);
+        headers.retain(|_, value| !is_masked(value));
         let moved = url.authority != row.authority || url.scheme != row.scheme;
         if moved || !headers.contains("host") {
             let host = url.authority.host_field(url.scheme);

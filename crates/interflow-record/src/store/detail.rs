@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{FlowId, Headers, Timestamp, Timings};
@@ -25,6 +26,7 @@ mod tag {
     pub const IMPORTED: u8 = 11;
     pub const INLINE_REQUEST: u8 = 12;
     pub const INLINE_RESPONSE: u8 = 13;
+    pub const ARCHIVE: u8 = 14;
 }
 
 /// Writes the blob. `inline` are the bodies' ends that lie in no chunk.
@@ -72,6 +74,9 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
         put_field(&mut out, tag::PARENT, &p.to_u128().to_be_bytes());
     }
     flag(&mut out, tag::IMPORTED, row.imported);
+    if let Some(json) = row.archive.as_ref().and_then(|a| serde_json::to_vec(a).ok()) {
+        put_field(&mut out, tag::ARCHIVE, &json);
+    }
     for (t, bytes) in [tag::INLINE_REQUEST, tag::INLINE_RESPONSE].into_iter().zip(inline) {
         if !bytes.is_empty() {
             put_field(&mut out, t, bytes);
@@ -104,6 +109,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; 2]> {
                 row.parent = <[u8; 16]>::try_from(field.0).ok().map(u128::from_be_bytes).map(FlowId::from_u128)
             }
             tag::IMPORTED => row.imported = true,
+            tag::ARCHIVE => row.archive = serde_json::from_slice(field.0).ok().map(Arc::new),
             tag::INLINE_REQUEST => inline[0] = Bytes::copy_from_slice(field.0),
             tag::INLINE_RESPONSE => inline[1] = Bytes::copy_from_slice(field.0),
             _ => {}

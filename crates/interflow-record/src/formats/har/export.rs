@@ -83,6 +83,9 @@ fn entry(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Res
 
 /// What HAR has no place for.
 fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
+    for (name, value) in row.archive.iter().flat_map(|a| a.iter()) {
+        entry.insert(name.clone(), value.clone());
+    }
     entry.insert("_id".into(), row.id.to_string().into());
     let kind = match row.kind {
         FlowKind::WebSocket => Some("websocket"),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, BufRead};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
@@ -26,6 +27,9 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
+
+/// The most that is kept of fields without a place of their own, in bytes for each entry.
+const MAX_KEPT: usize = 256 * 1024;
 
 /// Hands out the flows of a HAR that is neither compressed nor begins with a byte order mark.
 ///
@@ -205,7 +209,42 @@ fn flow(entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
     }
     read_messages(entry, &mut whole);
     how_it_ended(entry, response, &mut whole.row);
+    whole.row.archive = kept_as_is(entry, notes);
     Ok(whole)
+}
+
+/// What browsers say of an entry that has no place in our rows, within a bound.
+fn kept_as_is(entry: &Value, notes: &mut Vec<Problem>) -> Option<Arc<Map<String, Value>>> {
+    let own = |name: &str| {
+        matches!(
+            name,
+            "_id"
+                | "_tags"
+                | "_transport"
+                | "_user"
+                | "_clientAddress"
+                | "_clientTls"
+                | "_error"
+                | "_tunnel"
+                | "_resourceType"
+                | "_webSocketMessages"
+        )
+    };
+    let web = |value: &Value| matches!(value.as_str(), Some("websocket" | "tunnel"));
+    let mut kept = Map::new();
+    let mut size = 0;
+    for (name, value) in entry.as_object()?.iter().filter(|(n, _)| n.starts_with('_')) {
+        if own(name) && (name != "_resourceType" || web(value)) {
+            continue;
+        }
+        size += value.to_string().len();
+        if size > MAX_KEPT {
+            notes.push(format!("{name}: longer than {MAX_KEPT} bytes and left out"));
+            break;
+        }
+        kept.insert(name.clone(), value.clone());
+    }
+    (!kept.is_empty()).then(|| Arc::new(kept))
 }
 
 fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'static str> {
