@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Transport};
+use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Timings, Transport};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -278,7 +278,7 @@ fn transport(entry: &Value, scheme: Scheme) -> Transport {
     all.into_iter().find(|t| Some(t.as_str()) == named).unwrap_or(usual)
 }
 
-fn timings(entry: &Value) -> interflow_flow::Timings {
+fn timings(entry: &Value) -> Timings {
     let of = |name: &str| entry.get("timings").and_then(|t| t.get(name)).and_then(Value::as_f64).unwrap_or(-1.0);
     let timings = HarTimings {
         blocked: of("blocked"),
@@ -507,28 +507,30 @@ fn message(index: usize, message: &Value, started: Timestamp) -> Option<MessageR
 
 fn how_it_ended(entry: &Value, response: Option<&Map<String, Value>>, row: &mut FlowRow) {
     let told = entry.get("_error").or_else(|| response?.get("_error"));
-    row.state = FlowState::Complete;
-    if let Some(error) = told.and_then(Value::as_object) {
-        let of = |name, usual: &str| string(error.get(name)).unwrap_or_else(|| usual.to_owned());
-        row.state = FlowState::Failed;
-        row.error = Some(ErrorRow {
-            kind: of("kind", "imported").into(),
-            blame: of("blame", "upstream").into(),
-            message: of("message", ""),
-        });
-    } else if let Some(text) = told.and_then(Value::as_str).filter(|t| !t.is_empty()) {
-        if text.starts_with("open: ") || text.starts_with("cut: ") {
-            row.state = FlowState::Cut;
-            return;
-        }
-        let named = text.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
-        let (kind, message) = named.unwrap_or(("imported", text));
-        row.state = FlowState::Failed;
-        row.error =
-            Some(ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() });
-    } else if row.response.is_none() && row.kind != FlowKind::Tunnel {
-        row.state = FlowState::Cut;
+    let unfinished = |text: &str| text.starts_with("open: ") || text.starts_with("cut: ");
+    let cut = told.and_then(Value::as_str).is_some_and(unfinished);
+    row.error = if cut { None } else { told.and_then(error_row) };
+    row.state = match &row.error {
+        Some(_) => FlowState::Failed,
+        None if cut || (row.response.is_none() && row.kind != FlowKind::Tunnel) => FlowState::Cut,
+        None => FlowState::Complete,
+    };
+    if row.response.is_none() {
+        row.timings = Timings { first_byte: None, last_byte: None, ..row.timings };
     }
+}
+
+/// Ours is an object with the kind, Chromium's a text.
+fn error_row(told: &Value) -> Option<ErrorRow> {
+    if let Some(error) = told.as_object() {
+        let of = |name, usual: &str| string(error.get(name)).unwrap_or_else(|| usual.to_owned());
+        let (kind, blame) = (of("kind", "imported").into(), of("blame", "upstream").into());
+        return Some(ErrorRow { kind, blame, message: of("message", "") });
+    }
+    let text = told.as_str().filter(|t| !t.is_empty())?;
+    let named = text.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
+    let (kind, message) = named.unwrap_or(("imported", text));
+    Some(ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() })
 }
 
 /// A text, or a number as text; without NUL characters, which no store takes.

@@ -108,7 +108,7 @@ fn set_cookie(line: &str) -> Cookie {
 fn http_date(value: &str) -> Option<String> {
     let value = value.strip_suffix("GMT").or_else(|| value.strip_suffix("UTC")).unwrap_or(value).trim();
     let plain: String = value.split_once(", ").map_or(value, |(_, rest)| rest).replace('-', " ");
-    ["%d %b %Y %H:%M:%S", "%d %b %y %H:%M:%S", "%a %b %e %H:%M:%S %Y"].iter().find_map(|format| {
+    ["%d %b %y %H:%M:%S", "%d %b %Y %H:%M:%S", "%a %b %e %H:%M:%S %Y"].iter().find_map(|format| {
         let moment = jiff::civil::DateTime::strptime(format, &plain).ok()?;
         Some(moment.strftime("%Y-%m-%dT%H:%M:%S.000Z").to_string())
     })
