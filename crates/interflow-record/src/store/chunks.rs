@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::refs::ChunkRef;
-use super::segment::Appender;
+use super::segment::{Appender, Place};
 use super::squeeze::Squeezer;
 use crate::error::Result;
 
@@ -76,6 +76,11 @@ impl Chunks {
         self.next += 1;
         self.recent.insert(*key, id);
         Ok(ChunkRef { id, len })
+    }
+
+    /// Stores the bytes of a chunk once more, at another place.
+    pub(crate) fn rewrite(&mut self, segments: &mut Appender, raw: &[u8], hash: &blake3::Hash) -> Result<Place> {
+        segments.append(raw, self.squeezer.squeeze(raw), hash)
     }
 
     /// The number that the next chunk will have.

@@ -74,6 +74,11 @@ impl Queue {
         bytes / times >= self.max_bytes || flows / times >= self.max_flows
     }
 
+    /// Whether more waits than should.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.over(1)
+    }
+
     /// Whether there is room for news now; what is refused here has to be counted by the caller.
     pub(crate) fn admits(&self) -> bool {
         if self.suspended.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {

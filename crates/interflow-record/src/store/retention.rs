@@ -17,7 +17,6 @@ use super::chunks::Chunks;
 use super::refs;
 use super::segment::{self, Place};
 use super::shared::Reply;
-use super::squeeze::Squeezer;
 use super::writer::Writer;
 use crate::error::{Result, StoreError};
 
@@ -399,8 +398,7 @@ impl Writer {
         let path = segment::path(&self.dir_segments(), from.segment);
         let file = File::open(&path).map_err(StoreError::io("could not open", path))?;
         let (raw, hash) = segment::read(&file, from)?;
-        let mut squeezer = Squeezer::new(self.config.compress);
-        let to = self.segments.append(&raw, squeezer.squeeze(&raw), &hash)?;
+        let to = self.chunks.rewrite(&mut self.segments, &raw, &hash)?;
         self.db
             .prepare_cached("UPDATE chunks SET segment = ?, offset = ?, len = ? WHERE id = ?")?
             .execute(params![to.segment, to.offset, to.len, id])?;

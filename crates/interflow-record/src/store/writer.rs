@@ -166,6 +166,9 @@ impl Writer {
         };
         if sweep != Sweep::No {
             self.swept = Instant::now();
+        }
+        // When flows wait, what others hold back has to go as well.
+        if sweep != Sweep::No || self.shared.queue.is_behind() {
             self.sweep(&mut slots);
         }
         let mut slots = slots.into_iter().peekable();
