@@ -19,9 +19,11 @@ use super::super::alarm::Alarm;
 use super::super::service::SendInterim;
 use crate::io::Io;
 
-/// A read buffer begins with this much and doubles while reads fill it.
-const READ_MIN: usize = 16 * 1024;
+/// A read buffer begins with this much, which holds most heads, and doubles while reads fill it.
+const READ_MIN: usize = 4 * 1024;
 const READ_MAX: usize = 64 * 1024;
+/// What the second read takes when the first one had not room for all that there was.
+const READ_MORE: usize = 16 * 1024;
 /// Less room than this is not worth a system call.
 const ROOM_MIN: usize = 2 * 1024;
 /// Bytes behind the request being served that are read ahead only to notice that the client is gone.
@@ -153,12 +155,23 @@ impl State {
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
         let read = read.filled();
-        self.ended |= read.is_empty();
-        if !read.is_empty() {
-            self.buf.reserve(self.step.max(read.len()));
+        let n = read.len();
+        self.ended |= n == 0;
+        if n == ROOM_MIN {
+            // There is more, so that a body that came with its head is found whole.
+            self.step = self.step.max(READ_MORE);
+        }
+        if n > 0 {
+            self.buf.reserve(self.step.max(n));
             self.buf.extend_from_slice(read);
         }
-        Poll::Ready(Ok(read.len()))
+        match n {
+            ROOM_MIN => match self.poll_fill(cx)? {
+                Poll::Ready(more) => Poll::Ready(Ok(n + more)),
+                Poll::Pending => Poll::Ready(Ok(n)),
+            },
+            _ => Poll::Ready(Ok(n)),
+        }
     }
 
     /// Ready when the client is gone for good: a reset, not the mere end of its sending side. What it sends
@@ -234,8 +247,19 @@ impl State {
             if polled.is_ok() {
                 self.upload = Upload::Done;
             }
+            if self.buf.is_empty() {
+                // The response may take minutes; the room for the upload is not kept that long.
+                self.buf = BytesMut::new();
+            }
             self.wake_driver(Some(caller));
         }
+    }
+
+    /// Begins a body over the connection; a long one is read in large steps from the start.
+    pub(super) fn open_body(&mut self, decoder: BodyDecoder) {
+        let expected = usize::try_from(decoder.remaining().unwrap_or_default()).unwrap_or(READ_MAX);
+        self.step = self.step.max(expected.min(READ_MAX));
+        self.upload = Upload::Open(decoder);
     }
 
     /// Takes up to `n` bytes that are already here, when they are all here.

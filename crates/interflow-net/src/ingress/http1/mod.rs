@@ -213,7 +213,7 @@ impl<'a> Driver<'a> {
         if let Some(whole) = whole {
             return Body::Full(whole);
         }
-        state.upload = Upload::Open(BodyDecoder::new(framing, &self.options.head));
+        state.open_body(BodyDecoder::new(framing, &self.options.head));
         Body::stream(IncomingBody { link: self.link.clone(), exchange: state.exchange })
     }
 
