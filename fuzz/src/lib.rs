@@ -1,3 +1,5 @@
 //! What the fuzz targets run: entries that take any bytes and assert what must hold for them.
 
+pub mod archive;
+pub mod query;
 pub mod wire;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use crate::ast::{Expr, Pattern, Regex, Term, Test};
 use crate::key::{Key, Kind};
-use crate::parse::{is_special, is_special_start, regex_extent, takes_paths};
+use crate::term::{is_special, is_special_start, regex_extent, takes_paths};
 use crate::value::{NumberKind, show_number, show_time};
 
 impl fmt::Display for Expr {

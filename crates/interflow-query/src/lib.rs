@@ -16,6 +16,7 @@ mod pattern;
 mod query;
 pub mod sql;
 mod subject;
+mod term;
 mod value;
 
 pub use ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test, Time, TimePoint};

@@ -1,17 +1,12 @@
 //! Reads a query. Precedence from strong to weak: `-` and `NOT`, `AND` or nothing, `OR`.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
-
-use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test, host_net};
-use crate::display::number_kind;
+use crate::ast::{Expr, Span};
 use crate::error::QueryError;
-use crate::key::{FLAGS, Flag, KEYS, Key, Kind, nearest};
+use crate::key::{FLAGS, KEYS, Key, Kind, nearest};
+use crate::mitmproxy;
 use crate::query::{MAX_DEPTH, MAX_LENGTH, MAX_TERMS};
-use crate::{mitmproxy, pattern, value};
 
-type Result<T> = std::result::Result<T, QueryError>;
+pub(crate) type Result<T> = std::result::Result<T, QueryError>;
 
 /// Reads a query of either language.
 pub(crate) fn parse(text: &str) -> Result<Expr> {
@@ -29,45 +24,9 @@ pub(crate) fn parse(text: &str) -> Result<Expr> {
     }
 }
 
-/// Whether the character ends or changes an unquoted text, wherever it stands.
-pub(crate) fn is_special(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '(' | ')' | '"' | '*' | '\\' | ':')
-}
-
-/// Whether the character means something at the start of an unquoted text.
-pub(crate) fn is_special_start(c: char) -> bool {
-    matches!(c, '-' | '!' | '~' | '=' | '<' | '>')
-}
-
-/// When the text begins with `/regex/` or `/regex/i` and then ends, or a space or `)` follows: the length of it all,
-/// and of the source. Where a value may well be a path, a space in it needs a backslash, so that two paths side by side
-/// are no regex.
-pub(crate) fn regex_extent(key: Key, text: &str) -> Option<(usize, usize)> {
-    let body = text.strip_prefix('/')?;
-    let mut escaped = false;
-    let stop_at_space = takes_paths(key);
-    let end = body.find(|c: char| {
-        let stops = !escaped && (c == '/' || stop_at_space && c.is_whitespace());
-        escaped = c == '\\' && !escaped;
-        stops
-    })?;
-    if end == 0 || !body[end..].starts_with('/') {
-        return None;
-    }
-    let rest = &body[end + 1..];
-    let flags = usize::from(rest.starts_with('i'));
-    let boundary = rest[flags..].chars().next().is_none_or(|c| c.is_whitespace() || c == ')');
-    boundary.then_some((end + 2 + flags, end))
-}
-
-/// Whether values of this key often begin with a slash without being a regex.
-pub(crate) fn takes_paths(key: Key) -> bool {
-    matches!(key, Key::Word | Key::Url | Key::Path | Key::Query)
-}
-
-struct Parser<'a> {
-    text: &'a str,
-    at: usize,
+pub(crate) struct Parser<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) at: usize,
     depth: usize,
     terms: usize,
     /// A `key:value` was met: the query is certainly ours.
@@ -77,25 +36,7 @@ struct Parser<'a> {
 }
 
 /// A key, and the field's name behind a header's.
-type Subject = (Key, Option<String>);
-
-/// An unquoted or quoted text as it stands in the query.
-struct Word {
-    /// What stands between the wildcards; one piece when there is none.
-    pieces: Vec<String>,
-    quoted: bool,
-    span: Span,
-}
-
-impl Word {
-    fn plain(&self) -> Option<&str> {
-        if let [only] = self.pieces.as_slice() { Some(only) } else { None }
-    }
-
-    fn is_star(&self) -> bool {
-        self.pieces.len() > 1 && self.pieces.iter().all(String::is_empty)
-    }
-}
+pub(crate) type Subject = (Key, Option<String>);
 
 impl<'a> Parser<'a> {
     fn whole(&mut self) -> Result<Expr> {
@@ -112,11 +53,11 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn rest(&self) -> &'a str {
+    pub(crate) fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
-    fn peek(&self) -> Option<char> {
+    pub(crate) fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
 
@@ -124,11 +65,11 @@ impl<'a> Parser<'a> {
         self.at = self.text.len() - self.rest().trim_start().len();
     }
 
-    fn error(&self, span: Span, message: impl Into<String>) -> QueryError {
+    pub(crate) fn error(&self, span: Span, message: impl Into<String>) -> QueryError {
         QueryError::new(self.text, span, message)
     }
 
-    fn error_here(&self, message: impl Into<String>) -> QueryError {
+    pub(crate) fn error_here(&self, message: impl Into<String>) -> QueryError {
         let len = self.peek().map_or(0, char::len_utf8);
         self.error(Span::new(self.at, self.at + len), message)
     }
@@ -300,268 +241,4 @@ impl<'a> Parser<'a> {
         };
         Err(self.error(span, format!("unknown key '{name}'")).hint(remedy))
     }
-
-    /// One value of a key; `start` is where its term begins.
-    fn value(&mut self, subject: &Subject, start: usize) -> Result<Expr> {
-        let key = subject.0;
-        let operators = key != Key::Word;
-        if operators && self.rest().starts_with("!=") {
-            self.at += 2;
-            return self.compared(subject, start, true).map(Expr::not);
-        }
-        if operators && self.rest().starts_with('=') && takes_text(key) {
-            self.at += 1;
-            return self.compared(subject, start, true);
-        }
-        self.compared(subject, start, false)
-    }
-
-    fn compared(&mut self, subject: &Subject, start: usize, exact: bool) -> Result<Expr> {
-        let (key, name) = subject;
-        let test = if takes_text(*key)
-            && !exact
-            && let Some((len, source)) = regex_extent(*key, self.rest())
-        {
-            self.regex(len, source)?
-        } else {
-            let word = self.word(*key)?;
-            if *key == Key::Word && word.is_star() {
-                return Ok(Expr::All);
-            }
-            if *key == Key::Host
-                && !exact
-                && !word.quoted
-                && let Some(both) = self.host_and_port(&word, start)
-            {
-                return Ok(both);
-            }
-            self.test(*key, word, exact)?
-        };
-        Ok(Expr::Term(Term { key: *key, name: name.clone(), test, span: Span::new(start, self.at) }))
-    }
-
-    fn regex(&mut self, len: usize, source: usize) -> Result<Test> {
-        let whole = &self.rest()[..len];
-        let regex = Regex::new(&whole[1..1 + source], whole.ends_with('i'));
-        let span = Span::new(self.at, self.at + len);
-        self.at += len;
-        match pattern::compile(&regex) {
-            Ok(_) => Ok(Test::Text(Pattern::Regex(regex))),
-            Err(why) => Err(self.error(span, why).hint("put a text that is no regex in quotes")),
-        }
-    }
-
-    /// A quoted or unquoted text.
-    fn word(&mut self, key: Key) -> Result<Word> {
-        let start = self.at;
-        let word = if self.peek() == Some('"') { self.quoted()? } else { self.unquoted()? };
-        if word.span.start == word.span.end {
-            let name = key.name();
-            return Err(self
-                .error(Span::new(start, start), format!("a value is missing behind '{name}:'"))
-                .hint(format!("write it without a space, as in {}", key.info().example)));
-        }
-        Ok(word)
-    }
-
-    fn quoted(&mut self) -> Result<Word> {
-        let start = self.at;
-        let mut text = String::new();
-        let mut chars = self.rest().char_indices().skip(1);
-        while let Some((i, c)) = chars.next() {
-            match c {
-                '"' => {
-                    self.at = start + i + 1;
-                    if self.peek().is_some_and(|c| !c.is_whitespace() && c != ')') {
-                        return Err(self
-                            .error_here("a space is missing behind the quote")
-                            .hint("write \\\" for a quote inside the text"));
-                    }
-                    return Ok(Word { pieces: vec![text], quoted: true, span: Span::new(start, self.at) });
-                }
-                '\\' => match chars.next() {
-                    Some((_, c @ ('"' | '\\'))) => text.push(c),
-                    Some((_, c)) => text.extend(['\\', c]),
-                    None => text.push('\\'),
-                },
-                other => text.push(other),
-            }
-        }
-        Err(self.error(Span::new(start, start + 1), "this quote is not closed").hint("add a quote at the end"))
-    }
-
-    fn unquoted(&mut self) -> Result<Word> {
-        let start = self.at;
-        let mut pieces = vec![String::new()];
-        while let Some(c) = self.peek() {
-            let several = pieces.len() > 1;
-            let piece = pieces.last_mut().expect("there is always a piece");
-            match c {
-                ')' => break,
-                c if c.is_whitespace() => break,
-                '(' if self.at > start => {
-                    return Err(self
-                        .error_here("a '(' in the middle of a text")
-                        .hint("put the text in quotes, or a space before it"));
-                }
-                '"' if self.at > start => {
-                    return Err(self
-                        .error_here("a quote in the middle of a text")
-                        .hint("put the whole text in quotes"));
-                }
-                '*' if piece.is_empty() && several => {}
-                '*' => pieces.push(String::new()),
-                '\\' => {
-                    let next = self.rest()[1..].chars().next();
-                    match next.filter(|&n| is_special(n) || is_special_start(n) || n == '/') {
-                        Some(n) => {
-                            piece.push(n);
-                            self.at += n.len_utf8();
-                        }
-                        None => piece.push('\\'),
-                    }
-                }
-                other => piece.push(other),
-            }
-            self.at += c.len_utf8();
-        }
-        Ok(Word { pieces, quoted: false, span: Span::new(start, self.at) })
-    }
-
-    /// `host:localhost:8080` means both.
-    fn host_and_port(&self, word: &Word, start: usize) -> Option<Expr> {
-        let last = word.pieces.last()?;
-        let (host, port) = last.rsplit_once(':')?;
-        let port_len = port.len();
-        let port: u16 = port.parse().ok()?;
-        if self.text[..word.span.end - port_len].ends_with("\\:") {
-            return None;
-        }
-        if last == &format!(":{port}") && word.pieces.len() == 1 {
-            return None;
-        }
-        if last.parse::<IpAddr>().is_ok() || (host.contains(':') && !host.ends_with(']')) {
-            return None;
-        }
-        let mut pieces = word.pieces.clone();
-        host.clone_into(pieces.last_mut()?);
-        let span = Span::new(start, self.at);
-        let term = |key, test| Expr::Term(Term { key, name: None, test, span });
-        let host = match pattern_of(pieces) {
-            Some(pattern) => Test::Text(lower_host(pattern)),
-            None => Test::Present,
-        };
-        Some(Expr::and([term(Key::Host, host), term(Key::Port, Test::Number(Number::Compare(Op::Eq, port.into())))]))
-    }
-
-    fn test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
-        if word.is_star() && !exact && key.kind() != Kind::Flag {
-            return Ok(Test::Present);
-        }
-        let wrong = |expected: &str| {
-            let shown = &self.text[word.span.start..word.span.end];
-            self.error(word.span, format!("'{shown}' does not fit '{}'", key.name())).hint(expected)
-        };
-        let raw = word.plain();
-        match key.kind() {
-            Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration => {
-                value::number(number_kind(key), raw.unwrap_or("*")).map(Test::Number).map_err(wrong)
-            }
-            Kind::Time => value::time(raw.unwrap_or("*")).map(Test::Time).map_err(wrong),
-            Kind::Flag => self.flag(raw, word.span),
-            Kind::Address => address(raw, &word)
-                .ok_or_else(|| wrong("expected an address (10.0.0.7), a network (10.0.0.0/8) or a glob (10.0.*)")),
-            Kind::Choice(choices) if !exact && raw.is_some() => {
-                self.choice(choices, raw.unwrap_or_default(), word.span)
-            }
-            _ => self.text_test(key, word, exact),
-        }
-    }
-
-    fn flag(&self, raw: Option<&str>, span: Span) -> Result<Test> {
-        let name = raw.unwrap_or("*");
-        Flag::find(name).map(Test::Flag).ok_or_else(|| {
-            let error = self.error(span, format!("unknown flag '{name}'"));
-            match nearest(name, FLAGS.iter().map(|f| f.name)) {
-                Some(meant) => error.hint(format!("did you mean 'is:{meant}'?")),
-                None => error.hint(list("flags", FLAGS.iter().map(|f| f.name))),
-            }
-        })
-    }
-
-    fn choice(&self, choices: &[(&'static str, &[&'static str])], raw: &str, span: Span) -> Result<Test> {
-        let is = |n: &str| n.eq_ignore_ascii_case(raw);
-        if let Some((name, _)) = choices.iter().find(|(name, others)| is(name) || others.iter().any(|o| is(o))) {
-            return Ok(Test::Text(Pattern::Text((*name).to_owned())));
-        }
-        let error = self.error(span, format!("unknown value '{raw}'"));
-        Err(match nearest(raw, choices.iter().map(|(name, _)| *name)) {
-            Some(meant) => error.hint(format!("did you mean '{meant}'?")),
-            None => error.hint(list("values", choices.iter().map(|(name, _)| *name))),
-        })
-    }
-
-    fn text_test(&self, key: Key, word: Word, exact: bool) -> Result<Test> {
-        let quoted = word.quoted;
-        let span = word.span;
-        if let Some(raw) = word.plain() {
-            if !quoted
-                && !exact
-                && key != Key::Word
-                && raw.starts_with(['<', '>'])
-                && self.text[span.start..].starts_with(['<', '>'])
-            {
-                return Err(self
-                    .error(span, format!("'{}' is a text and cannot be compared so", key.name()))
-                    .hint("put the value in quotes if it begins with that sign"));
-            }
-            if exact {
-                return Ok(Test::Text(Pattern::Exact(raw.to_owned())));
-            }
-        } else if exact {
-            return Err(self
-                .error(span, "'=' asks for this very text, without wildcards")
-                .hint("leave out the '=' or write \\* for a star"));
-        }
-        let pattern = pattern_of(word.pieces).expect("a lone star is dealt with before");
-        Ok(Test::Text(if key == Key::Host && !quoted { lower_host(pattern) } else { pattern }))
-    }
-}
-
-/// Whether the key's value may be a text, a glob or a regex.
-fn takes_text(key: Key) -> bool {
-    !matches!(key.kind(), Kind::Count | Kind::Status | Kind::Bytes | Kind::Duration | Kind::Time | Kind::Flag)
-}
-
-/// `None` for a lone star.
-fn pattern_of(mut pieces: Vec<String>) -> Option<Pattern> {
-    match pieces.len() {
-        1 => pieces.pop().map(Pattern::Text),
-        _ if pieces.iter().all(String::is_empty) => None,
-        _ => Some(Pattern::Glob(pieces)),
-    }
-}
-
-/// An IPv6 address may be written in brackets or without; subjects give it without.
-fn lower_host(pattern: Pattern) -> Pattern {
-    match pattern {
-        Pattern::Text(text) => match text.trim_matches(['[', ']']).parse::<std::net::Ipv6Addr>() {
-            Ok(v6) => Pattern::Text(v6.to_string()),
-            Err(_) => Pattern::Text(text),
-        },
-        other => other,
-    }
-}
-
-fn address(raw: Option<&str>, word: &Word) -> Option<Test> {
-    let Some(raw) = raw else { return Some(Test::Text(Pattern::Glob(word.pieces.clone()))) };
-    let bare = raw.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(raw);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Some(Test::Net(host_net(ip.to_canonical())));
-    }
-    bare.parse::<IpNet>().ok().map(|net| Test::Net(net.trunc()))
-}
-
-fn list<'n>(what: &str, names: impl Iterator<Item = &'n str>) -> String {
-    format!("the {what} are {}", names.collect::<Vec<_>>().join(", "))
 }

@@ -1,14 +1,14 @@
 //! Writes HAR 1.2, entry by entry; bodies pass through in pieces.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use base64::engine::general_purpose::STANDARD;
-use base64::write::EncoderWriter;
 use interflow_flow::{Direction, Headers, MessageKind};
 use serde_json::{Map, Value, json};
 
+use super::body::{Body, content_type};
 use super::parts::{self, HarTimings, fields};
-use crate::formats::{Contents, Exporter, coding};
+use crate::formats::{Contents, Exporter};
 use crate::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
 
 /// Posted forms longer than this, in bytes, are not taken apart.
@@ -285,145 +285,6 @@ fn opcode(kind: MessageKind) -> Option<u8> {
     })
 }
 
-/// A body on its way into the archive. It is read twice: to see what it is, and to write it.
-struct Body<'a> {
-    row: &'a FlowRow,
-    contents: &'a dyn Contents,
-    direction: Direction,
-    headers: &'a Headers,
-}
-
-/// What a body turned out to be.
-struct Survey {
-    /// Its content coding could be undone, and is.
-    decoded: bool,
-    /// Its length as it is written, in bytes.
-    plain_size: u64,
-    /// It can stand in JSON as it is: UTF-8, and not declared to be something else.
-    is_text: bool,
-}
-
-impl Body<'_> {
-    fn open(&self, decoded: bool) -> io::Result<Box<dyn Read + '_>> {
-        let body = self.contents.body(self.row, self.direction)?;
-        if decoded { coding::decoder(self.headers, body) } else { Ok(body) }
-    }
-
-    fn survey(&self) -> io::Result<Survey> {
-        let coded = coding::Coding::of(self.headers).is_none_or(|c| !c.is_empty());
-        if coded && let Ok(survey) = self.survey_as(true) {
-            return Ok(survey);
-        }
-        self.survey_as(false)
-    }
-
-    fn survey_as(&self, decoded: bool) -> io::Result<Survey> {
-        let mut body = self.open(decoded)?;
-        let mut scan = TextScan::default();
-        let mut buf = vec![0; 32 * 1024];
-        loop {
-            match body.read(&mut buf) {
-                Ok(0) => break,
-                Ok(n) => scan.see(&buf[..n]),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        let foreign = charset(&content_type(self.headers)).is_some_and(|c| !matches!(c.as_str(), "utf-8" | "utf8"));
-        let is_text = scan.is_utf8() && (scan.ascii || !foreign);
-        Ok(Survey { decoded, plain_size: scan.size, is_text })
-    }
-
-    fn bytes(&self, survey: &Survey) -> io::Result<Vec<u8>> {
-        let mut all = Vec::new();
-        self.open(survey.decoded)?.read_to_end(&mut all)?;
-        Ok(all)
-    }
-
-    /// Writes the JSON string.
-    fn write(&self, out: &mut dyn Write, survey: &Survey) -> io::Result<()> {
-        let mut body = self.open(survey.decoded)?;
-        out.write_all(b"\"")?;
-        if survey.is_text {
-            io::copy(&mut body, &mut Escaped(&mut *out))?;
-        } else {
-            let mut encoder = EncoderWriter::new(&mut *out, &STANDARD);
-            io::copy(&mut body, &mut encoder)?;
-            encoder.finish()?;
-        }
-        out.write_all(b"\"")
-    }
-}
-
-/// Looks whether bytes that come in pieces are UTF-8.
-#[derive(Default)]
-struct TextScan {
-    size: u64,
-    /// The bytes of a character that is not complete yet.
-    open: Vec<u8>,
-    broken: bool,
-    ascii: bool,
-    begun: bool,
-}
-
-impl TextScan {
-    fn see(&mut self, piece: &[u8]) {
-        self.size += piece.len() as u64;
-        self.ascii = (self.ascii || !self.begun) && piece.is_ascii();
-        self.begun = true;
-        if self.broken {
-            return;
-        }
-        let joined;
-        let piece = if self.open.is_empty() {
-            piece
-        } else {
-            joined = [self.open.as_slice(), piece].concat();
-            &joined
-        };
-        self.open = match std::str::from_utf8(piece) {
-            Ok(_) => Vec::new(),
-            Err(e) if e.error_len().is_none() => piece[e.valid_up_to()..].to_vec(),
-            Err(_) => {
-                self.broken = true;
-                Vec::new()
-            }
-        };
-    }
-
-    fn is_utf8(&self) -> bool {
-        !self.broken && self.open.is_empty()
-    }
-}
-
-/// Escapes UTF-8 for a JSON string (RFC 8259 7). What needs it is ASCII, so pieces may be cut anywhere.
-struct Escaped<'a>(&'a mut dyn Write);
-
-impl Write for Escaped<'_> {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        let needs = |b: u8| b < 0x20 || matches!(b, b'"' | b'\\' | 0x7f);
-        let mut rest = piece;
-        while let Some(at) = rest.iter().position(|&b| needs(b)) {
-            self.0.write_all(&rest[..at])?;
-            match rest[at] {
-                b'"' => self.0.write_all(b"\\\"")?,
-                b'\\' => self.0.write_all(b"\\\\")?,
-                b'\n' => self.0.write_all(b"\\n")?,
-                b'\r' => self.0.write_all(b"\\r")?,
-                b'\t' => self.0.write_all(b"\\t")?,
-                other => write!(self.0, "\\u{other:04x}")?,
-            }
-            rest = &rest[at + 1..];
-        }
-        self.0.write_all(rest)?;
-        Ok(piece.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
 /// Says in a comment why a body is not here whole.
 fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
     if let Some(missing) = body.missing {
@@ -436,18 +297,6 @@ fn trailers(trailers: &Headers, head: &mut Map<String, Value>) {
     if !trailers.is_empty() {
         head.insert("_trailers".into(), json!(fields(trailers)));
     }
-}
-
-fn content_type(headers: &Headers) -> String {
-    headers.get("content-type").map(|v| parts::text(v).into_owned()).unwrap_or_default()
-}
-
-/// The charset that a media type names, in lower case.
-pub(super) fn charset(content_type: &str) -> Option<String> {
-    let lower = content_type.to_ascii_lowercase();
-    let (_, behind) = lower.split_once("charset=")?;
-    let name = behind.split(';').next().unwrap_or_default().trim_matches(['"', ' ', '\'']);
-    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// Bytes of the head with its empty line; -1 where HTTP/2 sent it packed.

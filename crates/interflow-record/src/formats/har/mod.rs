@@ -3,6 +3,8 @@
 //! What HAR has no place for stands in fields that begin with `_`, as the format allows: WebSocket messages as Chromium
 //! writes them, bodies of requests that are no text, errors, tags, and facts of both legs.
 
+mod body;
+mod entry;
 mod export;
 mod import;
 mod parts;
@@ -10,6 +12,3 @@ mod parts;
 pub use export::HarWriter;
 pub use import::import;
 pub(super) use parts::iso;
-
-#[cfg(test)]
-mod tests;

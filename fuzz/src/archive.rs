@@ -1,0 +1,53 @@
+//! Entries for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
+//! every format and read again.
+
+use interflow_record::formats::{Format, WholeFlow, exporter, import};
+
+/// One entry over the inputs of one target.
+pub type Entry = fn(&[u8]);
+
+/// Every entry with the name of its target.
+pub const ENTRIES: [(&str, Entry); 2] = [("har", har), ("jsonl", jsonl)];
+
+/// A HAR.
+pub fn har(data: &[u8]) {
+    archive(Format::Har, data);
+}
+
+/// A file of lines.
+pub fn jsonl(data: &[u8]) {
+    archive(Format::Jsonl, data);
+}
+
+fn archive(format: Format, data: &[u8]) {
+    let flows = read(format, data);
+    for format in Format::ALL {
+        let file = written(*format, &flows);
+        if format.imports() {
+            assert_eq!(read(*format, &file).len(), flows.len());
+        }
+    }
+    if format == Format::Jsonl {
+        assert!(read(format, &written(format, &flows)) == flows);
+    }
+}
+
+fn read(format: Format, data: &[u8]) -> Vec<WholeFlow> {
+    let mut flows = Vec::new();
+    let _ = import(Some(format), data, &mut |flow| {
+        flows.push(flow);
+        Ok(())
+    });
+    flows
+}
+
+fn written(format: Format, flows: &[WholeFlow]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut exporter = exporter(format, &mut out).expect("memory takes all");
+    for flow in flows {
+        exporter.flow(&flow.row, flow).expect("memory takes all");
+    }
+    exporter.finish().expect("memory takes all");
+    drop(exporter);
+    out
+}
