@@ -1,7 +1,5 @@
 //! What a query says, as a tree. It is kept in a normal form, so that its text reads back to the same tree.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 
 use crate::key::{Flag, Key};
@@ -296,11 +294,6 @@ impl Time {
             }
         })
     }
-}
-
-/// The network of one address.
-pub(crate) fn host_net(ip: IpAddr) -> IpNet {
-    IpNet::from(ip)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test, host_net};
+use crate::ast::{Expr, Number, Op, Pattern, Regex, Span, Term, Test};
 use crate::display::number_kind;
 use crate::key::{FLAGS, Flag, Key, Kind, nearest};
 use crate::parse::{Parser, Result, Subject};
@@ -321,7 +321,7 @@ fn address(raw: Option<&str>, word: &Word) -> Option<Test> {
     let Some(raw) = raw else { return Some(Test::Text(Pattern::Glob(word.pieces.clone()))) };
     let bare = raw.strip_prefix('[').and_then(|r| r.strip_suffix(']')).unwrap_or(raw);
     if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Some(Test::Net(host_net(ip.to_canonical())));
+        return Some(Test::Net(IpNet::from(ip.to_canonical())));
     }
     bare.parse::<IpNet>().ok().map(|net| Test::Net(net.trunc()))
 }

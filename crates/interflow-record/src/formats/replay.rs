@@ -5,7 +5,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use interflow_flow::{Authority, Body, ByteStr, Method, Request, RequestHead, Scheme, Url, Version};
 
-use super::request::sent_anew;
+use super::request::{is_masked, sent_anew};
 use crate::{FlowKind, FlowRow, Missing};
 
 /// What is to be changed of a request.
@@ -120,12 +120,6 @@ fn is_field(name: &str, value: &str) -> bool {
 pub fn masked_fields(row: &FlowRow) -> Vec<String> {
     let headers = row.request.iter().flat_map(|r| r.headers.iter());
     headers.filter(|(_, v)| is_masked(v)).map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect()
-}
-
-/// `*** (51 bytes)`, an authentication scheme perhaps before it.
-fn is_masked(value: &[u8]) -> bool {
-    let stars = value.strip_suffix(b" bytes)").and_then(|v| v.rsplit(|&b| b == b'(').nth(1));
-    stars.is_some_and(|s| s == b"*** " || s.ends_with(b" *** "))
 }
 
 impl Edits {

@@ -71,3 +71,9 @@ pub(super) fn sent_anew(headers: &Headers, row: &FlowRow) -> Headers {
     });
     kept
 }
+
+/// `*** (51 bytes)`, an authentication scheme perhaps before it.
+pub(super) fn is_masked(value: &[u8]) -> bool {
+    let stars = value.strip_suffix(b" bytes)").and_then(|v| v.rsplit(|&b| b == b'(').nth(1));
+    stars.is_some_and(|s| s == b"*** " || s.ends_with(b" *** "))
+}

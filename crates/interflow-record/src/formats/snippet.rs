@@ -113,8 +113,7 @@ fn each(
 /// A string that JavaScript and Python both read.
 fn json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
-    // The two line separators of Unicode end a line in older JavaScript, and a character beyond 16 bits is written
-    // by JSON as it is, which both languages take.
+    // The two line separators of Unicode end a line in JavaScript before 2019.
     quoted.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029").replace('\u{7f}', "\\u007f")
 }
 

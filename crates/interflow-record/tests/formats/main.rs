@@ -6,6 +6,7 @@ mod har;
 mod jsonl;
 mod replay;
 mod schema;
+mod stored;
 mod text;
 
 use bytes::Bytes;

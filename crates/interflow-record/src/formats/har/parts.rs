@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use interflow_flow::{Headers, Timestamp, Timings};
 use serde::Serialize;
 
+use crate::formats::request::is_masked;
+
 /// A name and a value.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Pair {
@@ -60,7 +62,7 @@ pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
 
 /// The cookies that a request sends (RFC 6265 4.2).
 pub(super) fn request_cookies(headers: &Headers) -> Vec<Cookie> {
-    let pairs = headers.get_all("cookie").flat_map(|line| line.split(|&b| b == b';'));
+    let pairs = headers.get_all("cookie").filter(|v| !is_masked(v)).flat_map(|line| line.split(|&b| b == b';'));
     pairs
         .map(|p| p.trim_ascii())
         .filter(|p| !p.is_empty())
@@ -74,7 +76,7 @@ pub(super) fn request_cookies(headers: &Headers) -> Vec<Cookie> {
 
 /// The cookies that a response sets (RFC 6265 5.2).
 pub(super) fn response_cookies(headers: &Headers) -> Vec<Cookie> {
-    headers.get_all("set-cookie").map(|line| set_cookie(&text(line))).collect()
+    headers.get_all("set-cookie").filter(|v| !is_masked(v)).map(|line| set_cookie(&text(line))).collect()
 }
 
 fn set_cookie(line: &str) -> Cookie {

@@ -1,0 +1,62 @@
+//! Archives into a store and out of it.
+
+use interflow_query::Query;
+use interflow_record::formats::{Format, Stored, WholeFlow, exporter, import};
+use interflow_record::{EmbeddedStore, ListOptions, MessageRow, RecordConfig, Store};
+
+use super::{export, imported, samples, web_socket};
+
+fn filled(flows: &[WholeFlow]) -> (tempfile::TempDir, EmbeddedStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = RecordConfig { mask_headers: Vec::new(), ..RecordConfig::default() };
+    let store = EmbeddedStore::open(dir.path(), &config).unwrap();
+    let report = import(None, &*export(Format::Jsonl, flows), &mut |flow| {
+        assert!(store.insert(flow.into()).map_err(std::io::Error::other)?);
+        Ok(())
+    });
+    assert_eq!(report.unwrap().flows, flows.len() as u64);
+    store.flush().unwrap();
+    (dir, store)
+}
+
+fn out_of(store: &EmbeddedStore, format: Format, ids: &[WholeFlow]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut exporter = exporter(format, &mut out).unwrap();
+    for flow in ids {
+        exporter.flow(&store.get(flow.row.id).unwrap(), &Stored(store)).unwrap();
+    }
+    exporter.finish().unwrap();
+    drop(exporter);
+    out
+}
+
+#[test]
+fn a_store_gives_out_what_was_put_in() {
+    let flows = samples();
+    let (_dir, store) = filled(&flows);
+    for format in [Format::Har, Format::Jsonl, Format::Curl, Format::Raw] {
+        let (a, b) = (out_of(&store, format, &flows), export(format, &flows));
+        assert_eq!(String::from_utf8_lossy(&a), String::from_utf8_lossy(&b), "{format}");
+    }
+    let posted = ListOptions { query: Query::parse("method:POST req.body:é").unwrap(), ..ListOptions::default() };
+    assert_eq!(store.list(&posted).unwrap().len(), 1);
+}
+
+#[test]
+fn many_messages_are_read_in_pages() {
+    let mut flow = web_socket();
+    let first = flow.messages[0].clone();
+    flow.messages = (0..600).map(|index| MessageRow { index, ..first.clone() }).collect();
+    flow.row.messages = 600;
+    let flows = [flow];
+    let (_dir, store) = filled(&flows);
+    assert!(out_of(&store, Format::Jsonl, &flows) == export(Format::Jsonl, &flows));
+}
+
+#[test]
+fn what_an_archive_said_beyond_our_model_stays_in_the_store() {
+    let (flows, _) = imported(None, include_bytes!("data/chromium.har"));
+    let (_dir, store) = filled(&flows);
+    let har = out_of(&store, Format::Har, &flows[..1]);
+    assert!(String::from_utf8(har).unwrap().contains("\"_initiator\":{\"type\":\"other\"}"));
+}
