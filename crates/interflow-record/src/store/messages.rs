@@ -46,6 +46,14 @@ pub(crate) fn insert(shelf: &mut Shelf<'_>, seq: i64, first: u64, block: &[(Mess
     Ok(())
 }
 
+/// A block as it lies in the database.
+struct Block {
+    first: u64,
+    meta: Vec<u8>,
+    inline: Option<Vec<u8>>,
+    chunks: Vec<ChunkRef>,
+}
+
 /// Reads the messages of a flow whose numbers are in `range`.
 pub(crate) fn read(
     db: &Connection,
@@ -54,23 +62,23 @@ pub(crate) fn read(
     range: std::ops::Range<u64>,
 ) -> Result<Vec<MessageRow>> {
     let sql = "SELECT first, meta, payload, chunks FROM messages WHERE seq = ?1 AND first < ?3 AND first + count > ?2 ORDER BY first";
-    let mut blocks: Vec<(u64, Vec<u8>, Option<Vec<u8>>, Vec<ChunkRef>)> = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
     {
         let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
         while let Some(row) = rows.next()? {
             let [list, _] = refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
-            blocks.push((row.get(0)?, row.get(1)?, row.get(2)?, list));
+            blocks.push(Block { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list });
         }
     }
     // The statement's view of the database is over: chunks that move meanwhile are found where they are then.
     let mut found = Vec::new();
-    for (first, meta, inline, list) in blocks {
-        let mut payload = BytesMut::from(&inline.unwrap_or_default()[..]);
-        for r in list {
+    for block in blocks {
+        let mut payload = BytesMut::from(&block.inline.unwrap_or_default()[..]);
+        for r in block.chunks {
             payload.extend_from_slice(&chunks.read(r)?);
         }
-        decode(first, &meta, payload.freeze(), &range, &mut found)?;
+        decode(block.first, &block.meta, payload.freeze(), &range, &mut found)?;
     }
     Ok(found)
 }
