@@ -65,6 +65,34 @@ pub fn mod11_10(digits: &[u8]) -> bool {
     (11 - product) % 10 == u32::from(*check)
 }
 
+/// One or two check digits modulo 11 with rising weights from the right, as on CPF and CNPJ.
+pub fn mod11(digits: &[u8]) -> bool {
+    if digits.windows(2).all(|w| w[0] == w[1]) {
+        return false;
+    }
+    let (wrap, checks) = if digits.len() == 14 { (8, 2) } else { (u32::MAX, if digits.len() == 11 { 2 } else { 1 }) };
+    (0..checks).all(|i| {
+        let body = &digits[..digits.len() - checks + i];
+        let sum: u32 = body.iter().rev().zip(0u32..).map(|(d, w)| u32::from(*d) * (2 + w % wrap)).sum();
+        let check = match sum % 11 {
+            0 | 1 => 0,
+            r => 11 - r,
+        };
+        digits.get(body.len()).is_some_and(|d| u32::from(*d) == check)
+    })
+}
+
+/// Spain's check letter: the number modulo 23; a leading X, Y or Z counts 0, 1 or 2.
+pub fn mod23_letter(upper: &[u8]) -> bool {
+    let Some((letter, body)) = upper.split_last() else { return false };
+    let number = body.iter().enumerate().try_fold(0u64, |n, (i, b)| match b {
+        b'0'..=b'9' => n.checked_mul(10)?.checked_add(u64::from(b - b'0')),
+        b'X'..=b'Z' if i == 0 => Some(u64::from(b - b'X')),
+        _ => None,
+    });
+    body.len() == 8 && number.is_some_and(|n| b"TRWAGMYFPDXBNJZSQVHLCKE"[(n % 23) as usize] == *letter)
+}
+
 /// A vehicle identification number's check digit (49 CFR 565.15).
 pub fn vin(text: &[u8]) -> bool {
     const WEIGHTS: [u32; 17] = [8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2];
@@ -171,6 +199,14 @@ mod tests {
         assert!(verhoeff(&digits("2363")) && !verhoeff(&digits("2364")));
         assert!(mod11_10(&digits("86095742719")) && !mod11_10(&digits("86095742718")));
         assert_eq!(mod97(b"WEST12345698765432GB82".iter().copied()), Some(1));
+    }
+
+    #[test]
+    fn modulo_11_and_23_accept_the_published_examples() {
+        assert!(mod11(&digits("52998224725")) && !mod11(&digits("52998224724")));
+        assert!(mod11(&digits("11222333000181")) && !mod11(&digits("11222333000182")));
+        assert!(mod23_letter(b"12345678Z") && mod23_letter(b"X1234567L") && !mod23_letter(b"12345678A"));
+        assert!(!mod11(&[]) && !mod23_letter(&[]));
     }
 
     #[test]

@@ -2,14 +2,32 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod custom;
 mod detect;
+mod document;
 mod engine;
+mod error;
+mod json;
 mod kind;
 mod lexicon;
+mod memo;
 mod overlap;
+mod policy;
+mod redactor;
+mod stream;
+mod strategy;
 mod text;
 mod token;
+mod vault;
 
 pub use detect::Finding;
+pub use document::{Explanation, Format};
 pub use engine::find_all;
+pub use error::RedactError;
+pub use json::{JsonSpan, MAX_DEPTH, escape_into, string_values};
 pub use kind::{Kind, KindSet};
+pub use memo::Memo;
+pub use policy::{Condition, DEFAULT_CONFIDENCE, Policy, PolicyFile};
+pub use redactor::{Redacted, Redaction, Redactor, Session};
+pub use stream::{Form, Restorer, StreamRedactor};
+pub use vault::{Vault, VaultKey};

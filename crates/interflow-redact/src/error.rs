@@ -1,0 +1,68 @@
+//! What may go wrong in this room.
+
+/// Why something could not be redacted, restored or read. Whoever gets one refuses the message: nothing goes on unredacted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedactError {
+    /// The policy cannot be used; the message names the place and the remedy.
+    #[error("policy: {0}")]
+    Policy(String),
+    /// The body is no JSON, or not one that can be edited safely.
+    #[error("JSON at byte {at}: {reason}")]
+    Json {
+        /// Byte offset into the body.
+        at: usize,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+    /// The body is not UTF-8.
+    #[error("the body is not UTF-8 at byte {at}")]
+    Utf8 {
+        /// Byte offset of the first bad byte.
+        at: usize,
+    },
+    /// A strategy could not be carried out.
+    #[error("strategy {strategy}: {reason}")]
+    Strategy {
+        /// Its name.
+        strategy: &'static str,
+        /// What is missing.
+        reason: String,
+    },
+    /// The vault holds as much as it may.
+    #[error("the vault is full: {limit} placeholders in one conversation")]
+    VaultFull {
+        /// The bound.
+        limit: usize,
+    },
+    /// A sealed vault cannot be opened: wrong key, or changed bytes.
+    #[error("the sealed vault cannot be opened: the key is wrong or its bytes were changed")]
+    Seal,
+    /// A stream ended inside a placeholder.
+    #[error("the stream ended inside a placeholder")]
+    OpenPlaceholder,
+    /// A stream held back more than it may.
+    #[error("more than {limit} bytes would have to be held back")]
+    HeldBack {
+        /// The bound, in bytes.
+        limit: usize,
+    },
+    /// The operating system gave no random bytes.
+    #[error("no random bytes: {0}")]
+    Random(String),
+}
+
+impl From<RedactError> for interflow_flow::Error {
+    fn from(e: RedactError) -> Self {
+        use interflow_flow::{Blame, Kind};
+        let (kind, blame) = match &e {
+            RedactError::Json { .. } | RedactError::Utf8 { .. } => (Kind::BadRequest, Blame::Client),
+            RedactError::Policy(_) | RedactError::Strategy { .. } => (Kind::StageFailed, Blame::Config),
+            RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => (Kind::BadResponse, Blame::Upstream),
+            RedactError::VaultFull { .. } | RedactError::Seal | RedactError::Random(_) => {
+                (Kind::StageFailed, Blame::Internal)
+            }
+        };
+        Self::new(kind, format!("redaction failed: {e}")).blame_on(blame)
+    }
+}

@@ -1,0 +1,444 @@
+//! Lossless surgery on JSON (RFC 8259): finds the strings, decodes them with a map back to the raw bytes, and writes
+//! edits so that every other byte stays as it was.
+
+use std::ops::Range;
+
+use crate::RedactError;
+use crate::text::OffsetMap;
+
+/// Deepest nesting of arrays and objects that is read.
+pub const MAX_DEPTH: usize = 256;
+
+/// A string value of a body, as a room that knows the body's shape names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonSpan {
+    /// The bytes between the quotes, the quotes left out.
+    pub range: Range<usize>,
+    /// Whether the string itself holds JSON, whose string values are what is to be looked at. When it turns out to hold
+    /// none, it is looked at as text.
+    pub nested: bool,
+    /// The name of the member it belongs to (between the quotes): `"password"` tells what the value is.
+    pub name: Option<Range<usize>>,
+}
+
+impl JsonSpan {
+    /// A plain string.
+    pub const fn text(range: Range<usize>) -> Self {
+        Self { range, nested: false, name: None }
+    }
+
+    /// A string that holds JSON.
+    pub const fn json(range: Range<usize>) -> Self {
+        Self { range, nested: true, name: None }
+    }
+}
+
+fn bad(at: usize, reason: &'static str) -> RedactError {
+    RedactError::Json { at, reason }
+}
+
+/// Every string value of a body (no member names), in order. The body is checked to be JSON on the way.
+///
+/// # Errors
+/// When the body is no JSON, or is nested deeper than [`MAX_DEPTH`].
+pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+    let mut reader = Reader { json, at: 0, name: None, spans: Vec::new() };
+    reader.document()?;
+    Ok(reader.spans)
+}
+
+struct Reader<'j> {
+    json: &'j [u8],
+    at: usize,
+    /// The member name that the value at hand belongs to.
+    name: Option<Range<usize>>,
+    spans: Vec<JsonSpan>,
+}
+
+/// What the reader is inside of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Array,
+    Object,
+}
+
+impl Reader<'_> {
+    fn document(&mut self) -> Result<(), RedactError> {
+        if self.json.starts_with(b"\xef\xbb\xbf") {
+            self.at = 3;
+        }
+        let mut stack: Vec<(Inside, Option<Range<usize>>)> = Vec::new();
+        loop {
+            // A value begins here.
+            self.space();
+            let opened = match self.peek() {
+                Some(b'{') => Some(Inside::Object),
+                Some(b'[') => Some(Inside::Array),
+                _ => {
+                    self.scalar()?;
+                    None
+                }
+            };
+            if let Some(inside) = opened {
+                self.at += 1;
+                if stack.len() >= MAX_DEPTH {
+                    return Err(bad(self.at, "nested too deeply"));
+                }
+                self.space();
+                let close = if inside == Inside::Object { b'}' } else { b']' };
+                if self.peek() == Some(close) {
+                    self.at += 1;
+                } else {
+                    stack.push((inside, self.name.clone()));
+                    if inside == Inside::Object {
+                        self.member_name()?;
+                    }
+                    continue;
+                }
+            }
+            // A value ended here.
+            loop {
+                self.space();
+                let Some(inside) = stack.last().map(|(inside, _)| *inside) else {
+                    return if self.at == self.json.len() { Ok(()) } else { Err(bad(self.at, "something follows the value")) };
+                };
+                match (self.peek(), inside) {
+                    (Some(b','), Inside::Array) => {
+                        self.at += 1;
+                        break;
+                    }
+                    (Some(b','), Inside::Object) => {
+                        self.at += 1;
+                        self.space();
+                        self.member_name()?;
+                        break;
+                    }
+                    (Some(b']'), Inside::Array) | (Some(b'}'), Inside::Object) => {
+                        self.at += 1;
+                        self.name = stack.pop().and_then(|(_, name)| name);
+                    }
+                    (None, _) => return Err(bad(self.at, "the body ends too early")),
+                    _ => return Err(bad(self.at, "a comma or a closing bracket is missing")),
+                }
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.json.get(self.at).copied()
+    }
+
+    fn space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn member_name(&mut self) -> Result<(), RedactError> {
+        if self.peek() != Some(b'"') {
+            return Err(bad(self.at, "a member's name is missing"));
+        }
+        self.name = Some(self.string()?);
+        self.space();
+        if self.peek() != Some(b':') {
+            return Err(bad(self.at, "a colon is missing"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The bytes between the quotes; the reader stands behind the closing one.
+    fn string(&mut self) -> Result<Range<usize>, RedactError> {
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            let rest = self.json.get(at..).unwrap_or_default();
+            let Some(skip) = rest.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20) else {
+                return Err(bad(self.json.len(), "a string does not end"));
+            };
+            at += skip;
+            match self.json[at] {
+                b'"' => {
+                    self.at = at + 1;
+                    return Ok(start..at);
+                }
+                b'\\' => at += 2,
+                _ => return Err(bad(at, "a control character in a string")),
+            }
+        }
+    }
+
+    fn scalar(&mut self) -> Result<(), RedactError> {
+        if self.peek() == Some(b'"') {
+            let range = self.string()?;
+            let nested = matches!(self.json.get(range.start), Some(b'{' | b'['));
+            self.spans.push(JsonSpan { range, nested, name: self.name.clone() });
+            return Ok(());
+        }
+        let rest = &self.json[self.at..];
+        let len = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
+        let word = &rest[..len];
+        if matches!(word, b"true" | b"false" | b"null") || is_number(word) {
+            self.at += len;
+            return Ok(());
+        }
+        Err(bad(self.at, if rest.is_empty() { "the body ends too early" } else { "no JSON value" }))
+    }
+}
+
+fn is_number(word: &[u8]) -> bool {
+    let word = word.strip_prefix(b"-").unwrap_or(word);
+    let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
+    let whole = digits(word);
+    if whole == 0 || whole > 1 && word[0] == b'0' {
+        return false;
+    }
+    let mut rest = &word[whole..];
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let n = digits(fraction);
+        if n == 0 {
+            return false;
+        }
+        rest = &fraction[n..];
+    }
+    if let Some(exponent) = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")) {
+        let exponent = exponent.strip_prefix(b"+").or_else(|| exponent.strip_prefix(b"-")).unwrap_or(exponent);
+        let n = digits(exponent);
+        return n > 0 && n == exponent.len();
+    }
+    rest.is_empty()
+}
+
+/// A string without its escapes, and the way back to its raw bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decoded<'j> {
+    pub text: std::borrow::Cow<'j, str>,
+    pub map: OffsetMap,
+    /// For text that comes in pieces: how many raw bytes at the end are the beginning of an escape.
+    pub open: usize,
+}
+
+/// Decodes the raw bytes of a string. A surrogate without its other half becomes U+FFFD here; its raw bytes are kept
+/// unless they are part of what is replaced.
+///
+/// # Errors
+/// When an escape is wrong or the bytes are not UTF-8; `base` is where the string begins in the body.
+pub(crate) fn decode(raw: &[u8], base: usize) -> Result<Decoded<'_>, RedactError> {
+    let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
+    let mut decoded = decode_piece(text, base)?;
+    if decoded.open == 6 {
+        // The first half of a surrogate pair at the very end.
+        let (at, end) = (raw.len() - 6, decoded.text.len());
+        decoded.text.to_mut().push(char::REPLACEMENT_CHARACTER);
+        decoded.map.point(end, at, at);
+        decoded.map.point(decoded.text.len(), raw.len(), raw.len());
+    } else if decoded.open > 0 {
+        return Err(bad(base + raw.len() - decoded.open, "an escape is cut short"));
+    }
+    Ok(decoded)
+}
+
+/// The same for a piece of a string, which may end inside an escape.
+pub(crate) fn decode_piece(text: &str, base: usize) -> Result<Decoded<'_>, RedactError> {
+    let raw = text.as_bytes();
+    let Some(first) = memchr::memchr(b'\\', raw) else {
+        return Ok(Decoded { text: text.into(), map: OffsetMap::identity(), open: 0 });
+    };
+    let mut out = String::with_capacity(raw.len());
+    let mut map = OffsetMap::default();
+    let (mut at, mut copied) = (first, 0);
+    loop {
+        out.push_str(&text[copied..at]);
+        let (c, len) = match escape(&raw[at..]) {
+            Escape::Char(c, len) => (c, len),
+            Escape::Cut => return Ok(Decoded { text: out.into(), map, open: raw.len() - at }),
+            Escape::Wrong => return Err(bad(base + at, "a wrong escape in a string")),
+        };
+        map.point(out.len(), at, at);
+        out.push(c);
+        at += len;
+        map.point(out.len(), at, at);
+        copied = at;
+        match memchr::memchr(b'\\', &raw[at..]) {
+            Some(skip) => at += skip,
+            None => break,
+        }
+    }
+    out.push_str(&text[copied..]);
+    Ok(Decoded { text: out.into(), map, open: 0 })
+}
+
+enum Escape {
+    Char(char, usize),
+    Cut,
+    Wrong,
+}
+
+fn escape(raw: &[u8]) -> Escape {
+    let plain = |c| Escape::Char(c, 2);
+    match raw.get(1) {
+        None => Escape::Cut,
+        Some(b'n') => plain('\n'),
+        Some(b't') => plain('\t'),
+        Some(b'r') => plain('\r'),
+        Some(b'b') => plain('\u{8}'),
+        Some(b'f') => plain('\u{c}'),
+        Some(b @ (b'"' | b'\\' | b'/')) => plain(char::from(*b)),
+        Some(b'u') => unicode(raw),
+        Some(_) => Escape::Wrong,
+    }
+}
+
+fn unit(raw: &[u8]) -> Option<Option<u32>> {
+    let digits = raw.get(2..6)?;
+    Some(digits.iter().try_fold(0, |n, b| Some(n << 4 | char::from(*b).to_digit(16)?)))
+}
+
+fn unicode(raw: &[u8]) -> Escape {
+    let first = match unit(raw) {
+        None => return Escape::Cut,
+        Some(None) => return Escape::Wrong,
+        Some(Some(unit)) => unit,
+    };
+    if !(0xd800..0xdc00).contains(&first) {
+        return Escape::Char(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER), 6);
+    }
+    match raw.get(6..8) {
+        // The other half may be in the next piece.
+        None if raw.len() == 6 || raw.get(6) == Some(&b'\\') => return Escape::Cut,
+        Some(b"\\u") => {}
+        _ => return Escape::Char(char::REPLACEMENT_CHARACTER, 6),
+    }
+    match raw.get(6..).and_then(unit) {
+        None => Escape::Cut,
+        Some(Some(second @ 0xdc00..0xe000)) => {
+            let c = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
+            Escape::Char(char::from_u32(c).unwrap_or(char::REPLACEMENT_CHARACTER), 12)
+        }
+        Some(_) => Escape::Char(char::REPLACEMENT_CHARACTER, 6),
+    }
+}
+
+/// Appends a text with the escapes that a JSON string needs.
+pub fn escape_into(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c < ' ' => {
+                let digit = |n: u32| char::from_digit(n, 16).unwrap_or('0');
+                out.push_str("\\u00");
+                out.push(digit(c as u32 >> 4));
+                out.push(digit(c as u32 & 15));
+            }
+            c => out.push(c),
+        }
+    }
+}
+
+/// A replacement of raw bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub range: Range<usize>,
+    pub with: String,
+}
+
+/// Writes the body with its edits, which are in order and do not overlap.
+pub(crate) fn apply(body: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let grown: usize = edits.iter().map(|e| e.with.len()).sum();
+    let mut out = Vec::with_capacity(body.len() + grown);
+    let mut at = 0;
+    for edit in edits {
+        out.extend_from_slice(body.get(at..edit.range.start).unwrap_or_default());
+        out.extend_from_slice(edit.with.as_bytes());
+        at = edit.range.end;
+    }
+    out.extend_from_slice(body.get(at..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(json: &str) -> Vec<&str> {
+        string_values(json.as_bytes()).expect("JSON").into_iter().map(|s| &json[s.range]).collect()
+    }
+
+    #[test]
+    fn string_values_are_found_and_names_are_not() {
+        assert_eq!(values(r#"{"a":"x","b":["y",{"c":"z\"q"},1.5e3,-0,true,null,{}],"d":[]}"#), ["x", "y", r#"z\"q"#]);
+        assert_eq!(values(r#" "only" "#), ["only"]);
+        assert_eq!(values("9007199254740993"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_value_knows_its_members_name_and_whether_it_may_hold_json() {
+        let json = r#"{"a":{"b":["x","{\"q\":1}"],"c":"y"},"d":"z"}"#;
+        let spans = string_values(json.as_bytes()).expect("JSON");
+        let names: Vec<_> = spans.iter().map(|s| (s.name.clone().map(|n| &json[n]), s.nested)).collect();
+        assert_eq!(names, [(Some("b"), false), (Some("b"), true), (Some("c"), false), (Some("d"), false)]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error() {
+        for json in [
+            "", "{", "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}", "[1 2]", "\"open", "01", "1.", "nul", "{} x", "\"a\nb\"", "[\"\\\"]", "{\"a\":1,}", "<html>", "-", "1e",
+        ] {
+            assert!(string_values(json.as_bytes()).is_err(), "{json}");
+        }
+        let deep = "[".repeat(MAX_DEPTH + 1);
+        assert!(matches!(string_values(deep.as_bytes()), Err(RedactError::Json { reason: "nested too deeply", .. })));
+    }
+
+    #[test]
+    fn escapes_are_decoded_with_their_places() {
+        let raw = br#"a\n\u00e9\ud83d\ude00\ud800z"#;
+        let decoded = decode(raw, 0).expect("a string");
+        assert_eq!(decoded.text, "a\né😀\u{fffd}z");
+        let at = decoded.text.find('😀').expect("there");
+        assert_eq!(&raw[decoded.map.start(at)..decoded.map.end(at + 4)], br"\ud83d\ude00");
+        let z = decoded.text.find('z').expect("there");
+        assert_eq!(&raw[decoded.map.start(z)..decoded.map.end(z + 1)], b"z");
+        for raw in [r"\x", r"\u12", r"\", r"\u12g4"] {
+            assert!(decode(raw.as_bytes(), 0).is_err(), "{raw}");
+        }
+        assert!(matches!(decode(b"ab\xff", 10), Err(RedactError::Utf8 { at: 12 })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_json_is_read_and_its_strings_decode_as_serde_reads_them(text in "\\PC{0,20}", other in any::<i64>()) {
+            let value = serde_json::json!({"a": [text, other, {"b": text}]});
+            for json in [serde_json::to_string(&value).expect("JSON"), serde_json::to_string_pretty(&value).expect("JSON")] {
+                let spans = string_values(json.as_bytes()).expect("JSON");
+                prop_assert_eq!(spans.len(), 2);
+                for span in spans {
+                    let decoded = decode(&json.as_bytes()[span.range.clone()], span.range.start).expect("a string");
+                    prop_assert_eq!(&decoded.text, &text);
+                }
+            }
+        }
+
+        #[test]
+        fn bytes_that_are_anything_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            if let Ok(spans) = string_values(&bytes) {
+                for span in spans {
+                    let _ = decode(&bytes[span.range.clone()], span.range.start);
+                }
+            }
+        }
+
+        #[test]
+        fn escaping_is_what_serde_reads_back(text in "\\PC{0,20}|[\u{0}-\u{1f}\"\\\\]{0,10}") {
+            let mut out = String::from("\"");
+            escape_into(&text, &mut out);
+            out.push('"');
+            prop_assert_eq!(serde_json::from_str::<String>(&out).expect("a string"), text);
+        }
+    }
+}

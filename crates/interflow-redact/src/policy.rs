@@ -1,0 +1,201 @@
+//! Policies: what to look for, how sure one must be, and what replaces what was found.
+
+mod condition;
+mod file;
+mod phileas;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+
+pub use condition::Condition;
+pub use file::{
+    CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile, Validator,
+};
+pub(crate) use condition::Facts;
+
+use crate::custom::Custom;
+use crate::detect::Wants;
+use crate::strategy::{Keys, Strategy};
+use crate::{Kind, KindSet, RedactError};
+
+/// How sure a detector must be unless the policy says otherwise, in percent.
+pub const DEFAULT_CONFIDENCE: u8 = 50;
+
+/// A policy that is ready for use.
+#[derive(Debug)]
+pub struct Policy {
+    /// The policy's name in audit and explanations.
+    pub(crate) name: String,
+    pub(crate) wants: Wants,
+    kinds: Vec<Arc<Rule>>,
+    custom: Vec<Arc<Rule>>,
+    pub(crate) terms: Custom,
+    ignore: Ignore,
+    pub(crate) keys: Keys,
+    /// A fingerprint of everything that decides on the outcome.
+    pub(crate) version: [u8; 32],
+}
+
+/// What is done with the findings of one kind.
+#[derive(Debug, Default)]
+pub(crate) struct Rule {
+    /// The name in explanations and in `%t`.
+    pub name: String,
+    /// The label in `%l`.
+    pub label: String,
+    /// How sure the detector must be, in percent.
+    pub confidence: u8,
+    /// The first one whose condition holds is carried out.
+    pub strategies: Vec<(Option<Condition>, Strategy)>,
+    pub ignore: Ignore,
+}
+
+/// Values that are never redacted.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Ignore {
+    exact: HashSet<String>,
+    folded: HashSet<String>,
+    patterns: Vec<Regex>,
+}
+
+impl Ignore {
+    fn add(&mut self, term: &str, case_sensitive: bool) {
+        if case_sensitive {
+            self.exact.insert(term.to_owned());
+        } else {
+            self.folded.insert(term.to_lowercase());
+        }
+    }
+
+    fn add_pattern(&mut self, pattern: &str) -> Result<(), RedactError> {
+        self.patterns.push(compile(&format!("^(?:{pattern})$"), true)?);
+        Ok(())
+    }
+
+    pub fn holds(&self, value: &str) -> bool {
+        self.exact.contains(value)
+            || !self.folded.is_empty() && self.folded.contains(&value.to_lowercase())
+            || self.patterns.iter().any(|p| p.is_match(value))
+    }
+}
+
+/// Most bytes that a compiled pattern may take.
+const PATTERN_SIZE: usize = 4 << 20;
+
+pub(crate) fn compile(pattern: &str, case_sensitive: bool) -> Result<Regex, RedactError> {
+    RegexBuilder::new(pattern)
+        .case_insensitive(!case_sensitive)
+        .size_limit(PATTERN_SIZE)
+        .build()
+        .map_err(|e| RedactError::Policy(format!("the pattern `{pattern}` cannot be used: {e}")))
+}
+
+impl Policy {
+    /// Reads a policy: our TOML, or Phileas's JSON when the text begins with `{`.
+    ///
+    /// # Errors
+    /// When the text cannot be read, names an unknown key, kind or strategy, or holds a pattern that does not compile.
+    pub fn parse(text: &str) -> Result<Self, RedactError> {
+        if text.trim_start().starts_with('{') { Self::from_phileas(text) } else { Self::from_toml(text) }
+    }
+
+    /// Reads our own TOML form.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn from_toml(text: &str) -> Result<Self, RedactError> {
+        let file: PolicyFile = toml::from_str(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
+        file.compile(text.as_bytes())
+    }
+
+    /// Reads a Phileas policy (Philter's JSON) as it is.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn from_phileas(json: &str) -> Result<Self, RedactError> {
+        phileas::compile_policy(json)
+    }
+
+    /// The JSON Schema of the TOML form.
+    pub fn schema() -> serde_json::Value {
+        schemars::schema_for!(PolicyFile).to_value()
+    }
+
+    /// The policy's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A fingerprint of the policy's text, for audit lines and memos.
+    pub fn version(&self) -> &[u8; 32] {
+        &self.version
+    }
+
+    pub(crate) fn rule(&self, kind: Kind, custom: u16) -> &Arc<Rule> {
+        match kind {
+            Kind::Custom | Kind::Identifier | Kind::Section => &self.custom[usize::from(custom)],
+            _ => &self.kinds[kind as usize],
+        }
+    }
+
+    /// Whether a finding counts: sure enough, on no list of exceptions.
+    pub(crate) fn counts(&self, rule: &Rule, value: &str, confidence: u8) -> bool {
+        confidence >= rule.confidence && !self.ignore.holds(value) && !rule.ignore.holds(value)
+    }
+}
+
+impl Default for Policy {
+    /// Everything that tells of a person, and every secret, is taken out; money and bare state codes stay.
+    fn default() -> Self {
+        PolicyFile::default().compile(b"default").expect("the built-in policy has no patterns")
+    }
+}
+
+/// Puts a policy together; shared by both forms.
+#[derive(Debug, Default)]
+pub(crate) struct Builder {
+    pub name: String,
+    pub wants: Wants,
+    pub rules: HashMap<Kind, Rule>,
+    pub custom: Vec<Rule>,
+    pub terms: Custom,
+    pub ignore: Ignore,
+    pub keys: Keys,
+}
+
+impl Builder {
+    /// Adds a rule of the policy's own and gives its number.
+    pub fn own_rule(&mut self, rule: Rule) -> Result<u16, RedactError> {
+        self.custom.push(rule);
+        u16::try_from(self.custom.len() - 1).map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
+    }
+
+    pub fn build(mut self, default: impl Fn(Kind) -> Rule, text: &[u8]) -> Result<Policy, RedactError> {
+        for rule in self.rules.values().chain(&self.custom) {
+            rule.strategies.iter().try_for_each(|(_, s)| s.check(&self.keys))?;
+        }
+        let kinds = Kind::ALL.iter().map(|k| Arc::new(self.rules.remove(k).unwrap_or_else(|| default(*k)))).collect();
+        self.terms.finish()?;
+        Ok(Policy {
+            name: self.name,
+            wants: self.wants,
+            kinds,
+            custom: self.custom.into_iter().map(Arc::new).collect(),
+            terms: self.terms,
+            ignore: self.ignore,
+            keys: self.keys,
+            version: *blake3::hash(text).as_bytes(),
+        })
+    }
+}
+
+/// The kinds that a policy looks for unless it says otherwise.
+pub(crate) fn default_kinds() -> KindSet {
+    let mut kinds = KindSet::all();
+    for off in [Kind::Currency, Kind::StateAbbreviation, Kind::PhoneExtension] {
+        kinds.remove(off);
+    }
+    kinds
+}

@@ -1,0 +1,435 @@
+//! The policy file: TOML with typed keys, every unknown key refused with a suggestion.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Builder, Condition, DEFAULT_CONFIDENCE, Policy, Rule, compile, default_kinds};
+use crate::custom::{Pattern, Section};
+use crate::strategy::{DateShift, Keys, MaskLength, Random, Side, Strategy};
+use crate::{Kind, KindSet, RedactError};
+
+/// A redaction policy.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct PolicyFile {
+    /// Name in audit lines and explanations.
+    pub name: String,
+    /// Kinds to look for; when empty, all but amounts of money, bare state codes and bare extensions.
+    pub kinds: Vec<String>,
+    /// Kinds not to look for.
+    pub except: Vec<String>,
+    /// How sure a detector must be, in percent; 50 when absent.
+    #[schemars(range(max = 100))]
+    pub confidence: Option<u8>,
+    /// What replaces a finding; `placeholder` when absent.
+    pub strategy: Option<StrategyFile>,
+    /// Settings of single kinds, by the kind's name.
+    pub kind: BTreeMap<String, KindFile>,
+    /// Values that are never redacted, in any case.
+    pub never: Vec<String>,
+    /// Patterns of values that are never redacted; the whole value must match.
+    pub never_patterns: Vec<String>,
+    /// Terms that are always redacted, in any case.
+    pub always: Vec<String>,
+    /// Lists of terms with settings of their own.
+    pub terms: Vec<TermsFile>,
+    /// Patterns of the owner's own.
+    pub patterns: Vec<PatternFile>,
+    /// Sections: everything between two marks.
+    pub sections: Vec<SectionFile>,
+    /// Regions (ISO 3166) whose national telephone formats count; `["US"]` when empty.
+    pub phone_regions: Vec<String>,
+    /// Whether card numbers with a wrong check digit are left alone; true when absent.
+    pub valid_cards_only: Option<bool>,
+    /// Whether IBANs with wrong check digits are left alone; true when absent.
+    pub valid_ibans_only: Option<bool>,
+    /// The key of `encrypt`.
+    pub crypto: Option<CryptoFile>,
+    /// The key of `fpe`.
+    pub fpe: Option<FpeFile>,
+}
+
+/// Settings of one kind.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct KindFile {
+    /// How sure the detector must be, in percent.
+    #[schemars(range(max = 100))]
+    pub confidence: Option<u8>,
+    /// What replaces a finding.
+    pub strategy: Option<StrategyFile>,
+    /// Several strategies with conditions; the first whose condition holds is carried out, and when none holds the
+    /// finding stays.
+    pub strategies: Vec<ConditionalFile>,
+    /// Values that are left alone, in any case.
+    pub never: Vec<String>,
+    /// Patterns of values that are left alone.
+    pub never_patterns: Vec<String>,
+}
+
+/// A strategy and when it is carried out.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct ConditionalFile {
+    /// `token startswith "4" and confidence > 0.8`; fields token, context, confidence, type, population.
+    #[serde(default)]
+    pub condition: String,
+    /// The strategy.
+    #[serde(flatten)]
+    pub strategy: StrategyFile,
+}
+
+/// What replaces a finding.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "use", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+pub enum StrategyFile {
+    /// A stable word such as `PERSON_4k7q2m9x` that is turned back in the answer; `redact` where nothing can be.
+    Placeholder,
+    /// A constant text; `%t` is the type, `%l` the label, `%v` the value.
+    Redact {
+        /// `{{{REDACTED-%t}}}` when absent.
+        format: Option<String>,
+    },
+    /// The same number of mask characters, or `length` of them.
+    Mask {
+        /// `*` when absent.
+        character: Option<char>,
+        /// How many; as long as the value when absent.
+        length: Option<usize>,
+    },
+    /// This text.
+    Replace {
+        /// The text.
+        with: String,
+    },
+    /// Something else of the same form; the same value gets the same within one document.
+    Random {
+        /// Texts to choose from; when empty, letters and digits are drawn.
+        #[serde(default)]
+        from: Vec<String>,
+    },
+    /// A random UUID.
+    Uuid,
+    /// SHA-256 in hexadecimal, keyed by `salt` when there is one.
+    Hash {
+        /// The salt.
+        #[serde(default)]
+        salt: Option<String>,
+    },
+    /// AES-GCM with a random nonce, reversible with the policy's `crypto` key.
+    Encrypt,
+    /// FF3-1, format-preserving and reversible with the policy's `fpe` key.
+    Fpe,
+    /// All but the last four characters masked.
+    LastFour,
+    /// Cut to `keep` characters.
+    Truncate {
+        /// How many characters stay; 4 when absent.
+        keep: Option<usize>,
+        /// The mask; `*` when absent.
+        character: Option<char>,
+        /// Whether the first characters stay instead of the last.
+        #[serde(default)]
+        leading: bool,
+    },
+    /// Initials.
+    Abbreviate,
+    /// From a table; `else` for what is not in it.
+    Map {
+        /// Value to replacement.
+        table: BTreeMap<String, String>,
+        /// For everything else; a redaction when absent.
+        #[serde(default)]
+        otherwise: Option<String>,
+    },
+    /// Dates: only the year stays.
+    Year,
+    /// Dates: moved.
+    Shift {
+        /// Days.
+        #[serde(default)]
+        days: i32,
+        /// Months.
+        #[serde(default)]
+        months: i32,
+        /// Years.
+        #[serde(default)]
+        years: i32,
+    },
+    /// Dates: how long ago.
+    Relative,
+    /// ZIP codes: the first `keep` digits stay.
+    Zip {
+        /// How many digits stay; 3 when absent.
+        keep: Option<usize>,
+        /// Whether the rest becomes zeros instead of stars.
+        #[serde(default)]
+        zeros: bool,
+    },
+}
+
+/// A list of terms.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TermsFile {
+    /// The name in explanations.
+    pub name: String,
+    /// The terms.
+    pub terms: Vec<String>,
+    /// Whether upper and lower case differ.
+    #[serde(default)]
+    pub case_sensitive: bool,
+    /// How many letters may be wrong in a term (0 to 3).
+    #[serde(default)]
+    #[schemars(range(max = 3))]
+    pub fuzzy: u8,
+    /// What replaces them.
+    pub strategy: Option<StrategyFile>,
+}
+
+/// A pattern of the owner's own.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct PatternFile {
+    /// The name in explanations.
+    pub name: String,
+    /// A regular expression (no look-around, no back-references: matching takes linear time).
+    pub pattern: String,
+    /// The group that is redacted; the whole match when 0.
+    #[serde(default)]
+    pub group: usize,
+    /// Whether upper and lower case differ; true when absent.
+    #[serde(default = "yes")]
+    pub case_sensitive: bool,
+    /// A check digit that must hold.
+    pub validator: Option<Validator>,
+    /// What replaces it.
+    pub strategy: Option<StrategyFile>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// Everything between two marks, the marks too.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SectionFile {
+    /// The name in explanations.
+    pub name: String,
+    /// A regular expression.
+    pub start: String,
+    /// A regular expression; without a match the section goes to the end.
+    pub end: String,
+    /// What replaces it.
+    pub strategy: Option<StrategyFile>,
+}
+
+/// Check digits that a custom pattern may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validator {
+    /// Payment cards, SIN, IMEI.
+    Luhn,
+    /// Aadhaar.
+    Verhoeff,
+    /// IBAN.
+    Mod97,
+    /// CPF, CNPJ.
+    Mod11,
+    /// ISO 7064 MOD 11,10: German tax numbers, OIB.
+    Iso7064,
+    /// Spain's DNI and NIE.
+    Mod23Letter,
+    /// Vehicles.
+    Vin,
+}
+
+/// The key of `encrypt`.
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CryptoFile {
+    /// 16 or 32 bytes in hexadecimal, or `env:NAME`.
+    pub key: String,
+}
+
+/// The key of `fpe`.
+#[derive(Clone, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct FpeFile {
+    /// 16, 24 or 32 bytes in hexadecimal, or `env:NAME`.
+    pub key: String,
+    /// 7 (FF3-1) or 8 (FF3) bytes in hexadecimal.
+    pub tweak: String,
+}
+
+impl std::fmt::Debug for CryptoFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CryptoFile")
+    }
+}
+
+impl std::fmt::Debug for FpeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FpeFile")
+    }
+}
+
+impl From<StrategyFile> for Strategy {
+    fn from(file: StrategyFile) -> Self {
+        match file {
+            StrategyFile::Placeholder => Self::Placeholder,
+            StrategyFile::Redact { format } => Self::Redact { format: format.unwrap_or_else(Self::default_format) },
+            StrategyFile::Mask { character, length } => {
+                Self::Mask { character: character.unwrap_or('*'), length: length.map_or(MaskLength::Same, MaskLength::Fixed) }
+            }
+            StrategyFile::Replace { with } => Self::Static(with),
+            StrategyFile::Random { from } if from.is_empty() => Self::Random(Random::Realistic),
+            StrategyFile::Random { from } => Self::Random(Random::From(from)),
+            StrategyFile::Uuid => Self::Random(Random::Uuid),
+            StrategyFile::Hash { salt } => Self::Hash { salt, random_salt: false },
+            StrategyFile::Encrypt => Self::Crypto,
+            StrategyFile::Fpe => Self::Fpe,
+            StrategyFile::LastFour => Self::LastFour,
+            StrategyFile::Truncate { keep, character, leading } => Self::Truncate {
+                keep: keep.unwrap_or(4),
+                character: character.unwrap_or('*'),
+                side: if leading { Side::Leading } else { Side::Trailing },
+            },
+            StrategyFile::Abbreviate => Self::Abbreviate,
+            StrategyFile::Map { table, otherwise } => {
+                Self::Map { table: table.into_iter().collect(), case_sensitive: true, otherwise: Box::new(otherwise.map_or_else(Self::redact, Self::Static)) }
+            }
+            StrategyFile::Year => Self::Year,
+            StrategyFile::Shift { days, months, years } => Self::Shift(DateShift { days, months, years, random: false }),
+            StrategyFile::Relative => Self::Relative,
+            StrategyFile::Zip { keep, zeros } => Self::Zip { keep: keep.unwrap_or(3), zeros },
+        }
+    }
+}
+
+/// The kind of that name, or an error that names the nearest.
+fn kind_named(name: &str) -> Result<Kind, RedactError> {
+    Kind::from_name(name).ok_or_else(|| {
+        let names = Kind::ALL.iter().map(|k| k.as_str());
+        RedactError::Policy(format!("there is no kind `{name}`{}", suggestion(name, names)))
+    })
+}
+
+pub(super) fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = known.map(|k| (strsim::jaro_winkler(word, k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    near.filter(|(score, _)| *score > 0.75).map_or_else(String::new, |(_, k)| format!("; did you mean `{k}`?"))
+}
+
+/// Adds what was probably meant to serde's message on an unknown key.
+pub(super) fn with_suggestion(message: &str) -> String {
+    let unknown = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"));
+    let Some((word, rest)) = unknown.and_then(|(_, rest)| rest.split_once('`')) else { return message.to_owned() };
+    let known = rest.lines().next().unwrap_or_default().split('`').skip(1).step_by(2);
+    format!("{}{}", message.trim_end(), suggestion(word, known))
+}
+
+impl PolicyFile {
+    pub(super) fn compile(self, text: &[u8]) -> Result<Policy, RedactError> {
+        let mut builder = Builder { name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() }, ..Builder::default() };
+        builder.wants.kinds = self.wanted()?;
+        builder.wants.valid_cards_only = self.valid_cards_only.unwrap_or(true);
+        builder.wants.valid_ibans_only = self.valid_ibans_only.unwrap_or(true);
+        if !self.phone_regions.is_empty() {
+            builder.wants.phone_regions = regions(&self.phone_regions)?;
+        }
+        builder.keys = Keys::from_config(self.crypto.as_ref().map(|c| c.key.as_str()), self.fpe.as_ref().map(|f| (f.key.as_str(), f.tweak.as_str())))?;
+        self.never.iter().for_each(|t| builder.ignore.add(t, false));
+        self.never_patterns.iter().try_for_each(|p| builder.ignore.add_pattern(p))?;
+        let confidence = self.confidence.unwrap_or(DEFAULT_CONFIDENCE);
+        let strategy = self.strategy.clone().map_or(Strategy::Placeholder, Strategy::from);
+        strategy.check(&builder.keys)?;
+        for (name, file) in &self.kind {
+            let kind = kind_named(name)?;
+            let rule = file.rule(kind, confidence, &strategy)?;
+            builder.rules.insert(kind, rule);
+        }
+        self.own_rules(&mut builder, &strategy)?;
+        builder.build(|kind| rule_of(kind.as_str(), kind.label(), confidence, strategy.clone()), text)
+    }
+
+    fn wanted(&self) -> Result<KindSet, RedactError> {
+        let mut kinds = default_kinds();
+        if !self.kinds.is_empty() {
+            kinds = self.kinds.iter().map(|k| kind_named(k)).collect::<Result<_, _>>()?;
+        }
+        for name in self.kind.keys() {
+            kinds.insert(kind_named(name)?);
+        }
+        for name in &self.except {
+            kinds.remove(kind_named(name)?);
+        }
+        Ok(kinds)
+    }
+
+    fn own_rules(&self, builder: &mut Builder, default: &Strategy) -> Result<(), RedactError> {
+        let strategy = |file: &Option<StrategyFile>| file.clone().map_or_else(|| default.clone(), Strategy::from);
+        if !self.always.is_empty() {
+            let rule = builder.own_rule(rule_of(Kind::Custom.as_str(), Kind::Custom.label(), 0, default.clone()))?;
+            self.always.iter().for_each(|t| builder.terms.add_term(t, false, rule));
+        }
+        for list in &self.terms {
+            let rule = builder.own_rule(rule_of(&list.name, &label_from(&list.name), 0, strategy(&list.strategy)))?;
+            for term in &list.terms {
+                match list.fuzzy {
+                    0 => builder.terms.add_term(term, list.case_sensitive, rule),
+                    n => builder.terms.add_fuzzy(term, usize::from(n.min(3)), rule),
+                }
+            }
+        }
+        for file in &self.patterns {
+            let rule = builder.own_rule(rule_of(&file.name, &label_from(&file.name), 0, strategy(&file.strategy)))?;
+            let regex = compile(&file.pattern, file.case_sensitive)?;
+            if file.group >= regex.captures_len() {
+                return Err(RedactError::Policy(format!("pattern `{}` has no group {}", file.name, file.group)));
+            }
+            builder.terms.patterns.push(Pattern { regex, group: file.group, validator: file.validator, rule });
+        }
+        for file in &self.sections {
+            let rule = builder.own_rule(rule_of(&file.name, &label_from(&file.name), 0, strategy(&file.strategy)))?;
+            builder.terms.sections.push(Section { start: compile(&file.start, true)?, end: compile(&file.end, true)?, rule });
+        }
+        Ok(())
+    }
+}
+
+impl KindFile {
+    fn rule(&self, kind: Kind, confidence: u8, default: &Strategy) -> Result<Rule, RedactError> {
+        let mut rule = rule_of(kind.as_str(), kind.label(), self.confidence.unwrap_or(confidence), default.clone());
+        if let Some(strategy) = &self.strategy {
+            rule.strategies = vec![(None, strategy.clone().into())];
+        }
+        if !self.strategies.is_empty() {
+            let one = |c: &ConditionalFile| Ok((Some(Condition::parse(&c.condition)?), c.strategy.clone().into()));
+            rule.strategies = self.strategies.iter().map(one).collect::<Result<_, RedactError>>()?;
+        }
+        self.never.iter().for_each(|t| rule.ignore.add(t, false));
+        self.never_patterns.iter().try_for_each(|p| rule.ignore.add_pattern(p))?;
+        Ok(rule)
+    }
+}
+
+pub(super) fn rule_of(name: &str, label: &str, confidence: u8, strategy: Strategy) -> Rule {
+    Rule { name: name.to_owned(), label: label.to_owned(), confidence, strategies: vec![(None, strategy)], ..Rule::default() }
+}
+
+/// A placeholder's label from a free name: capital letters only.
+pub(super) fn label_from(name: &str) -> String {
+    let label: String = name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).take(16).collect();
+    if label.is_empty() { Kind::Custom.label().to_owned() } else { label }
+}
+
+pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>, RedactError> {
+    let code = |name: &String| {
+        let upper = name.to_ascii_uppercase();
+        upper.as_bytes().try_into().ok().filter(|c: &[u8; 2]| c.iter().all(u8::is_ascii_uppercase)).ok_or_else(|| RedactError::Policy(format!("`{name}` is no two-letter region")))
+    };
+    names.iter().map(code).collect()
+}

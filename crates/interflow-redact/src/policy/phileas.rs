@@ -1,0 +1,321 @@
+//! Reads Phileas's policy JSON as it is: the same keys, the same defaults, the same names in `%t`.
+
+use serde_json::{Map, Value};
+
+use super::file::{label_from, regions, rule_of, suggestion};
+use super::{Builder, Condition, Ignore, Policy, Rule, Validator, compile};
+use crate::custom::{Pattern, Section};
+use crate::strategy::{DateShift, Keys, MaskLength, Random, Side, Strategy};
+use crate::{Kind, KindSet, RedactError};
+
+/// An identifier of Phileas: its key, the kinds here, its `filterType`, the key of its strategies.
+struct Identifier(&'static str, &'static [Kind], &'static str, &'static str);
+
+const IDENTIFIERS: &[Identifier] = &[
+    Identifier("age", &[Kind::Age], "age", "ageFilterStrategies"),
+    Identifier("bankRoutingNumber", &[Kind::BankRouting], "bank-routing-number", "bankRoutingNumberFilterStrategies"),
+    Identifier("bitcoinAddress", &[Kind::Bitcoin], "bitcoin-address", "bitcoinFilterStrategies"),
+    Identifier("city", &[Kind::Location], "city", "cityFilterStrategies"),
+    Identifier("county", &[Kind::Location], "county", "countyFilterStrategies"),
+    Identifier("state", &[Kind::Location], "state", "stateFilterStrategies"),
+    Identifier("hospital", &[Kind::Organization], "hospital", "hospitalFilterStrategies"),
+    Identifier("hospitalAbbreviation", &[Kind::Organization], "hospital-abbreviation", "hospitalAbbreviationFilterStrategies"),
+    Identifier("firstName", &[Kind::Person], "first-name", "firstNameFilterStrategies"),
+    Identifier("surname", &[Kind::Person], "surname", "surnameFilterStrategies"),
+    Identifier("physicianName", &[Kind::Person], "physician-name", "physicianNameFilterStrategies"),
+    Identifier("person", &[Kind::Person], "person", "personFilterStrategies"),
+    Identifier("creditCard", &[Kind::CreditCard], "credit-card", "creditCardFilterStrategies"),
+    Identifier("currency", &[Kind::Currency], "currency", "currencyFilterStrategies"),
+    Identifier("date", &[Kind::Date], "date", "dateFilterStrategies"),
+    Identifier("driversLicense", &[Kind::DriversLicense], "drivers-license-number", "driversLicenseFilterStrategies"),
+    Identifier("ein", &[Kind::Ein], "ein", "einFilterStrategies"),
+    Identifier("emailAddress", &[Kind::Email], "email-address", "emailAddressFilterStrategies"),
+    Identifier("ibanCode", &[Kind::Iban], "iban-code", "ibanCodeFilterStrategies"),
+    Identifier("ipAddress", &[Kind::IpAddress], "ip-address", "ipAddressFilterStrategies"),
+    Identifier("macAddress", &[Kind::MacAddress], "mac-address", "macAddressFilterStrategies"),
+    Identifier("passportNumber", &[Kind::Passport], "passport-number", "passportNumberFilterStrategies"),
+    Identifier("phoneNumber", &[Kind::Phone], "phone-number", "phoneNumberFilterStrategies"),
+    Identifier("phoneNumberExtension", &[Kind::PhoneExtension], "phone-number-extension", "phoneNumberExtensionFilterStrategies"),
+    Identifier("ssn", &[Kind::Ssn, Kind::Itin], "ssn", "ssnFilterStrategies"),
+    Identifier("stateAbbreviation", &[Kind::StateAbbreviation], "state-abbreviation", "stateAbbreviationFilterStrategies"),
+    Identifier("streetAddress", &[Kind::StreetAddress], "street-address", "streetAddressFilterStrategies"),
+    Identifier("trackingNumber", &[Kind::TrackingNumber], "tracking-number", "trackingNumberFilterStrategies"),
+    Identifier("url", &[Kind::Url, Kind::Domain], "url", "urlFilterStrategies"),
+    Identifier("vin", &[Kind::Vin], "vin", "vinFilterStrategies"),
+    Identifier("zipCode", &[Kind::ZipCode], "zip-code", "zipCodeFilterStrategy"),
+];
+
+/// Keys that hold lists of the policy's own rules, or that have no meaning for text.
+const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
+
+pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
+    let root: Value = serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
+    let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is no JSON object".to_owned()))?;
+    let mut builder = Builder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..Builder::default() };
+    builder.wants.kinds = KindSet::NONE;
+    let (crypto, fpe) = (object(root, "crypto"), object(root, "fpe"));
+    builder.keys = Keys::from_config(
+        crypto.and_then(|c| text(c, "key")),
+        fpe.and_then(|f| Some((text(f, "key")?, text(f, "tweak").unwrap_or_default()))),
+    )?;
+    read_ignores(root, &mut builder.ignore)?;
+    for (key, value) in object(root, "identifiers").into_iter().flatten() {
+        match key.as_str() {
+            "dictionaries" => each(value, key, |v| dictionary(v, &mut builder))?,
+            "identifiers" => each(value, key, |v| custom_identifier(v, &mut builder))?,
+            "sections" => each(value, key, |v| section(v, &mut builder))?,
+            "pheyes" => each(value, key, |v| identifier(&Identifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"), v, &mut builder))?,
+            "medicalCondition" => {
+                if enabled(as_object(value, key)?) {
+                    return Err(RedactError::Policy("identifier `medicalCondition` needs a language model and has none here; set \"enabled\": false".to_owned()));
+                }
+            }
+            _ => {
+                let known = IDENTIFIERS.iter().find(|i| i.0 == key).ok_or_else(|| {
+                    let names = IDENTIFIERS.iter().map(|i| i.0).chain(OTHER_KEYS.iter().copied());
+                    RedactError::Policy(format!("there is no identifier `{key}`{}", suggestion(key, names)))
+                })?;
+                identifier(known, as_object(value, key)?, &mut builder)?;
+            }
+        }
+    }
+    builder.build(|kind| rule_of(kind.as_str(), kind.label(), super::DEFAULT_CONFIDENCE, Strategy::redact()), json.as_bytes())
+}
+
+fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+    if !enabled(value) {
+        return Ok(());
+    }
+    let Identifier(key, kinds, name, strategies_key) = known;
+    let strategies = strategies(value.get(*strategies_key), key)?;
+    let mut ignore = Ignore::default();
+    own_ignores(value, &mut ignore)?;
+    match *key {
+        "creditCard" => builder.wants.valid_cards_only = flag(value, "onlyValidCreditCardNumbers", true),
+        "ibanCode" => builder.wants.valid_ibans_only = flag(value, "onlyValidIBANCodes", true),
+        "phoneNumber" => {
+            let list: Vec<String> = strings(value.get("region")).map(str::to_owned).collect();
+            if !list.is_empty() {
+                builder.wants.phone_regions = regions(&list)?;
+            }
+        }
+        _ => {}
+    }
+    for kind in *kinds {
+        builder.wants.kinds.insert(*kind);
+        let rule = Rule { name: (*name).to_owned(), label: kind.label().to_owned(), confidence: least(*kind), strategies: strategies.clone(), ignore: ignore.clone() };
+        // The first of several keys for one kind (first name, surname, person) decides.
+        builder.rules.entry(*kind).or_insert(rule);
+    }
+    Ok(())
+}
+
+/// Phileas takes weak evidence for some kinds; a policy that names them wants that.
+const fn least(kind: Kind) -> u8 {
+    match kind {
+        Kind::StateAbbreviation => 20,
+        Kind::Date => 40,
+        _ => super::DEFAULT_CONFIDENCE,
+    }
+}
+
+fn dictionary(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+    if !enabled(value) {
+        return Ok(());
+    }
+    let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
+    let mut rule = rule_of(Kind::Custom.as_str(), &label_from(name), 0, Strategy::redact());
+    rule.strategies = strategies(value.get("customFilterStrategies"), "dictionaries")?;
+    let rule = builder.own_rule(rule)?;
+    let fuzzy = flag(value, "fuzzy", false);
+    let distance = match text(value, "sensitivity").unwrap_or("off").to_ascii_lowercase().as_str() {
+        "low" => 1,
+        "high" => 3,
+        _ => 2,
+    };
+    let files = file_terms(value)?;
+    for term in strings(value.get("terms")).chain(files.iter().map(String::as_str)) {
+        if fuzzy { builder.terms.add_fuzzy(term, distance, rule) } else { builder.terms.add_term(term, false, rule) }
+    }
+    Ok(())
+}
+
+fn custom_identifier(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+    if !enabled(value) {
+        return Ok(());
+    }
+    let pattern = text(value, "pattern").ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
+    let class = text(value, "classification").unwrap_or("custom-identifier");
+    let mut rule = rule_of(Kind::Identifier.as_str(), &label_from(class), 0, Strategy::redact());
+    rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers")?;
+    own_ignores(value, &mut rule.ignore)?;
+    let rule = builder.own_rule(rule)?;
+    let regex = compile(pattern, flag(value, "caseSensitive", true))?;
+    let group = value.get("groupNumber").and_then(Value::as_u64).unwrap_or(0) as usize;
+    let validator = object(value, "validator").and_then(|v| text(v, "name")).or_else(|| text(value, "validator"));
+    builder.terms.patterns.push(Pattern { regex, group, validator: validator.map(validator_named).transpose()?, rule });
+    Ok(())
+}
+
+fn validator_named(name: &str) -> Result<Validator, RedactError> {
+    match name.to_ascii_lowercase().as_str() {
+        "luhn" => Ok(Validator::Luhn),
+        "mod11" => Ok(Validator::Mod11),
+        "mod23-letter" => Ok(Validator::Mod23Letter),
+        "mod97" => Ok(Validator::Mod97),
+        "de-steuerid" => Ok(Validator::Iso7064),
+        _ => Err(RedactError::Policy(format!("there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, de-steuerid"))),
+    }
+}
+
+fn section(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
+    if !enabled(value) {
+        return Ok(());
+    }
+    let mark = |key: &str| text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")));
+    let (start, end) = (compile(mark("startPattern")?, true)?, compile(mark("endPattern")?, true)?);
+    let mut rule = rule_of(Kind::Section.as_str(), Kind::Section.label(), 0, Strategy::redact());
+    rule.strategies = strategies(value.get("sectionFilterStrategies"), "sections")?;
+    let rule = builder.own_rule(rule)?;
+    builder.terms.sections.push(Section { start, end, rule });
+    Ok(())
+}
+
+fn strategies(value: Option<&Value>, of: &str) -> Result<Vec<(Option<Condition>, Strategy)>, RedactError> {
+    let list = match value {
+        None | Some(Value::Null) => return Ok(vec![(None, Strategy::redact())]),
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one @ Value::Object(_)) => std::slice::from_ref(one),
+        Some(_) => return Err(RedactError::Policy(format!("the strategies of `{of}` are no list"))),
+    };
+    let one = |v: &Value| {
+        let map = as_object(v, of)?;
+        let condition = text(map, "condition").filter(|c| !c.trim().is_empty()).map(Condition::parse).transpose()?;
+        Ok((condition, strategy(map, of)?))
+    };
+    let all: Vec<_> = list.iter().map(one).collect::<Result<_, RedactError>>()?;
+    Ok(if all.is_empty() { vec![(None, Strategy::redact())] } else { all })
+}
+
+fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError> {
+    let name = text(map, "strategy").unwrap_or("REDACT").to_ascii_uppercase();
+    let number = |key: &str| map.get(key).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
+    let character = |key: &str| text(map, key).and_then(|s| s.chars().next()).unwrap_or('*');
+    let leading = text(map, "truncateDirection").is_some_and(|d| d.eq_ignore_ascii_case("LEADING"));
+    let keep = number("truncateLeaveCharacters").map_or(4, |n| n.max(0) as usize);
+    let redact = || Strategy::Redact { format: text(map, "redactionFormat").map_or_else(Strategy::default_format, str::to_owned) };
+    Ok(match name.as_str() {
+        "REDACT" => redact(),
+        "MASK" => Strategy::Mask {
+            character: character("maskCharacter"),
+            length: number("maskLength").filter(|n| *n > 0).map_or(MaskLength::Same, |n| MaskLength::Fixed(n as usize)),
+        },
+        "STATIC_REPLACE" => Strategy::Static(text(map, "staticReplacement").unwrap_or_default().to_owned()),
+        "RANDOM_REPLACE" => match text(map, "anonymizationMethod").unwrap_or("REALISTIC").to_ascii_uppercase().as_str() {
+            "UUID" => Strategy::Random(Random::Uuid),
+            "FROM_LIST" => Strategy::Random(Random::From(strings(map.get("anonymizationCandidates")).map(str::to_owned).collect())),
+            _ => Strategy::Random(Random::Realistic),
+        },
+        "HASH" | "HASH_SHA256_REPLACE" => Strategy::Hash { salt: None, random_salt: flag(map, "salt", false) },
+        "CRYPTO_REPLACE" => Strategy::Crypto,
+        "FPE_ENCRYPT_REPLACE" => Strategy::Fpe,
+        "LAST_4" => Strategy::LastFour,
+        "TRUNCATE" if of == "zipCode" => Strategy::Zip { keep: number("truncateDigits").or(number("truncateLeaveCharacters")).map_or(2, |n| n.max(0) as usize), zeros: false },
+        "ZERO_LEADING" => Strategy::ZeroLeading,
+        "TRUNCATE" => Strategy::Truncate { keep, character: character("truncateCharacter"), side: if leading { Side::Leading } else { Side::Trailing } },
+        "ABBREVIATE" => Strategy::Abbreviate,
+        "MAP_REPLACE" => Strategy::Map {
+            table: object(map, "mappings").into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).chain(mapping_files(map)?).collect(),
+            case_sensitive: flag(map, "caseSensitive", true),
+            otherwise: Box::new(redact()),
+        },
+        "TRUNCATE_TO_YEAR" => Strategy::Year,
+        "SHIFT" | "SHIFT_DATE" => Strategy::Shift(DateShift {
+            days: number("shiftDays").unwrap_or(0) as i32,
+            months: number("shiftMonths").unwrap_or(0) as i32,
+            years: number("shiftYears").unwrap_or(0) as i32,
+            random: flag(map, "shiftRandom", false),
+        }),
+        "RELATIVE" => Strategy::Relative,
+        other => {
+            let known = ["REDACT", "MASK", "STATIC_REPLACE", "RANDOM_REPLACE", "HASH_SHA256_REPLACE", "CRYPTO_REPLACE", "FPE_ENCRYPT_REPLACE", "LAST_4", "TRUNCATE", "ABBREVIATE", "MAP_REPLACE", "TRUNCATE_TO_YEAR", "SHIFT", "RELATIVE", "ZERO_LEADING"];
+            return Err(RedactError::Policy(format!("`{of}`: there is no strategy `{other}`{}", suggestion(other, known.into_iter()))));
+        }
+    })
+}
+
+fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>, RedactError> {
+    let mut all = Vec::new();
+    for path in strings(map.get("mappingFiles")) {
+        let text = read(path)?;
+        all.extend(text.lines().filter_map(|l| l.split_once('\t')).map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+    Ok(all)
+}
+
+fn read(path: &str) -> Result<String, RedactError> {
+    std::fs::read_to_string(path).map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
+}
+
+fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
+    let mut all = Vec::new();
+    for path in strings(map.get("files")) {
+        all.extend(read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).map(str::to_owned));
+    }
+    Ok(all)
+}
+
+fn read_ignores(root: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+    for list in root.get("ignored").and_then(Value::as_array).into_iter().flatten() {
+        let map = as_object(list, "ignored")?;
+        let sensitive = flag(map, "caseSensitive", false);
+        let files = file_terms(map)?;
+        strings(map.get("terms")).chain(files.iter().map(String::as_str)).for_each(|t| ignore.add(t, sensitive));
+    }
+    read_patterns(root, ignore)
+}
+
+fn read_patterns(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+    for entry in map.get("ignoredPatterns").and_then(Value::as_array).into_iter().flatten() {
+        let pattern = entry.as_str().or_else(|| entry.get("pattern")?.as_str());
+        ignore.add_pattern(pattern.ok_or_else(|| RedactError::Policy("an entry of `ignoredPatterns` has no `pattern`".to_owned()))?)?;
+    }
+    Ok(())
+}
+
+fn own_ignores(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
+    strings(map.get("ignored")).for_each(|t| ignore.add(t, false));
+    for path in strings(map.get("ignoredFiles")) {
+        read(path)?.lines().map(str::trim).filter(|l| !l.is_empty()).for_each(|t| ignore.add(t, false));
+    }
+    read_patterns(map, ignore)
+}
+
+fn each(value: &Value, of: &str, mut f: impl FnMut(&Map<String, Value>) -> Result<(), RedactError>) -> Result<(), RedactError> {
+    let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is no list")))?;
+    list.iter().try_for_each(|v| f(as_object(v, of)?))
+}
+
+fn as_object<'a>(value: &'a Value, of: &str) -> Result<&'a Map<String, Value>, RedactError> {
+    value.as_object().ok_or_else(|| RedactError::Policy(format!("`{of}` is no object")))
+}
+
+fn object<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Map<String, Value>> {
+    map.get(key)?.as_object()
+}
+
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    map.get(key)?.as_str()
+}
+
+fn flag(map: &Map<String, Value>, key: &str, default: bool) -> bool {
+    map.get(key).and_then(|v| v.as_bool().or_else(|| v.as_str()?.parse().ok())).unwrap_or(default)
+}
+
+fn enabled(map: &Map<String, Value>) -> bool {
+    flag(map, "enabled", true)
+}
+
+fn strings(value: Option<&Value>) -> impl Iterator<Item = &str> {
+    value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}

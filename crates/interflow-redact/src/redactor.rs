@@ -1,0 +1,336 @@
+//! The room's door: texts and JSON bodies in, their redacted form out, and what was found where.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::detect::Finding;
+use crate::engine::Engine;
+use crate::json::{self, Edit, JsonSpan};
+use crate::lexicon::{self, mark};
+use crate::memo::Memo;
+use crate::overlap::resolve;
+use crate::policy::{Facts, Policy, Rule};
+use crate::strategy::{Strategy, Subject};
+use crate::vault::Vault;
+use crate::{Kind, RedactError};
+
+/// Carries out one policy. Cheap to share between threads; make one per policy and keep it.
+#[derive(Debug)]
+pub struct Redactor {
+    policy: Arc<Policy>,
+    engine: Engine,
+    memo: Option<Arc<Memo>>,
+}
+
+/// What belongs to one request or one conversation: the vault, the context, and values drawn by chance.
+#[derive(Debug, Default)]
+pub struct Session {
+    vault: Option<Vault>,
+    context: String,
+    drawn: HashMap<(Kind, String), String>,
+}
+
+impl Session {
+    /// Without a way back: placeholders become plain redactions.
+    pub fn one_way() -> Self {
+        Self::default()
+    }
+
+    /// With a vault, so that the answer can be restored.
+    pub fn reversible(vault: Vault) -> Self {
+        Self { vault: Some(vault), ..Self::default() }
+    }
+
+    /// The same with a context that conditions may ask for.
+    #[must_use]
+    pub fn in_context(mut self, context: impl Into<String>) -> Self {
+        self.context = context.into();
+        self
+    }
+
+    /// The vault, when there is one.
+    pub const fn vault(&self) -> Option<&Vault> {
+        self.vault.as_ref()
+    }
+
+    /// Gives the vault back.
+    pub fn into_vault(self) -> Option<Vault> {
+        self.vault
+    }
+}
+
+/// One replacement, for explanations, audit and metrics. The original is not in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Redacted {
+    /// The type's name under the policy.
+    #[serde(rename = "type")]
+    pub type_name: String,
+    /// Byte offset in the input (in a JSON body: of the raw bytes).
+    pub start: usize,
+    /// Byte offset behind the last byte.
+    pub end: usize,
+    /// How sure the detector was, in percent.
+    pub confidence: u8,
+    /// What stands there now.
+    pub replacement: String,
+    /// The built-in kind.
+    #[serde(skip)]
+    pub kind: Kind,
+}
+
+/// The outcome for one input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redaction<T> {
+    /// The changed input; `None` when nothing was found and the input stands as it is.
+    pub output: Option<T>,
+    /// What was replaced, in order.
+    pub spans: Vec<Redacted>,
+}
+
+impl Redactor {
+    /// A redactor for a policy.
+    pub fn new(policy: Policy) -> Self {
+        let engine = Engine { wants: policy.wants.clone() };
+        Self { policy: Arc::new(policy), engine, memo: None }
+    }
+
+    /// The same with a memo, which may be shared by several redactors.
+    #[must_use]
+    pub fn with_memo(mut self, memo: Arc<Memo>) -> Self {
+        self.memo = Some(memo);
+        self
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// What would be replaced in a text, in order and without overlaps.
+    pub fn find(&self, text: &str, session: &Session) -> Arc<[Finding]> {
+        self.find_behind("", text, &session.context)
+    }
+
+    /// The same with words before the text that tell what it is.
+    fn find_behind(&self, lead: &str, text: &str, context: &str) -> Arc<[Finding]> {
+        let look = || self.look(lead, text, context);
+        match &self.memo {
+            Some(memo) => memo.get_or(&[&self.policy.version, context.as_bytes(), lead.as_bytes()], text, look),
+            None => look().into(),
+        }
+    }
+
+    fn look(&self, lead: &str, text: &str, context: &str) -> Vec<Finding> {
+        let led: Cow<'_, str> = if lead.is_empty() { text.into() } else { format!("{lead}: {text}").into() };
+        let offset = led.len() - text.len();
+        let mut found = self.engine.find(&led);
+        if offset > 0 {
+            found.retain_mut(|f| {
+                f.start = f.start.max(offset);
+                f.start < f.end
+            });
+        }
+        for f in &mut found {
+            (f.start, f.end) = (f.start - offset, f.end - offset);
+        }
+        if !self.policy.terms.is_empty() {
+            self.policy.terms.find(text, &mut found);
+        }
+        found.retain(|f| self.counts(f, text, context));
+        resolve(&mut found);
+        found
+    }
+
+    /// Whether a finding counts: what does not is out before overlaps are decided, so that it takes nothing with it.
+    fn counts(&self, f: &Finding, text: &str, context: &str) -> bool {
+        let rule = self.policy.rule(f.kind, f.rule);
+        let Some(value) = text.get(f.start..f.end) else { return false };
+        self.policy.counts(rule, value, f.confidence) && chosen(rule, f, text, context).is_some()
+    }
+
+    /// Redacts a text.
+    ///
+    /// # Errors
+    /// When a strategy cannot be carried out or the vault is full; the text must then not go on.
+    pub fn redact_text(&self, text: &str, session: &mut Session) -> Result<Redaction<String>, RedactError> {
+        let spans = self.replacements("", text, session)?;
+        if spans.is_empty() {
+            return Ok(Redaction { output: None, spans });
+        }
+        let mut out = String::with_capacity(text.len() + spans.len() * 8);
+        let mut at = 0;
+        for span in &spans {
+            out.push_str(&text[at..span.start]);
+            out.push_str(&span.replacement);
+            at = span.end;
+        }
+        out.push_str(&text[at..]);
+        Ok(Redaction { output: Some(out), spans })
+    }
+
+    pub(crate) fn replacements(&self, lead: &str, text: &str, session: &mut Session) -> Result<Vec<Redacted>, RedactError> {
+        let found = self.find_behind(lead, text, &session.context);
+        found.iter().map(|f| self.replacement(f, text, session)).collect()
+    }
+
+    /// Redacts every string value of a JSON body, also those of JSON held in strings. Member names, numbers and
+    /// everything else stay byte for byte.
+    ///
+    /// # Errors
+    /// When the body is no JSON or not UTF-8, is nested too deeply, or a strategy cannot be carried out.
+    pub fn redact_json(&self, body: &[u8], session: &mut Session) -> Result<Redaction<Vec<u8>>, RedactError> {
+        let spans = json::string_values(body)?;
+        self.redact_spans(body, spans, session)
+    }
+
+    /// Redacts the named strings of a JSON body. Only the bytes of what was found change.
+    ///
+    /// The spans must be in order and not overlap; each is the inside of a string, as a reader of the body gave it.
+    ///
+    /// # Errors
+    /// When a span is no string's inside, or as [`redact_json`](Self::redact_json).
+    pub fn redact_spans(
+        &self,
+        body: &[u8],
+        spans: impl IntoIterator<Item = JsonSpan>,
+        session: &mut Session,
+    ) -> Result<Redaction<Vec<u8>>, RedactError> {
+        let mut edits = Vec::new();
+        let mut redacted = Vec::new();
+        for span in spans {
+            let raw = body.get(span.range.clone()).ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
+            let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
+            let (own, told) = self.string_edits(raw, span.range.start, name, span.nested, session)?;
+            edits.extend(own.into_iter().map(|e| Edit { range: e.range.start + span.range.start..e.range.end + span.range.start, with: e.with }));
+            redacted.extend(told);
+        }
+        let output = (!edits.is_empty()).then(|| json::apply(body, &edits));
+        Ok(Redaction { output, spans: redacted })
+    }
+
+    /// The edits of one string's raw bytes.
+    fn string_edits(&self, raw: &[u8], base: usize, name: &str, nested: bool, session: &mut Session) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+        let decoded = json::decode(raw, base)?;
+        if nested && let Ok(inner) = json::string_values(decoded.text.as_bytes()) {
+            return self.nested_edits(&decoded, inner, base, session);
+        }
+        let told = self.replacements(telling(name), &decoded.text, session)?;
+        let mut edits = Vec::with_capacity(told.len());
+        let told = told.into_iter().map(|mut r| {
+            let range = decoded.map.start(r.start)..decoded.map.end(r.end);
+            (r.start, r.end) = (range.start + base, range.end + base);
+            let mut with = String::new();
+            json::escape_into(&r.replacement, &mut with);
+            edits.push(Edit { range, with });
+            r
+        });
+        let told = told.collect();
+        Ok((edits, told))
+    }
+
+    /// JSON inside a string: the inner edits are escaped once more and brought back to the outer bytes.
+    fn nested_edits(&self, outer: &json::Decoded<'_>, inner: Vec<JsonSpan>, base: usize, session: &mut Session) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+        let (mut edits, mut told) = (Vec::new(), Vec::new());
+        let bytes = outer.text.as_bytes();
+        for span in inner {
+            let name = span.name.clone().and_then(|n| outer.text.get(n)).unwrap_or_default();
+            // One level of nesting is what tool calls have; deeper JSON is looked at as text.
+            let raw = bytes.get(span.range.clone()).unwrap_or_default();
+            let (own, own_told) = self.string_edits(raw, 0, name, false, session)?;
+            for (edit, mut r) in own.into_iter().zip(own_told) {
+                let range = outer.map.start(edit.range.start + span.range.start)..outer.map.end(edit.range.end + span.range.start);
+                (r.start, r.end) = (range.start + base, range.end + base);
+                let mut with = String::new();
+                json::escape_into(&edit.with, &mut with);
+                edits.push(Edit { range, with });
+                told.push(r);
+            }
+        }
+        Ok((edits, told))
+    }
+
+    fn replacement(&self, f: &Finding, text: &str, session: &mut Session) -> Result<Redacted, RedactError> {
+        let rule = self.policy.rule(f.kind, f.rule);
+        let value = &text[f.start..f.end];
+        let fallback = Strategy::redact();
+        // A piece left over from an overlap may fail the condition that its whole passed: it is redacted all the same.
+        let strategy = chosen(rule, f, text, &session.context).unwrap_or(&fallback);
+        let subject = Subject { value, kind: f.kind, type_name: &rule.name, label: &rule.label };
+        let replacement = match (strategy, &mut session.vault) {
+            (Strategy::Placeholder, Some(vault)) => vault.placeholder(f.kind, &rule.label, value)?,
+            (random, _) if random.is_random() => {
+                let key = (f.kind, value.to_owned());
+                match session.drawn.get(&key) {
+                    Some(drawn) => drawn.clone(),
+                    None => {
+                        let drawn = random.apply(&subject, &self.policy.keys)?;
+                        session.drawn.insert(key, drawn.clone());
+                        drawn
+                    }
+                }
+            }
+            (other, _) => other.apply(&subject, &self.policy.keys)?,
+        };
+        Ok(Redacted { type_name: rule.name.clone(), start: f.start, end: f.end, confidence: f.confidence, replacement, kind: f.kind })
+    }
+
+    /// Turns a value back that the policy's `encrypt` strategy made.
+    ///
+    /// # Errors
+    /// When the policy has no key, or the value is none of its own.
+    pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
+        self.policy.keys.decrypt(value)
+    }
+
+    /// Turns a value back that the policy's `fpe` strategy made.
+    ///
+    /// # Errors
+    /// When the policy has no key, or the value is too short to be one of its own.
+    pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
+        self.policy.keys.fpe_decrypt(value)
+    }
+}
+
+impl Default for Redactor {
+    fn default() -> Self {
+        Self::new(Policy::default())
+    }
+}
+
+/// The first strategy whose condition holds.
+fn chosen<'r>(rule: &'r Rule, f: &Finding, text: &str, context: &str) -> Option<&'r Strategy> {
+    let before_at = text.floor_char_boundary(f.start.saturating_sub(80));
+    let facts = Facts { token: &text[f.start..f.end], context, confidence: f64::from(f.confidence) / 100.0, type_name: &rule.name, before: &text[before_at..f.start] };
+    rule.strategies.iter().find(|(c, _)| c.as_ref().is_none_or(|c| c.holds(&facts))).map(|(_, s)| s)
+}
+
+/// A member's name when it tells something about its value, else nothing.
+fn telling(name: &str) -> &str {
+    if name.is_empty() || name.len() > 64 {
+        return "";
+    }
+    let tells = |part: &str| {
+        let entry = lexicon::look_up(part);
+        entry.topics != 0 || entry.marks & mark::NAME_CUE != 0
+    };
+    let mut parts = name.split(|c: char| !c.is_alphanumeric()).flat_map(humps);
+    if tells(name) || parts.any(tells) { name } else { "" }
+}
+
+/// The parts of a `camelCase` word.
+fn humps(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let bytes = rest.as_bytes();
+        let cut = (1..bytes.len()).find(|i| bytes[*i].is_ascii_uppercase() && bytes[i - 1].is_ascii_lowercase());
+        let (part, after) = rest.split_at(cut.unwrap_or(rest.len()));
+        rest = after;
+        Some(part)
+    })
+}

@@ -1,0 +1,378 @@
+//! Strategies: what takes the place of a value that was found.
+
+mod date;
+mod fpe;
+
+use std::collections::HashMap;
+
+use aes_gcm::aead::Aead;
+use aes_gcm::{Aes128Gcm, Aes256Gcm, KeyInit};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+pub(crate) use fpe::Ff3;
+
+use crate::{Kind, RedactError};
+
+/// What replaces a finding.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Strategy {
+    /// A word from the vault; `Redact` where there is no vault.
+    Placeholder,
+    Redact { format: String },
+    Mask { character: char, length: MaskLength },
+    Static(String),
+    Random(Random),
+    Hash { salt: Option<String>, random_salt: bool },
+    Crypto,
+    Fpe,
+    LastFour,
+    Truncate { keep: usize, character: char, side: Side },
+    Abbreviate,
+    Map { table: HashMap<String, String>, case_sensitive: bool, otherwise: Box<Strategy> },
+    Year,
+    Shift(DateShift),
+    Relative,
+    Zip { keep: usize, zeros: bool },
+    ZeroLeading,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaskLength {
+    Same,
+    Fixed(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Random {
+    Realistic,
+    From(Vec<String>),
+    Uuid,
+}
+
+/// Which end of a value stays when it is truncated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The first characters stay.
+    Leading,
+    /// The last ones stay.
+    Trailing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DateShift {
+    pub days: i32,
+    pub months: i32,
+    pub years: i32,
+    pub random: bool,
+}
+
+/// The keys that a policy brings. Never shown.
+#[derive(Default)]
+pub(crate) struct Keys {
+    crypto: Option<Vec<u8>>,
+    fpe: Option<Ff3>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keys").field("crypto", &self.crypto.is_some()).field("fpe", &self.fpe.is_some()).finish()
+    }
+}
+
+impl Keys {
+    pub fn from_config(crypto: Option<&str>, fpe: Option<(&str, &str)>) -> Result<Self, RedactError> {
+        let crypto = crypto.map(|k| key_bytes(k, "crypto.key")).transpose()?;
+        if crypto.as_ref().is_some_and(|k| !matches!(k.len(), 16 | 32)) {
+            return Err(RedactError::Policy("crypto.key: 16 or 32 bytes in hexadecimal are needed".to_owned()));
+        }
+        let fpe = fpe.map(|(key, tweak)| Ff3::new(&key_bytes(key, "fpe.key")?, &key_bytes(tweak, "fpe.tweak")?)).transpose()?;
+        Ok(Self { crypto, fpe })
+    }
+
+    /// Turns a value that `CRYPTO_REPLACE` made back; what is no such value is an error.
+    pub fn decrypt(&self, value: &str) -> Result<String, RedactError> {
+        let failed = |reason: &str| RedactError::Strategy { strategy: "encrypt", reason: reason.to_owned() };
+        let key = self.crypto.as_ref().ok_or_else(|| failed("the policy has no crypto key"))?;
+        let body = value.strip_prefix("{{").and_then(|v| v.strip_suffix("}}")).unwrap_or(value);
+        let bytes = STANDARD.decode(body).map_err(|_| failed("the value is no base64"))?;
+        let (nonce, text) = bytes.split_at_checked(12).ok_or_else(|| failed("the value is too short"))?;
+        let plain = open(key, nonce, text).ok_or_else(|| failed("wrong key, or the value was changed"))?;
+        String::from_utf8(plain).map_err(|_| failed("the value is no text"))
+    }
+
+    /// Turns a value that `FPE_ENCRYPT_REPLACE` made back.
+    pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
+        let fpe = self.fpe.as_ref().ok_or_else(|| no_fpe_key())?;
+        fpe.decrypt_value(value).ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
+    }
+}
+
+fn no_fpe_key() -> RedactError {
+    RedactError::Strategy { strategy: "fpe", reason: "the policy has no fpe key and tweak".to_owned() }
+}
+
+/// Hexadecimal, or `env:NAME` that holds it.
+fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
+    let bad = |why: String| RedactError::Policy(format!("{place}: {why}"));
+    let held;
+    let text = match text.strip_prefix("env:") {
+        Some(name) => {
+            held = std::env::var(name).map_err(|_| bad(format!("the environment has no {name}")))?;
+            held.trim()
+        }
+        None => text.trim(),
+    };
+    let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|p| Some(digit(p[0])? << 4 | digit(*p.get(1)?)?)).collect::<Option<_>>().ok_or_else(|| bad("not hexadecimal".to_owned()))
+}
+
+pub(crate) fn seal(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
+    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    match key.len() {
+        16 => Aes128Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
+        _ => Aes256Gcm::new_from_slice(key).ok()?.encrypt(nonce, plain).ok(),
+    }
+}
+
+pub(crate) fn open(key: &[u8], nonce: &[u8], sealed: &[u8]) -> Option<Vec<u8>> {
+    let nonce = aes_gcm::Nonce::from_slice(nonce);
+    match key.len() {
+        16 => Aes128Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
+        _ => Aes256Gcm::new_from_slice(key).ok()?.decrypt(nonce, sealed).ok(),
+    }
+}
+
+/// Random bytes from the operating system.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], RedactError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| RedactError::Random(e.to_string()))?;
+    Ok(bytes)
+}
+
+/// What a strategy works on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub value: &'a str,
+    pub kind: Kind,
+    pub type_name: &'a str,
+    pub label: &'a str,
+}
+
+impl Strategy {
+    pub fn default_format() -> String {
+        "{{{REDACTED-%t}}}".to_owned()
+    }
+
+    pub fn redact() -> Self {
+        Self::Redact { format: Self::default_format() }
+    }
+
+    /// Whether the keys that the strategy needs are there; asked once, when the policy is read.
+    pub fn check(&self, keys: &Keys) -> Result<(), RedactError> {
+        match self {
+            Self::Crypto if keys.crypto.is_none() => Err(RedactError::Policy("a strategy encrypts, but `crypto.key` is missing".to_owned())),
+            Self::Fpe if keys.fpe.is_none() => Err(RedactError::Policy("a strategy is format-preserving, but `fpe.key` and `fpe.tweak` are missing".to_owned())),
+            Self::Random(Random::From(list)) if list.is_empty() => Err(RedactError::Policy("a strategy chooses from a list that is empty".to_owned())),
+            Self::Map { otherwise, .. } => otherwise.check(keys),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the same value must get the same replacement although chance is in it.
+    pub const fn is_random(&self) -> bool {
+        matches!(self, Self::Random(_) | Self::Hash { random_salt: true, .. } | Self::Shift(DateShift { random: true, .. }))
+    }
+
+    /// The replacement.
+    pub fn apply(&self, subject: &Subject<'_>, keys: &Keys) -> Result<String, RedactError> {
+        let value = subject.value;
+        Ok(match self {
+            Self::Placeholder => Self::redact().apply(subject, keys)?,
+            Self::Redact { format } => format.replace("%t", subject.type_name).replace("%l", &subject.label.to_ascii_lowercase()).replace("%v", value),
+            Self::Mask { character, length } => match length {
+                MaskLength::Same => character.to_string().repeat(value.chars().count()),
+                MaskLength::Fixed(n) => character.to_string().repeat(*n),
+            },
+            Self::Static(text) => text.clone(),
+            Self::Random(way) => way.draw(subject)?,
+            Self::Hash { salt, random_salt } => hash(value, salt.as_deref(), *random_salt)?,
+            Self::Crypto => {
+                let key = keys.crypto.as_ref().ok_or_else(|| RedactError::Strategy { strategy: "encrypt", reason: "the policy has no crypto key".to_owned() })?;
+                let nonce = random::<12>()?;
+                let sealed = seal(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
+                format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
+            }
+            Self::Fpe => {
+                let fpe = keys.fpe.as_ref().ok_or_else(no_fpe_key)?;
+                // What is too short to be encrypted safely is redacted instead.
+                fpe.encrypt_value(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?
+            }
+            Self::LastFour => keep_side(value, 4, '*', Side::Trailing),
+            Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),
+            Self::Abbreviate => value.split([' ', '-']).filter_map(|w| w.chars().find(|c| c.is_alphanumeric())).flat_map(char::to_uppercase).collect(),
+            Self::Map { table, case_sensitive, otherwise } => {
+                let hit = if *case_sensitive { table.get(value) } else { table.iter().find(|(k, _)| k.eq_ignore_ascii_case(value)).map(|(_, v)| v) };
+                match hit {
+                    Some(text) => text.clone(),
+                    None => otherwise.apply(subject, keys)?,
+                }
+            }
+            Self::Year => date::year(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
+            Self::Shift(by) => date::shift(value, by)?.map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
+            Self::Relative => date::relative(value).map_or_else(|| Self::redact().apply(subject, keys), Ok)?,
+            Self::Zip { keep, zeros } => zip(value, *keep, if *zeros { '0' } else { '*' }),
+            Self::ZeroLeading => value.chars().enumerate().map(|(i, c)| if i < 3 { '0' } else { c }).collect(),
+        })
+    }
+}
+
+/// All but some characters of one side masked; separators stay, so that the form can be seen.
+fn keep_side(value: &str, keep: usize, mask: char, side: Side) -> String {
+    let total = value.chars().filter(|c| c.is_alphanumeric()).count();
+    // A value that is hardly longer than what stays would show itself.
+    let keep = if total <= keep { 0 } else { keep };
+    let mut seen = 0;
+    let shown = |seen: usize| match side {
+        Side::Trailing => seen > total - keep,
+        Side::Leading => seen <= keep,
+    };
+    value
+        .chars()
+        .map(|c| {
+            if !c.is_alphanumeric() {
+                return c;
+            }
+            seen += 1;
+            if shown(seen) { c } else { mask }
+        })
+        .collect()
+}
+
+fn zip(value: &str, keep: usize, fill: char) -> String {
+    value.chars().enumerate().map(|(i, c)| if i < keep || !c.is_ascii_alphanumeric() { c } else { fill }).collect()
+}
+
+fn hash(value: &str, salt: Option<&str>, random_salt: bool) -> Result<String, RedactError> {
+    let mut hasher = Sha256::new();
+    hasher.update(value);
+    hasher.update(salt.unwrap_or_default());
+    if random_salt {
+        hasher.update(random::<16>()?);
+    }
+    Ok(hex(&hasher.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(u32::from(d), 16)).collect()
+}
+
+impl Random {
+    fn draw(&self, subject: &Subject<'_>) -> Result<String, RedactError> {
+        match self {
+            Self::Uuid => uuid(),
+            Self::From(list) => {
+                let at = u64::from_le_bytes(random()?) as usize % list.len().max(1);
+                Ok(list.get(at).cloned().unwrap_or_default())
+            }
+            Self::Realistic if subject.kind == Kind::Email => Ok(format!("{}@example.com", same_form(subject.value.split('@').next().unwrap_or("user"))?)),
+            Self::Realistic => same_form(subject.value),
+        }
+    }
+}
+
+/// Random letters for letters and digits for digits.
+fn same_form(value: &str) -> Result<String, RedactError> {
+    let mut pool = random::<64>()?.to_vec();
+    let mut draw = |n: u8| -> Result<u8, RedactError> {
+        if pool.is_empty() {
+            pool = random::<64>()?.to_vec();
+        }
+        Ok(pool.pop().unwrap_or_default() % n)
+    };
+    let one = |c: char| {
+        Ok(match c {
+            '0'..='9' => char::from(b'0' + draw(10)?),
+            c if c.is_uppercase() => char::from(b'A' + draw(26)?),
+            c if c.is_alphabetic() => char::from(b'a' + draw(26)?),
+            c => c,
+        })
+    };
+    value.chars().map(one).collect()
+}
+
+fn uuid() -> Result<String, RedactError> {
+    let mut b = random::<16>()?;
+    b[6] = b[6] & 0x0f | 0x40;
+    b[8] = b[8] & 0x3f | 0x80;
+    let h = hex(&b);
+    Ok(format!("{}-{}-{}-{}-{}", &h[..8], &h[8..12], &h[12..16], &h[16..20], &h[20..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(strategy: &Strategy, value: &str) -> String {
+        let keys = Keys::from_config(Some("000102030405060708090a0b0c0d0e0f"), Some(("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564"))).expect("keys");
+        strategy.apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN" }, &keys).expect("a replacement")
+    }
+
+    #[test]
+    fn strategies_replace_as_they_say() {
+        let mask = |length| Strategy::Mask { character: '#', length };
+        let keep = |keep, side| Strategy::Truncate { keep, character: '*', side };
+        for (strategy, value, wanted) in [
+            (Strategy::redact(), "123-45-6789", "{{{REDACTED-ssn}}}"),
+            (Strategy::Redact { format: "<%l:%v>".to_owned() }, "x", "<ssn:x>"),
+            (mask(MaskLength::Same), "añb", "###"),
+            (mask(MaskLength::Fixed(5)), "ab", "#####"),
+            (Strategy::Static("X".to_owned()), "ab", "X"),
+            (Strategy::LastFour, "123-45-6789", "***-**-6789"),
+            (Strategy::LastFour, "1234", "****"),
+            (keep(2, Side::Leading), "Smith", "Sm***"),
+            (keep(2, Side::Trailing), "Smith", "***th"),
+            (Strategy::Abbreviate, "John Ronald Smith", "JRS"),
+            (Strategy::Zip { keep: 3, zeros: false }, "90210-1234", "902**-****"),
+            (Strategy::Zip { keep: 3, zeros: true }, "90210", "90200"),
+            (Strategy::ZeroLeading, "90210", "00010"),
+            (Strategy::Hash { salt: None, random_salt: false }, "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (Strategy::Year, "1/30/1950", "1950"),
+        ] {
+            assert_eq!(apply(&strategy, value), wanted, "{strategy:?}");
+        }
+    }
+
+    #[test]
+    fn a_map_replaces_and_falls_back() {
+        let table = [("Anna".to_owned(), "Berta".to_owned())].into();
+        let map = Strategy::Map { table, case_sensitive: false, otherwise: Box::new(Strategy::redact()) };
+        assert_eq!((apply(&map, "ANNA"), apply(&map, "Carl")), ("Berta".to_owned(), "{{{REDACTED-ssn}}}".to_owned()));
+    }
+
+    #[test]
+    fn what_is_encrypted_comes_back_and_differs_each_time() {
+        let keys = Keys::from_config(Some("000102030405060708090a0b0c0d0e0f"), None).expect("keys");
+        let (a, b) = (apply(&Strategy::Crypto, "Anna"), apply(&Strategy::Crypto, "Anna"));
+        assert_ne!(a, b);
+        assert_eq!(keys.decrypt(&a).expect("plain"), "Anna");
+        assert!(keys.decrypt("{{AAAA}}").is_err());
+    }
+
+    #[test]
+    fn random_values_keep_their_form() {
+        let drawn = apply(&Strategy::Random(Random::Realistic), "Ab-12 é");
+        let form = |s: &str| s.chars().map(|c| (c.is_uppercase(), c.is_numeric(), c.is_alphabetic())).collect::<Vec<_>>();
+        assert_eq!(form(&drawn), form("Ab-12 e"));
+        assert_eq!(apply(&Strategy::Random(Random::Uuid), "x").len(), 36);
+    }
+
+    #[test]
+    fn keys_that_are_missing_or_broken_are_refused_when_the_policy_is_read() {
+        assert!(Keys::from_config(Some("xyz"), None).is_err());
+        assert!(Keys::from_config(Some("00"), None).is_err());
+        assert!(Strategy::Crypto.check(&Keys::default()).is_err() && Strategy::Fpe.check(&Keys::default()).is_err());
+    }
+}

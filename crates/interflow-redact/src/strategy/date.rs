@@ -1,0 +1,179 @@
+//! Dates: read in the forms the detector knows, moved, and written back in the same form.
+
+use jiff::civil::Date;
+use jiff::{Span, ToSpan, Unit};
+
+use super::{DateShift, random};
+use crate::RedactError;
+
+/// A date and where its parts stand in the text.
+struct Parsed {
+    date: Date,
+    /// Start, end and what stands there.
+    parts: Vec<(usize, usize, Part)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Day,
+    Month,
+    MonthName,
+    Year,
+}
+
+const MONTHS: [&str; 12] = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+
+fn runs(text: &str) -> Vec<(usize, usize)> {
+    let mut out = Vec::new();
+    let mut start = None;
+    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
+        let kind = (c.is_ascii_digit(), c.is_alphabetic());
+        match start {
+            Some((from, k)) if k != kind => {
+                out.push((from, at));
+                start = (kind.0 || kind.1).then_some((at, kind));
+            }
+            None if kind.0 || kind.1 => start = Some((at, kind)),
+            _ => {}
+        }
+    }
+    out
+}
+
+fn month_named(word: &str) -> Option<i8> {
+    let at = MONTHS.iter().position(|m| word.len() >= 3 && m.len() >= word.len() && m[..word.len().min(m.len())].eq_ignore_ascii_case(word));
+    at.map(|m| m as i8 + 1)
+}
+
+fn parse(text: &str) -> Option<Parsed> {
+    let (mut numbers, mut named) = (Vec::new(), None);
+    for (s, e) in runs(text) {
+        let word = text.get(s..e)?;
+        if word.bytes().all(|b| b.is_ascii_digit()) {
+            numbers.push((s, e, word.parse::<i32>().ok()?));
+        } else if let (None, Some(m)) = (&named, month_named(word)) {
+            named = Some((s, e, m));
+        }
+        if numbers.len() + usize::from(named.is_some()) == 3 {
+            break;
+        }
+    }
+    let century = |n: i32, len: usize| if len == 2 { n + if n > 50 { 1900 } else { 2000 } } else { n };
+    let mut parts = Vec::new();
+    let (y, m, d) = match (named, numbers.as_slice()) {
+        (Some((s, e, m)), [a, b]) => {
+            let (day, year) = if a.1 - a.0 == 4 { (b, a) } else { (a, b) };
+            parts.extend([(day.0, day.1, Part::Day), (s, e, Part::MonthName), (year.0, year.1, Part::Year)]);
+            (century(year.2, year.1 - year.0), i32::from(m), day.2)
+        }
+        (None, [a, b, c]) if a.1 - a.0 == 4 => {
+            parts.extend([(a.0, a.1, Part::Year), (b.0, b.1, Part::Month), (c.0, c.1, Part::Day)]);
+            (a.2, b.2, c.2)
+        }
+        (None, [a, b, c]) => {
+            // Month first unless it cannot be, or dots say that it is a European date.
+            let day_first = a.2 > 12 || text.get(a.1..a.1 + 1) == Some(".");
+            let (day, month) = if day_first { (a, b) } else { (b, a) };
+            parts.extend([(day.0, day.1, Part::Day), (month.0, month.1, Part::Month), (c.0, c.1, Part::Year)]);
+            (century(c.2, c.1 - c.0), month.2, day.2)
+        }
+        _ => return None,
+    };
+    parts.sort_by_key(|p| p.0);
+    let date = Date::new(y.try_into().ok()?, m.try_into().ok()?, d.try_into().ok()?).ok()?;
+    Some(Parsed { date, parts })
+}
+
+/// The year alone.
+pub(super) fn year(text: &str) -> Option<String> {
+    parse(text).map(|p| p.date.year().to_string()).or_else(|| {
+        let years = runs(text).into_iter().filter_map(|(s, e)| text.get(s..e)).find(|w| w.len() == 4 && w.bytes().all(|b| b.is_ascii_digit()));
+        years.map(str::to_owned)
+    })
+}
+
+/// The date moved and written in the same form; `None` when the text is no whole date.
+pub(super) fn shift(text: &str, by: &DateShift) -> Result<Option<String>, RedactError> {
+    let Some(parsed) = parse(text) else { return Ok(None) };
+    let span: Span = if by.random {
+        let days = i64::from(u16::from_le_bytes(random()?) % 730) + 1;
+        (-days).days()
+    } else {
+        by.days.days().months(by.months).years(by.years)
+    };
+    Ok(parsed.date.checked_add(span).ok().map(|date| write(text, &parsed, date)))
+}
+
+fn write(text: &str, parsed: &Parsed, date: Date) -> String {
+    let mut out = String::with_capacity(text.len() + 4);
+    let mut at = 0;
+    // 1/30/1950 has no leading zeros, 01/30/1950 has.
+    let zeros = parsed.parts.iter().all(|(s, e, p)| e - s == 2 || !matches!(p, Part::Day | Part::Month));
+    for (s, e, part) in &parsed.parts {
+        out.push_str(&text[at..*s]);
+        let old = &text[*s..*e];
+        let padded = |n: i8| if zeros { format!("{n:02}") } else { n.to_string() };
+        match part {
+            Part::Day => out.push_str(&padded(date.day())),
+            Part::Month => out.push_str(&padded(date.month())),
+            Part::MonthName => {
+                let name = MONTHS[usize::from(date.month().unsigned_abs()) - 1];
+                out.push_str(if old.len() == 3 { &name[..3] } else { name });
+            }
+            Part::Year if old.len() == 2 => out.push_str(&format!("{:02}", date.year() % 100)),
+            Part::Year => out.push_str(&date.year().to_string()),
+        }
+        at = *e;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// How long ago, in the largest unit that fits.
+pub(super) fn relative(text: &str) -> Option<String> {
+    let today = jiff::Zoned::now().date();
+    Some(relative_to(parse(text)?.date, today))
+}
+
+fn relative_to(date: Date, today: Date) -> String {
+    let days = date.until((Unit::Day, today)).map_or(0, |s| s.get_days());
+    let (n, unit) = match days.abs() {
+        d @ 730.. => (d / 365, "years"),
+        d @ 60.. => (d / 30, "months"),
+        d => (d, "days"),
+    };
+    if days >= 0 { format!("{n} {unit} ago") } else { format!("in {n} {unit}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_move_and_keep_their_form() {
+        let by = DateShift { days: 3, months: 1, years: 0, random: false };
+        for (text, wanted) in [
+            ("1/30/1950", "3/3/1950"),
+            ("01/05/1950", "02/08/1950"),
+            ("30.1.1950", "3.3.1950"),
+            ("2024-06-01", "2024-07-04"),
+            ("2024-06-01 12:30:00", "2024-07-04 12:30:00"),
+            ("March 12, 1987", "April 15, 1987"),
+            ("12 Mar 1987", "15 Apr 1987"),
+        ] {
+            assert_eq!(shift(text, &by).ok().flatten().as_deref(), Some(wanted), "{text}");
+        }
+        assert_eq!(shift("next Sunday", &by).ok().flatten(), None);
+        assert_eq!(shift("99/99/1950", &by).ok().flatten(), None);
+    }
+
+    #[test]
+    fn years_and_distances_are_told() {
+        assert_eq!(year("March 12, 1987").as_deref(), Some("1987"));
+        assert_eq!(year("March 1987").as_deref(), Some("1987"));
+        let day = |y, m, d| Date::new(y, m, d).expect("a date");
+        assert_eq!(relative_to(day(2020, 1, 1), day(2024, 1, 2)), "4 years ago");
+        assert_eq!(relative_to(day(2024, 1, 1), day(2024, 1, 11)), "10 days ago");
+        assert_eq!(relative_to(day(2024, 4, 1), day(2024, 1, 1)), "in 3 months");
+    }
+}

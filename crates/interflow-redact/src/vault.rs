@@ -1,0 +1,313 @@
+//! The vault: which placeholder stands for which original, for one request or one conversation.
+//!
+//! A placeholder is a keyed hash of kind and value, so that the same value gets the same placeholder in every turn
+//! without anything being kept; the way back exists only in this map. A vault is never shared between conversations.
+
+use std::collections::HashMap;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::strategy::{open, random, seal};
+use crate::{Kind, RedactError};
+
+/// Most placeholders in one vault.
+const MOST_ENTRIES: usize = 100_000;
+/// Characters of a placeholder's code: 40 bits.
+const CODE_LENGTH: usize = 8;
+/// Small letters and digits that are not mistaken for one another.
+const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+
+/// The secret that makes a conversation's placeholders its own. Shown to nobody, written nowhere.
+#[derive(Clone)]
+pub struct VaultKey([u8; 32]);
+
+impl VaultKey {
+    /// A fresh key.
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    pub fn random() -> Result<Self, RedactError> {
+        random().map(Self)
+    }
+
+    /// The key of one conversation, derived from a master secret and the conversation's id, so that the same
+    /// conversation gets the same placeholders after a restart and on every replica.
+    pub fn for_conversation(master: &[u8; 32], conversation: &[u8]) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(master);
+        hasher.update(b"interflow redact conversation\0").update(conversation);
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+impl std::fmt::Debug for VaultKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("VaultKey")
+    }
+}
+
+/// The map between placeholders and originals.
+pub struct Vault {
+    mac: Hmac<Sha256>,
+    /// Placeholder to original, by the placeholder in lower case.
+    originals: HashMap<String, String>,
+    /// Placeholders in lower case, sorted, for the search by prefix.
+    sorted: Vec<Box<str>>,
+    /// The bytes that a placeholder may begin with, in both cases.
+    first: [bool; 256],
+    limit: usize,
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Vault({} placeholders)", self.originals.len())
+    }
+}
+
+impl Vault {
+    /// An empty vault.
+    pub fn new(key: &VaultKey) -> Self {
+        let mac = Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length");
+        Self { mac, originals: HashMap::new(), sorted: Vec::new(), first: [false; 256], limit: MOST_ENTRIES }
+    }
+
+    /// The same with another bound on its placeholders.
+    #[must_use]
+    pub fn with_limit(mut self, entries: usize) -> Self {
+        self.limit = entries;
+        self
+    }
+
+    /// How many placeholders it knows.
+    pub fn len(&self) -> usize {
+        self.originals.len()
+    }
+
+    /// Whether it knows none.
+    pub fn is_empty(&self) -> bool {
+        self.originals.is_empty()
+    }
+
+    /// The placeholder for a value: the kind's label, `_`, and eight small letters or digits.
+    ///
+    /// # Errors
+    /// When the vault is full.
+    pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String, RedactError> {
+        for attempt in 0u32.. {
+            let code = self.code(kind, value, attempt);
+            let placeholder = format!("{label}_{code}");
+            let key = placeholder.to_ascii_lowercase();
+            match self.originals.get(&key) {
+                Some(known) if known == value => return Ok(placeholder),
+                // Another value has this code: one in 2^40.
+                Some(_) => {}
+                None if self.originals.len() >= self.limit => break,
+                None => {
+                    self.remember(key, value);
+                    return Ok(placeholder);
+                }
+            }
+        }
+        Err(RedactError::VaultFull { limit: self.limit })
+    }
+
+    fn remember(&mut self, key: String, value: &str) {
+        let at = self.sorted.partition_point(|k| **k < *key);
+        self.may_begin_with(&key);
+        self.sorted.insert(at, key.as_str().into());
+        self.originals.insert(key, value.to_owned());
+    }
+
+    fn code(&self, kind: Kind, value: &str, attempt: u32) -> String {
+        let mut mac = self.mac.clone();
+        mac.update(kind.as_str().as_bytes());
+        mac.update(&attempt.to_le_bytes());
+        mac.update(value.as_bytes());
+        let tag = mac.finalize().into_bytes();
+        let bits = tag.iter().take(8).fold(0u64, |n, b| n << 8 | u64::from(*b));
+        let code: String = (0..CODE_LENGTH).map(|i| char::from(ALPHABET[(bits >> (5 * i)) as usize & 31])).collect();
+        code
+    }
+
+    /// The original behind a placeholder, in any case.
+    pub fn original(&self, placeholder: &str) -> Option<&str> {
+        self.originals.get(&placeholder.to_ascii_lowercase()).map(String::as_str)
+    }
+
+    /// Looks for a placeholder at the beginning of a text.
+    pub(crate) fn at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> AtStart<'v> {
+        let (mut low, mut high) = (0, self.sorted.len());
+        let (mut read, mut matched) = (0, 0);
+        while low < high {
+            let key = &self.sorted[low];
+            if key.len() == matched {
+                let original = self.originals.get(&**key).map_or("", String::as_str);
+                return AtStart::Found { len: read, original };
+            }
+            let Some(&byte) = text.get(read) else {
+                return if more_may_come && matched > 0 { AtStart::Open } else { AtStart::Not };
+            };
+            read += 1;
+            let byte = byte.to_ascii_lowercase();
+            // Models that write Markdown escape the underscore.
+            if byte == b'\\' && matched > 0 && key.as_bytes()[matched] == b'_' {
+                continue;
+            }
+            let keys = &self.sorted[low..high];
+            let from = keys.partition_point(|k| k.as_bytes()[matched] < byte);
+            let to = keys.partition_point(|k| k.as_bytes()[matched] <= byte);
+            (low, high) = (low + from, low + to);
+            matched += 1;
+        }
+        AtStart::Not
+    }
+
+    fn may_begin_with(&mut self, key: &str) {
+        if let Some(&b) = key.as_bytes().first() {
+            self.first[usize::from(b)] = true;
+            self.first[usize::from(b.to_ascii_uppercase())] = true;
+        }
+    }
+
+    /// Where in the text a placeholder may begin next.
+    pub(crate) fn next_start(&self, text: &[u8]) -> Option<usize> {
+        text.iter().position(|b| self.first[usize::from(*b)])
+    }
+
+    /// Puts the originals back into a whole text. Borrowed when there was nothing to put back.
+    pub fn restore<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
+        if self.is_empty() {
+            return text.into();
+        }
+        let mut out = String::new();
+        let (mut copied, mut at) = (0, 0);
+        while let Some(skip) = self.next_start(&text.as_bytes()[at..]) {
+            at += skip;
+            match self.at_start(&text.as_bytes()[at..], false) {
+                AtStart::Found { len, original } => {
+                    out.push_str(&text[copied..at]);
+                    out.push_str(original);
+                    at += len;
+                    copied = at;
+                }
+                _ => at += 1,
+            }
+        }
+        if copied == 0 && out.is_empty() {
+            return text.into();
+        }
+        out.push_str(&text[copied..]);
+        out.into()
+    }
+
+    /// The map in a form that may be kept: AES-256-GCM under another key.
+    ///
+    /// # Errors
+    /// When there are no random bytes for the nonce.
+    pub fn seal(&self, key: &[u8; 32]) -> Result<Vec<u8>, RedactError> {
+        let plain = serde_json::to_vec(&self.originals).map_err(|_| RedactError::Seal)?;
+        let nonce = random::<12>()?;
+        let sealed = seal(key, &nonce, &plain).ok_or(RedactError::Seal)?;
+        Ok([nonce.as_slice(), &sealed].concat())
+    }
+
+    /// A vault from its sealed form.
+    ///
+    /// # Errors
+    /// When the key is another one, or the bytes were changed.
+    pub fn unseal(vault_key: &VaultKey, key: &[u8; 32], sealed: &[u8]) -> Result<Self, RedactError> {
+        let (nonce, body) = sealed.split_at_checked(12).ok_or(RedactError::Seal)?;
+        let plain = open(key, nonce, body).ok_or(RedactError::Seal)?;
+        let originals: HashMap<String, String> = serde_json::from_slice(&plain).map_err(|_| RedactError::Seal)?;
+        let mut vault = Self::new(vault_key);
+        vault.sorted = originals.keys().map(|k| k.as_str().into()).collect();
+        vault.sorted.sort_unstable();
+        originals.keys().for_each(|k| vault.may_begin_with(k));
+        vault.originals = originals;
+        Ok(vault)
+    }
+}
+
+/// What stands at the beginning of a text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum AtStart<'v> {
+    /// No placeholder.
+    Not,
+    /// What may become one when more text comes.
+    Open,
+    /// A placeholder of so many bytes, and its original.
+    Found { len: usize, original: &'v str },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn vault() -> Vault {
+        Vault::new(&VaultKey([7; 32]))
+    }
+
+    #[test]
+    fn a_value_gets_the_same_placeholder_in_every_vault_of_its_conversation_and_another_elsewhere() {
+        let key = VaultKey::for_conversation(&[1; 32], b"a");
+        let first = Vault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        assert_eq!(Vault::new(&key).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
+        let other = VaultKey::for_conversation(&[1; 32], b"b");
+        assert_ne!(Vault::new(&other).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
+        assert_eq!(first.len(), "PERSON_".len() + CODE_LENGTH);
+    }
+
+    #[test]
+    fn originals_come_back_in_spite_of_case_and_markdown() {
+        let mut vault = vault();
+        let p = vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        let text = format!("{p}, {}'s and {}!", p.to_uppercase(), p.replace('_', "\\_"));
+        assert_eq!(vault.restore(&text), "Anna, Anna's and Anna!");
+        assert_eq!(vault.restore("PERSON_ nobody PERSON_zzzzzzzz"), "PERSON_ nobody PERSON_zzzzzzzz");
+    }
+
+    #[test]
+    fn a_full_vault_says_so() {
+        let mut vault = vault().with_limit(1);
+        vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        assert!(matches!(vault.placeholder(Kind::Person, "PERSON", "Berta"), Err(RedactError::VaultFull { limit: 1 })));
+        assert!(vault.placeholder(Kind::Person, "PERSON", "Anna").is_ok());
+    }
+
+    #[test]
+    fn a_sealed_vault_opens_with_its_key_only() {
+        let mut vault = vault();
+        let p = vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        let sealed = vault.seal(&[9; 32]).expect("random bytes");
+        assert!(!sealed.windows(4).any(|w| w == b"Anna"));
+        let again = Vault::unseal(&VaultKey([7; 32]), &[9; 32], &sealed).expect("the right key");
+        assert_eq!(again.restore(&p), "Anna");
+        assert!(Vault::unseal(&VaultKey([7; 32]), &[8; 32], &sealed).is_err());
+    }
+
+    #[test]
+    fn nothing_is_shown_when_a_vault_is_printed() {
+        let mut vault = vault();
+        vault.placeholder(Kind::Person, "PERSON", "Anna").expect("room");
+        assert_eq!(format!("{vault:?} {:?}", VaultKey([7; 32])), "Vault(1 placeholders) VaultKey");
+    }
+
+    proptest! {
+        #[test]
+        fn what_went_in_comes_out(values in prop::collection::vec("[A-Za-z0-9 é@.\"\\\\]{1,12}", 1..8), between in "[ -~é]{0,10}") {
+            let mut vault = vault();
+            let mut text = String::new();
+            let mut wanted = String::new();
+            for value in &values {
+                text.push_str(&vault.placeholder(Kind::Email, "EMAIL", value).expect("room"));
+                text.push(' ');
+                text.push_str(&between);
+                wanted.push_str(value);
+                wanted.push(' ');
+                wanted.push_str(&between);
+            }
+            prop_assert_eq!(vault.restore(&text), wanted);
+        }
+    }
+}

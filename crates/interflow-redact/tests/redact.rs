@@ -1,0 +1,333 @@
+//! The room as others see it: bodies in, redacted bodies out, answers restored.
+
+use std::sync::Arc;
+
+use interflow_redact::{JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Form, Session, Vault, VaultKey, string_values};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn reversible() -> Session {
+    Session::reversible(Vault::new(&VaultKey::for_conversation(&[5; 32], b"test")))
+}
+
+fn found(text: &str) -> Vec<(Kind, String)> {
+    let redactor = Redactor::default();
+    let spans = redactor.find(text, &Session::one_way());
+    spans.iter().map(|f| (f.kind, text[f.start..f.end].to_owned())).collect()
+}
+
+fn toml(policy: &str) -> Redactor {
+    Redactor::new(Policy::parse(policy).expect("a policy"))
+}
+
+fn redact(redactor: &Redactor, text: &str) -> String {
+    redactor.redact_text(text, &mut Session::one_way()).expect("text").output.unwrap_or_else(|| text.to_owned())
+}
+
+#[test]
+fn structured_values_are_found_with_their_kind() {
+    for (text, kind, value) in [
+        ("My card is 4111 1111 1111 1111 thanks", Kind::CreditCard, "4111 1111 1111 1111"),
+        ("card 3782-822463-10005.", Kind::CreditCard, "3782-822463-10005"),
+        ("SSN 123-45-6789", Kind::Ssn, "123-45-6789"),
+        ("SSN 123\u{2011}45\u{2011}6789", Kind::Ssn, "123\u{2011}45\u{2011}6789"),
+        ("ssn: 123-45-\n6789", Kind::Ssn, "123-45-\n6789"),
+        ("ssn １２３-４５-６７８９", Kind::Ssn, "１２３-４５-６７８９"),
+        ("123-45-6789", Kind::Ssn, "123-45-6789"),
+        ("answer 999-99-9999", Kind::Itin, "999-99-9999"),
+        ("IBAN DE89 3704 0044 0532 0130 00", Kind::Iban, "DE89 3704 0044 0532 0130 00"),
+        ("pay to NL91ABNA0417164300 now", Kind::Iban, "NL91ABNA0417164300"),
+        ("FR1420041010050500013M02606", Kind::Iban, "FR1420041010050500013M02606"),
+        ("write to j.o'neil+tag@mail.example.co.uk.", Kind::Email, "j.o'neil+tag@mail.example.co.uk"),
+        ("call (212) 555-0143 x12", Kind::Phone, "(212) 555-0143 x12"),
+        ("tel +49 30 901820", Kind::Phone, "+49 30 901820"),
+        ("or +1-202-555-0199!", Kind::Phone, "+1-202-555-0199"),
+        ("host 203.0.113.77 is down", Kind::IpAddress, "203.0.113.77"),
+        ("from 2001:db8:85a3::8a2e:370:7334 port 1", Kind::IpAddress, "2001:db8:85a3::8a2e:370:7334"),
+        ("mac 00:1B:44:11:3A:B7", Kind::MacAddress, "00:1B:44:11:3A:B7"),
+        ("see https://www.acme-toys.biz/a?b=c).", Kind::Url, "https://www.acme-toys.biz/a?b=c"),
+        ("VIN 1M8GDM9AXKP042788", Kind::Vin, "1M8GDM9AXKP042788"),
+        ("to 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa", Kind::Bitcoin, "1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa"),
+        ("bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4", Kind::Bitcoin, "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4"),
+        ("CPF 529.982.247-25", Kind::Cpf, "529.982.247-25"),
+        ("DNI 12345678Z", Kind::Dni, "12345678Z"),
+        ("codice fiscale RSSMRA85T10A562S", Kind::CodiceFiscale, "RSSMRA85T10A562S"),
+        ("NHS number 943 476 5919", Kind::Nhs, "943 476 5919"),
+        ("born on 1/30/1950", Kind::Date, "1/30/1950"),
+        ("born March 12, 1987 in", Kind::Date, "March 12, 1987"),
+        ("a 50 year old man", Kind::Age, "50 year old"),
+        ("location 52.520008, 13.404954", Kind::Gps, "52.520008, 13.404954"),
+        ("ZIP code 90210", Kind::ZipCode, "90210"),
+        ("passport number 123456789", Kind::Passport, "123456789"),
+    ] {
+        assert!(found(text).contains(&(kind, value.to_owned())), "{text:?}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn neighbours_do_not_hide_one_another() {
+    let values = |text: &str| found(text).into_iter().map(|f| f.1).collect::<Vec<_>>();
+    assert_eq!(values("SSNs 123-45-6789 987-65-4320"), ["123-45-6789", "987-65-4320"]);
+    assert_eq!(values("from date 2024-06-01-2024-06-30"), ["2024-06-01", "2024-06-30"]);
+    assert_eq!(values("cards 4111 1111 1111 1111 5500 0000 0000 0004"), ["4111 1111 1111 1111", "5500 0000 0000 0004"]);
+}
+
+#[test]
+fn numbers_that_are_nobodys_stay() {
+    for text in [
+        "pi is 3.14159265358979",
+        "version 10.2.3.4 of the tool",
+        "took 1234567890123 ns",
+        "CVE-2024-12345 and RFC 2616",
+        "id 550e8400-e29b-41d4-a716-446655440000",
+        "commit 3f2a9c1e4b5d6f7a8b9c0d1e2f3a4b5c6d7e8f90",
+        "127.0.0.1:8080 and 0.0.0.0",
+        "port 65535, size 1048576, 12:30:45",
+        "4111 1111 1111 1112",
+        "std::vec::Vec and a::b",
+    ] {
+        assert_eq!(found(text), [], "{text}");
+    }
+}
+
+#[test]
+fn secrets_are_found_and_placeholders_are_not() {
+    // Put together here, so that no scanner takes this file for a leak.
+    let hidden = |a: &str, b: &str| format!("{a}{b}");
+    for (text, kind) in [
+        (hidden("key sk-ant-", "api03-Zx9kQ2mWv7Lp4Rt8Yb1Nc6Hd3Jf5Gs0A-aB"), Kind::ApiKey),
+        (hidden("AKIA", "Q3EGRJ7ZP4W2MN5X"), Kind::CloudCredential),
+        (hidden("ghp_", "16C7e42F292c6912E7710c838347Ae178B4a"), Kind::Token),
+        (hidden("eyJhbGciOiJIUzI1NiJ9.", "eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"), Kind::Jwt),
+        ("postgres://app:s3cr3tPw@db.internal:5432/x".to_owned(), Kind::ConnectionString),
+        ("password = \"hunter2!x\"".to_owned(), Kind::Password),
+        ("DB_PASSWORD=Tr0ub4dor&3".to_owned(), Kind::Password),
+        (hidden("\"client_secret\": \"", "a8F3kL9qWz2XcV7bN4mT\""), Kind::Secret),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7\n-----END PRIVATE KEY-----".to_owned(), Kind::PrivateKey),
+    ] {
+        assert!(found(&text).iter().any(|f| f.0 == kind), "{text}: {:?}", found(&text));
+    }
+    for text in [
+        "AKIAIOSFODNN7EXAMPLE",
+        "api_key = \"<your-api-key>\"",
+        "password: ${DB_PASSWORD}",
+        "token = os.environ[\"TOKEN\"]",
+        "sk-xxxxxxxxxxxxxxxxxxxxxxxx",
+        "let password = read_password(path)?;",
+        "password: String,",
+        "the secret of success is work",
+        "postgres://user:password@localhost/db",
+    ] {
+        assert!(!found(text).iter().any(|f| f.0.is_secret()), "{text}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn people_places_and_organisations_are_found() {
+    for (text, kind, value) in [
+        ("My name is Jenny Gibson.", Kind::Person, "Jenny Gibson"),
+        ("my name is jenny gibson", Kind::Person, "jenny gibson"),
+        ("We met Dr. Wojciechowska there", Kind::Person, "Wojciechowska"),
+        ("talk to Ludwig van Beethoven now", Kind::Person, "Ludwig van Beethoven"),
+        ("She lives in Reykjavik now", Kind::Location, "Reykjavik"),
+        ("I moved to New York last year", Kind::Location, "New York"),
+        ("He works at Brightmoor Technologies Inc in town", Kind::Organization, "Brightmoor Technologies Inc"),
+        ("send it to 123 Main Street, Springfield, IL 62704.", Kind::StreetAddress, "123 Main Street, Springfield, IL 62704"),
+        ("wohnt in der Hauptstraße 12", Kind::StreetAddress, "Hauptstraße 12"),
+        ("at 12 Rue de la Paix, Paris", Kind::StreetAddress, "12 Rue de la Paix, Paris"),
+    ] {
+        assert!(found(text).contains(&(kind, value.to_owned())), "{text:?}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn ordinary_words_stay() {
+    for text in [
+        "The quick brown fox jumps over the lazy dog.",
+        "Please set the Content-Type header and restart the Docker container.",
+        "Capitalized words like Wisdom and Discipline are often mistaken with names.",
+        "Use Kubernetes with Helm, Terraform or Ansible on Linux.",
+        "CAN I SPEAK TO A REAL PERSON?!",
+    ] {
+        assert_eq!(found(text), [], "{text}");
+    }
+}
+
+#[test]
+fn a_body_differs_only_inside_the_strings_that_held_something() {
+    let body = br#"{ "model":"x","max_tokens":9007199254740993,"t":1.0e2 ,
+ "messages":[{"role":"user","content":"caf\u00e9 \ud83d SSN 123-45-6789 \/ ok"}],"z":"\u003cb\u003e" }"#;
+    let out = Redactor::default().redact_json(body, &mut Session::one_way()).expect("JSON");
+    let wanted = String::from_utf8_lossy(body).replace("123-45-6789", "{{{REDACTED-ssn}}}");
+    assert_eq!(String::from_utf8_lossy(&out.output.expect("changed")), wanted);
+    assert_eq!(&body[out.spans[0].start..out.spans[0].end], b"123-45-6789");
+}
+
+#[test]
+fn json_in_strings_is_edited_in_place() {
+    let inner = r#"{"to":"a \"b\" anna@firm.com","n":9007199254740993}"#;
+    let body = serde_json::to_vec(&json!({"arguments": inner})).expect("JSON");
+    let mut session = reversible();
+    let out = Redactor::default().redact_json(&body, &mut session).expect("JSON").output.expect("changed");
+    let outer: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+    let arguments = outer["arguments"].as_str().expect("a string");
+    assert!(arguments.contains("9007199254740993") && !arguments.contains("anna@"), "{arguments}");
+    let to = serde_json::from_str::<serde_json::Value>(arguments).expect("JSON inside")["to"].clone();
+    assert_eq!(session.vault().expect("a vault").restore(to.as_str().expect("text")), "a \"b\" anna@firm.com");
+}
+
+#[test]
+fn only_the_named_strings_are_looked_at() {
+    let body = br#"{"id":"anna@firm.com","text":"anna@firm.com"}"#;
+    let second = string_values(body).expect("JSON").remove(1);
+    let out = Redactor::default().redact_spans(body, [second], &mut Session::one_way()).expect("JSON");
+    assert_eq!(out.output.expect("changed"), br#"{"id":"anna@firm.com","text":"{{{REDACTED-email-address}}}"}"#);
+    let outside = Redactor::default().redact_spans(b"{}", [JsonSpan::text(5..9)], &mut Session::one_way());
+    assert!(matches!(outside, Err(RedactError::Json { .. })));
+}
+
+#[test]
+fn a_members_name_tells_what_its_value_is() {
+    let body = br#"{"password":"hunter2x","ssn":"123456789","userName":"q","note":"123456789"}"#;
+    let out = Redactor::default().redact_json(body, &mut Session::one_way()).expect("JSON");
+    let kinds: Vec<_> = out.spans.iter().map(|s| s.kind).collect();
+    assert_eq!(kinds, [Kind::Password, Kind::Ssn]);
+}
+
+#[test]
+fn a_conversation_goes_out_without_names_and_comes_back_with_them() {
+    let redactor = Redactor::default();
+    let mut session = reversible();
+    let first = redactor.redact_text("I am Jenny Gibson, mail jenny@firm.com", &mut session).expect("text").output.expect("changed");
+    let again = redactor.redact_text("Ask Jenny Gibson.", &mut session).expect("text");
+    assert!(first.contains(&again.spans[0].replacement), "the same value keeps its placeholder");
+    let vault = session.vault().expect("a vault");
+    let mut restorer = Restorer::new(Form::Plain);
+    let mut out = String::new();
+    for piece in first.as_bytes().chunks(3) {
+        restorer.push(vault, std::str::from_utf8(piece).expect("ASCII"), &mut out);
+    }
+    restorer.finish(vault, &mut out).expect("whole");
+    assert_eq!(out, "I am Jenny Gibson, mail jenny@firm.com");
+}
+
+#[test]
+fn a_policy_says_what_is_found_and_what_replaces_it() {
+    let redactor = toml(
+        r##"
+        name = "mine"
+        kinds = ["email-address", "ssn", "credit-card"]
+        strategy = { use = "redact", format = "[%t]" }
+        never = ["info@firm.com"]
+        [kind.ssn]
+        strategy = { use = "last-four" }
+        [kind.credit-card]
+        strategies = [{ condition = 'token startswith "4"', use = "mask", character = "#" }]
+        [[terms]]
+        name = "project"
+        terms = ["Blue Falcon"]
+        strategy = { use = "replace", with = "the project" }
+        [[patterns]]
+        name = "badge"
+        pattern = 'B-(\d{4})'
+        group = 1
+        "##,
+    );
+    assert_eq!(redact(&redactor, "anna@firm.com info@firm.com"), "[email-address] info@firm.com");
+    assert_eq!(redact(&redactor, "ssn 123-45-6789"), "ssn ***-**-6789");
+    assert_eq!(redact(&redactor, "4111111111111111 5500000000000004"), "################ 5500000000000004");
+    assert_eq!(redact(&redactor, "blue falcon B-1234"), "the project B-[badge]");
+    assert_eq!(redact(&redactor, "Jenny Gibson"), "Jenny Gibson");
+}
+
+#[test]
+fn what_does_not_count_uncovers_nothing() {
+    // The URL as a whole is on the list of exceptions; the address inside it is not.
+    let redactor = toml("never-patterns = ['https://.*']");
+    let out = redact(&redactor, "see https://firm.com/?u=anna@firm.com now");
+    assert!(!out.contains("anna"), "{out}");
+}
+
+#[test]
+fn mistakes_in_a_policy_are_named_with_a_suggestion() {
+    for (policy, words) in [
+        ("kind = 1", "invalid type"),
+        ("kinds = [\"emial-address\"]", "did you mean `email-address`?"),
+        ("stratgy = { use = \"redact\" }", "did you mean `strategy`?"),
+        ("strategy = { use = \"encrypt\" }", "crypto.key"),
+        ("strategy = { use = \"redct\" }", "did you mean `redact`?"),
+        ("[[patterns]]\nname = \"x\"\npattern = '('", "cannot be used"),
+        ("{\"identifiers\":{\"emailAdress\":{}}}", "did you mean `emailAddress`?"),
+        ("{\"identifiers\":{\"ssn\":{\"ssnFilterStrategies\":[{\"strategy\":\"REDCT\"}]}}}", "did you mean `REDACT`?"),
+        ("{", "no JSON"),
+    ] {
+        let error = Policy::parse(policy).expect_err(policy).to_string();
+        assert!(error.contains(words), "{policy}: {error}");
+    }
+}
+
+#[test]
+fn a_phileas_policy_is_read_as_it_is() {
+    let redactor = toml(
+        r#"{"name":"p","identifiers":{
+            "ssn":{"ssnFilterStrategies":[{"strategy":"REDACT","redactionFormat":"{{{REDACTED-%t}}}"}]},
+            "emailAddress":{"emailAddressFilterStrategies":[{"strategy":"MASK","maskCharacter":"x","maskLength":"same"}],"ignored":["info@firm.com"]},
+            "creditCard":{"enabled":false},
+            "zipCode":{"zipCodeFilterStrategy":[{"strategy":"TRUNCATE","truncateDigits":2}]},
+            "dictionaries":[{"classification":"drug","terms":["Aspirin"],"customFilterStrategies":[{"strategy":"STATIC_REPLACE","staticReplacement":"(drug)"}]}],
+            "identifiers":[{"pattern":"[A-Z]{3}\\d{3}","classification":"code"}],
+            "sections":[{"startPattern":"BEGIN","endPattern":"END"}]},
+          "ignored":[{"name":"n","terms":["123-45-6789"]}]}"#,
+    );
+    assert_eq!(redactor.policy().name(), "p");
+    assert_eq!(redact(&redactor, "321-54-9876 and 123-45-6789"), "{{{REDACTED-ssn}}} and 123-45-6789");
+    assert_eq!(redact(&redactor, "ab@cd.com info@firm.com"), "xxxxxxxxx info@firm.com");
+    assert_eq!(redact(&redactor, "card 4111111111111111"), "card 4111111111111111");
+    assert_eq!(redact(&redactor, "zip 90210, aspirin"), "zip 90***, (drug)");
+    assert_eq!(redact(&redactor, "code ABC123 BEGIN x END"), "code {{{REDACTED-id}}} {{{REDACTED-section}}}");
+}
+
+#[test]
+fn the_schema_names_every_key() {
+    let schema = Policy::schema().to_string();
+    for key in ["valid-cards-only", "never-patterns", "last-four", "case-sensitive"] {
+        assert!(schema.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn a_memo_changes_nothing_but_the_time() {
+    let memo = Arc::new(Memo::new(100).expect("random bytes"));
+    let redactor = Redactor::default().with_memo(memo.clone());
+    let text = format!("{} jenny@firm.com", "word ".repeat(80));
+    let first = redactor.redact_text(&text, &mut reversible()).expect("text");
+    let second = redactor.redact_text(&text, &mut reversible()).expect("text");
+    assert_eq!((memo.len(), &first), (1, &second));
+}
+
+proptest! {
+    #[test]
+    fn json_in_which_nothing_is_found_is_not_touched(numbers in prop::collection::vec(any::<f64>(), 0..5), words in prop::collection::vec("[a-z]{1,3}", 0..5)) {
+        let body = serde_json::to_vec_pretty(&json!({"a": numbers, "b": {"c": words}})).expect("JSON");
+        let out = Redactor::default().redact_json(&body, &mut Session::one_way()).expect("JSON");
+        prop_assume!(out.spans.is_empty());
+        prop_assert_eq!(out.output, None);
+    }
+
+    #[test]
+    fn what_goes_out_comes_back(text in "([A-Za-z ,.é\"\\\\]{0,12}(jenny@firm.com|123-45-6789|Jenny Gibson|4111 1111 1111 1111|\n)){0,5}") {
+        let redactor = Redactor::default();
+        let mut session = reversible();
+        let body = serde_json::to_vec(&json!({"x": text})).expect("JSON");
+        let out = redactor.redact_json(&body, &mut session).expect("JSON").output.unwrap_or(body);
+        let value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let redacted = value["x"].as_str().expect("a string");
+        prop_assert!(!redacted.contains("jenny@") && !redacted.contains("6789") && !redacted.contains("4111"), "{}", redacted);
+        prop_assert_eq!(session.vault().expect("a vault").restore(redacted), text);
+    }
+
+    #[test]
+    fn any_text_is_taken(text in "\\PC{0,80}") {
+        let _ = redact(&Redactor::default(), &text);
+    }
+}
