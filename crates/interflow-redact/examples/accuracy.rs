@@ -104,8 +104,14 @@ fn main() {
 }
 
 fn score(item: &Item, found: &[Finding], scores: &mut BTreeMap<String, Score>, plain: &mut Score, show: Option<&str>) {
-    let chars: HashMap<usize, usize> =
-        item.full_text.char_indices().map(|(b, _)| b).chain([item.full_text.len()]).enumerate().map(|(c, b)| (b, c)).collect();
+    let chars: HashMap<usize, usize> = item
+        .full_text
+        .char_indices()
+        .map(|(b, _)| b)
+        .chain([item.full_text.len()])
+        .enumerate()
+        .map(|(c, b)| (b, c))
+        .collect();
     let at = |f: &Finding| (chars[&f.start], chars[&f.end]);
     let mut cover = vec![false; chars.len()];
     found.iter().for_each(|f| cover[at(f).0..at(f).1].iter_mut().for_each(|c| *c = true));
@@ -158,13 +164,21 @@ fn ratio(a: usize, b: usize) -> f64 {
 }
 
 fn report(scores: &BTreeMap<String, Score>, plain: &Score) {
-    println!("{:<24}{:>7}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}", "type", "labels", "exact", "overlap", "covered", "chars", "found", "prec", "F2");
+    println!(
+        "{:<24}{:>7}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}",
+        "type", "labels", "exact", "overlap", "covered", "chars", "found", "prec", "F2"
+    );
     let mut all = Score::default();
     for (name, s) in scores {
         let (recall, precision) = (ratio(s.overlap, s.labels), ratio(s.found_true, s.found));
         println!(
             "{name:<24}{:>7}{:>8.3}{recall:>8.3}{:>8.3}{:>8.3}{:>8}{precision:>8.3}{:>8.3}",
-            s.labels, ratio(s.exact, s.labels), ratio(s.covered_anyhow, s.labels), ratio(s.chars_covered, s.chars), s.found, f2(precision, recall)
+            s.labels,
+            ratio(s.exact, s.labels),
+            ratio(s.covered_anyhow, s.labels),
+            ratio(s.chars_covered, s.chars),
+            s.found,
+            f2(precision, recall)
         );
         all.labels += s.labels;
         all.exact += s.exact;
@@ -173,7 +187,11 @@ fn report(scores: &BTreeMap<String, Score>, plain: &Score) {
         all.found_true += s.found_true;
     }
     let (p, r) = (ratio(all.found_true, all.found), ratio(all.overlap, all.labels));
-    println!("all, type must match:    exact {:.3} recall {r:.3} precision {p:.3} F2 {:.3}", ratio(all.exact, all.labels), f2(p, r));
+    println!(
+        "all, type must match:    exact {:.3} recall {r:.3} precision {p:.3} F2 {:.3}",
+        ratio(all.exact, all.labels),
+        f2(p, r)
+    );
     let (p, r) = (ratio(plain.found_true, plain.found), ratio(plain.overlap, plain.labels));
     println!("all, any type:           recall {r:.3} precision {p:.3} F2 {:.3}", f2(p, r));
     let (p, r) = (ratio(plain.chars_covered, plain.exact), ratio(plain.chars_covered, plain.chars));
@@ -192,7 +210,13 @@ fn negatives(args: &[String], least: u8) {
         for f in found.iter().take(60) {
             let line = text[..f.start].rfind('\n').map_or(0, |i| i + 1);
             let end = text[f.end..].find('\n').map_or(text.len(), |i| f.end + i);
-            println!("    {} {} {:?}  <- {:.140}", f.kind, f.confidence, &text[f.start..f.end], &text[line..end].trim());
+            println!(
+                "    {} {} {:?}  <- {:.140}",
+                f.kind,
+                f.confidence,
+                &text[f.start..f.end],
+                &text[line..end].trim()
+            );
         }
         words += n;
         hits += found.len();

@@ -84,7 +84,11 @@ impl Custom {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.exact.terms.is_empty() && self.folded.terms.is_empty() && self.fuzzy.is_empty() && self.patterns.is_empty() && self.sections.is_empty()
+        self.exact.terms.is_empty()
+            && self.folded.terms.is_empty()
+            && self.fuzzy.is_empty()
+            && self.patterns.is_empty()
+            && self.sections.is_empty()
     }
 
     pub fn find(&self, text: &str, found: &mut Vec<Finding>) {
@@ -93,9 +97,17 @@ impl Custom {
         self.find_fuzzy(text, found);
         for pattern in &self.patterns {
             for captures in pattern.regex.captures_iter(text) {
-                let Some(m) = captures.get(pattern.group).or_else(|| captures.get(0)).filter(|m| !m.is_empty()) else { continue };
+                let Some(m) = captures.get(pattern.group).or_else(|| captures.get(0)).filter(|m| !m.is_empty()) else {
+                    continue;
+                };
                 if pattern.validator.is_none_or(|v| valid(v, m.as_str())) {
-                    found.push(Finding { start: m.start(), end: m.end(), kind: Kind::Identifier, confidence: 90, rule: pattern.rule });
+                    found.push(Finding {
+                        start: m.start(),
+                        end: m.end(),
+                        kind: Kind::Identifier,
+                        confidence: 90,
+                        rule: pattern.rule,
+                    });
                 }
             }
         }
@@ -112,12 +124,20 @@ impl Custom {
         for fuzzy in &self.fuzzy {
             for window in words.windows(fuzzy.words.len()) {
                 let near = |(a, b): (&String, &(usize, usize, String))| {
-                    a.len().abs_diff(b.2.len()) <= fuzzy.distance && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
+                    a.len().abs_diff(b.2.len()) <= fuzzy.distance
+                        && strsim::damerau_levenshtein(a, &b.2) <= fuzzy.distance
                 };
-                let total: usize = fuzzy.words.iter().zip(window).map(|(a, b)| strsim::damerau_levenshtein(a, &b.2)).sum();
+                let total: usize =
+                    fuzzy.words.iter().zip(window).map(|(a, b)| strsim::damerau_levenshtein(a, &b.2)).sum();
                 if total <= fuzzy.distance && fuzzy.words.iter().zip(window).all(near) {
                     let (start, end) = (window[0].0, window[window.len() - 1].1);
-                    found.push(Finding { start, end, kind: Kind::Custom, confidence: if total == 0 { 90 } else { 70 }, rule: fuzzy.rule });
+                    found.push(Finding {
+                        start,
+                        end,
+                        kind: Kind::Custom,
+                        confidence: if total == 0 { 90 } else { 70 },
+                        rule: fuzzy.rule,
+                    });
                 }
             }
         }
@@ -131,7 +151,8 @@ impl TermSet {
             let word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
             let inside = |c: Option<char>, edge: Option<char>| word(c) && word(edge);
             let term = &text[m.range()];
-            let cut = inside(text[..m.start()].chars().next_back(), term.chars().next()) || inside(text[m.end()..].chars().next(), term.chars().next_back());
+            let cut = inside(text[..m.start()].chars().next_back(), term.chars().next())
+                || inside(text[m.end()..].chars().next(), term.chars().next_back());
             if !cut {
                 let rule = self.terms[m.pattern().as_usize()].1;
                 found.push(Finding { start: m.start(), end: m.end(), kind: Kind::Custom, confidence: 95, rule });
@@ -195,7 +216,10 @@ mod tests {
         let mut custom = Custom::default();
         custom.add_term("Blue Falcon", false, 0);
         custom.add_term("ACME", true, 0);
-        assert_eq!(find(&mut custom, "blue falcon, BLUE FALCON; ACME acme ACMEs blue falcons"), ["ACME", "blue falcon", "BLUE FALCON"]);
+        assert_eq!(
+            find(&mut custom, "blue falcon, BLUE FALCON; ACME acme ACMEs blue falcons"),
+            ["ACME", "blue falcon", "BLUE FALCON"]
+        );
     }
 
     #[test]

@@ -56,12 +56,7 @@ pub(crate) struct Wants {
 
 impl Default for Wants {
     fn default() -> Self {
-        Self {
-            kinds: KindSet::all(),
-            valid_cards_only: true,
-            valid_ibans_only: true,
-            phone_regions: vec![*b"US"],
-        }
+        Self { kinds: KindSet::all(), valid_cards_only: true, valid_ibans_only: true, phone_regions: vec![*b"US"] }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use crate::RedactError;
 use crate::json;
 use crate::redactor::{Redacted, Redaction, Redactor, Session};
-use crate::RedactError;
 
 /// How a document was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +34,11 @@ impl Redactor {
     ///
     /// # Errors
     /// When the document is not UTF-8, or a strategy cannot be carried out.
-    pub fn redact_document(&self, document: &[u8], session: &mut Session) -> Result<(Format, Redaction<Vec<u8>>), RedactError> {
+    pub fn redact_document(
+        &self,
+        document: &[u8],
+        session: &mut Session,
+    ) -> Result<(Format, Redaction<Vec<u8>>), RedactError> {
         let bracket = document.iter().find(|b| !b.is_ascii_whitespace());
         if matches!(bracket, Some(b'{' | b'[')) && json::string_values(document).is_ok() {
             return Ok((Format::Json, self.redact_json(document, session)?));
@@ -59,7 +63,8 @@ mod tests {
     fn json_is_edited_and_anything_else_is_text() {
         let redactor = Redactor::default();
         let mut session = Session::one_way();
-        let (format, out) = redactor.redact_document(br#" {"n": 1.0, "mail":"anna@firm.com"}"#, &mut session).expect("JSON");
+        let (format, out) =
+            redactor.redact_document(br#" {"n": 1.0, "mail":"anna@firm.com"}"#, &mut session).expect("JSON");
         assert_eq!(format, Format::Json);
         assert_eq!(out.output.as_deref(), Some(br#" {"n": 1.0, "mail":"{{{REDACTED-email-address}}}"}"#.as_slice()));
         let (format, out) = redactor.redact_document(b"{not json} anna@firm.com", &mut session).expect("text");

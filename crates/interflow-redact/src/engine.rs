@@ -23,6 +23,7 @@ impl Engine {
         let mut found = Vec::new();
         TOKENS.with_borrow_mut(|tokens| {
             tokens.cut(&plain);
+            tokens.raise(&plain);
             let mut scan =
                 Scan { text: &plain, bytes: plain.as_bytes(), tokens, wants: &self.wants, found: &mut found };
             detect::detect(&mut scan);

@@ -100,7 +100,11 @@ impl Reader<'_> {
             loop {
                 self.space();
                 let Some(inside) = stack.last().map(|(inside, _)| *inside) else {
-                    return if self.at == self.json.len() { Ok(()) } else { Err(bad(self.at, "something follows the value")) };
+                    return if self.at == self.json.len() {
+                        Ok(())
+                    } else {
+                        Err(bad(self.at, "something follows the value"))
+                    };
                 };
                 match (self.peek(), inside) {
                     (Some(b','), Inside::Array) => {
@@ -387,7 +391,24 @@ mod tests {
     #[test]
     fn what_is_no_json_is_an_error() {
         for json in [
-            "", "{", "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}", "[1 2]", "\"open", "01", "1.", "nul", "{} x", "\"a\nb\"", "[\"\\\"]", "{\"a\":1,}", "<html>", "-", "1e",
+            "",
+            "{",
+            "[1,]",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{a:1}",
+            "[1 2]",
+            "\"open",
+            "01",
+            "1.",
+            "nul",
+            "{} x",
+            "\"a\nb\"",
+            "[\"\\\"]",
+            "{\"a\":1,}",
+            "<html>",
+            "-",
+            "1e",
         ] {
             assert!(string_values(json.as_bytes()).is_err(), "{json}");
         }

@@ -2,7 +2,7 @@
 
 mod marks;
 
-pub use marks::{SEED, finish, fingerprint, mark, mix, topic};
+pub use marks::{SEED, fingerprint, finish, mark, mix, topic};
 
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 

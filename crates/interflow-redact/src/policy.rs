@@ -10,10 +10,10 @@ use std::sync::Arc;
 use regex::{Regex, RegexBuilder};
 
 pub use condition::Condition;
+pub(crate) use condition::Facts;
 pub use file::{
     CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile, Validator,
 };
-pub(crate) use condition::Facts;
 
 use crate::custom::Custom;
 use crate::detect::Wants;
@@ -106,7 +106,8 @@ impl Policy {
     /// # Errors
     /// As [`parse`](Self::parse).
     pub fn from_toml(text: &str) -> Result<Self, RedactError> {
-        let file: PolicyFile = toml::from_str(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
+        let file: PolicyFile =
+            toml::from_str(text).map_err(|e| RedactError::Policy(file::with_suggestion(&e.to_string())))?;
         file.compile(text.as_bytes())
     }
 
@@ -169,7 +170,8 @@ impl Builder {
     /// Adds a rule of the policy's own and gives its number.
     pub fn own_rule(&mut self, rule: Rule) -> Result<u16, RedactError> {
         self.custom.push(rule);
-        u16::try_from(self.custom.len() - 1).map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
+        u16::try_from(self.custom.len() - 1)
+            .map_err(|_| RedactError::Policy("more than 65,535 rules of its own".to_owned()))
     }
 
     pub fn build(mut self, default: impl Fn(Kind) -> Rule, text: &[u8]) -> Result<Policy, RedactError> {

@@ -171,7 +171,12 @@ impl Redactor {
         Ok(Redaction { output: Some(out), spans })
     }
 
-    pub(crate) fn replacements(&self, lead: &str, text: &str, session: &mut Session) -> Result<Vec<Redacted>, RedactError> {
+    pub(crate) fn replacements(
+        &self,
+        lead: &str,
+        text: &str,
+        session: &mut Session,
+    ) -> Result<Vec<Redacted>, RedactError> {
         let found = self.find_behind(lead, text, &session.context);
         found.iter().map(|f| self.replacement(f, text, session)).collect()
     }
@@ -201,10 +206,15 @@ impl Redactor {
         let mut edits = Vec::new();
         let mut redacted = Vec::new();
         for span in spans {
-            let raw = body.get(span.range.clone()).ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
+            let raw = body
+                .get(span.range.clone())
+                .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
             let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
             let (own, told) = self.string_edits(raw, span.range.start, name, span.nested, session)?;
-            edits.extend(own.into_iter().map(|e| Edit { range: e.range.start + span.range.start..e.range.end + span.range.start, with: e.with }));
+            edits.extend(own.into_iter().map(|e| Edit {
+                range: e.range.start + span.range.start..e.range.end + span.range.start,
+                with: e.with,
+            }));
             redacted.extend(told);
         }
         let output = (!edits.is_empty()).then(|| json::apply(body, &edits));
@@ -212,7 +222,14 @@ impl Redactor {
     }
 
     /// The edits of one string's raw bytes.
-    fn string_edits(&self, raw: &[u8], base: usize, name: &str, nested: bool, session: &mut Session) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+    fn string_edits(
+        &self,
+        raw: &[u8],
+        base: usize,
+        name: &str,
+        nested: bool,
+        session: &mut Session,
+    ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let decoded = json::decode(raw, base)?;
         if nested && let Ok(inner) = json::string_values(decoded.text.as_bytes()) {
             return self.nested_edits(&decoded, inner, base, session);
@@ -232,7 +249,13 @@ impl Redactor {
     }
 
     /// JSON inside a string: the inner edits are escaped once more and brought back to the outer bytes.
-    fn nested_edits(&self, outer: &json::Decoded<'_>, inner: Vec<JsonSpan>, base: usize, session: &mut Session) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+    fn nested_edits(
+        &self,
+        outer: &json::Decoded<'_>,
+        inner: Vec<JsonSpan>,
+        base: usize,
+        session: &mut Session,
+    ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let (mut edits, mut told) = (Vec::new(), Vec::new());
         let bytes = outer.text.as_bytes();
         for span in inner {
@@ -241,7 +264,8 @@ impl Redactor {
             let raw = bytes.get(span.range.clone()).unwrap_or_default();
             let (own, own_told) = self.string_edits(raw, 0, name, false, session)?;
             for (edit, mut r) in own.into_iter().zip(own_told) {
-                let range = outer.map.start(edit.range.start + span.range.start)..outer.map.end(edit.range.end + span.range.start);
+                let range = outer.map.start(edit.range.start + span.range.start)
+                    ..outer.map.end(edit.range.end + span.range.start);
                 (r.start, r.end) = (range.start + base, range.end + base);
                 let mut with = String::new();
                 json::escape_into(&edit.with, &mut with);
@@ -274,7 +298,14 @@ impl Redactor {
             }
             (other, _) => other.apply(&subject, &self.policy.keys)?,
         };
-        Ok(Redacted { type_name: rule.name.clone(), start: f.start, end: f.end, confidence: f.confidence, replacement, kind: f.kind })
+        Ok(Redacted {
+            type_name: rule.name.clone(),
+            start: f.start,
+            end: f.end,
+            confidence: f.confidence,
+            replacement,
+            kind: f.kind,
+        })
     }
 
     /// Turns a value back that the policy's `encrypt` strategy made.
@@ -303,7 +334,13 @@ impl Default for Redactor {
 /// The first strategy whose condition holds.
 fn chosen<'r>(rule: &'r Rule, f: &Finding, text: &str, context: &str) -> Option<&'r Strategy> {
     let before_at = text.floor_char_boundary(f.start.saturating_sub(80));
-    let facts = Facts { token: &text[f.start..f.end], context, confidence: f64::from(f.confidence) / 100.0, type_name: &rule.name, before: &text[before_at..f.start] };
+    let facts = Facts {
+        token: &text[f.start..f.end],
+        context,
+        confidence: f64::from(f.confidence) / 100.0,
+        type_name: &rule.name,
+        before: &text[before_at..f.start],
+    };
     rule.strategies.iter().find(|(c, _)| c.as_ref().is_none_or(|c| c.holds(&facts))).map(|(_, s)| s)
 }
 

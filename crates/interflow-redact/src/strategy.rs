@@ -20,21 +20,40 @@ use crate::{Kind, RedactError};
 pub(crate) enum Strategy {
     /// A word from the vault; `Redact` where there is no vault.
     Placeholder,
-    Redact { format: String },
-    Mask { character: char, length: MaskLength },
+    Redact {
+        format: String,
+    },
+    Mask {
+        character: char,
+        length: MaskLength,
+    },
     Static(String),
     Random(Random),
-    Hash { salt: Option<String>, random_salt: bool },
+    Hash {
+        salt: Option<String>,
+        random_salt: bool,
+    },
     Crypto,
     Fpe,
     LastFour,
-    Truncate { keep: usize, character: char, side: Side },
+    Truncate {
+        keep: usize,
+        character: char,
+        side: Side,
+    },
     Abbreviate,
-    Map { table: HashMap<String, String>, case_sensitive: bool, otherwise: Box<Strategy> },
+    Map {
+        table: HashMap<String, String>,
+        case_sensitive: bool,
+        otherwise: Box<Strategy>,
+    },
     Year,
     Shift(DateShift),
     Relative,
-    Zip { keep: usize, zeros: bool },
+    Zip {
+        keep: usize,
+        zeros: bool,
+    },
     ZeroLeading,
 }
 
@@ -87,7 +106,9 @@ impl Keys {
         if crypto.as_ref().is_some_and(|k| !matches!(k.len(), 16 | 32)) {
             return Err(RedactError::Policy("crypto.key: 16 or 32 bytes in hexadecimal are needed".to_owned()));
         }
-        let fpe = fpe.map(|(key, tweak)| Ff3::new(&key_bytes(key, "fpe.key")?, &key_bytes(tweak, "fpe.tweak")?)).transpose()?;
+        let fpe = fpe
+            .map(|(key, tweak)| Ff3::new(&key_bytes(key, "fpe.key")?, &key_bytes(tweak, "fpe.tweak")?))
+            .transpose()?;
         Ok(Self { crypto, fpe })
     }
 
@@ -105,7 +126,8 @@ impl Keys {
     /// Turns a value that `FPE_ENCRYPT_REPLACE` made back.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
         let fpe = self.fpe.as_ref().ok_or_else(|| no_fpe_key())?;
-        fpe.decrypt_value(value).ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
+        fpe.decrypt_value(value)
+            .ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
     }
 }
 
@@ -126,7 +148,10 @@ fn key_bytes(text: &str, place: &str) -> Result<Vec<u8>, RedactError> {
     };
     let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
     let pairs = text.as_bytes().chunks(2);
-    pairs.map(|p| Some(digit(p[0])? << 4 | digit(*p.get(1)?)?)).collect::<Option<_>>().ok_or_else(|| bad("not hexadecimal".to_owned()))
+    pairs
+        .map(|p| Some(digit(p[0])? << 4 | digit(*p.get(1)?)?))
+        .collect::<Option<_>>()
+        .ok_or_else(|| bad("not hexadecimal".to_owned()))
 }
 
 pub(crate) fn seal(key: &[u8], nonce: &[u8], plain: &[u8]) -> Option<Vec<u8>> {
@@ -173,9 +198,15 @@ impl Strategy {
     /// Whether the keys that the strategy needs are there; asked once, when the policy is read.
     pub fn check(&self, keys: &Keys) -> Result<(), RedactError> {
         match self {
-            Self::Crypto if keys.crypto.is_none() => Err(RedactError::Policy("a strategy encrypts, but `crypto.key` is missing".to_owned())),
-            Self::Fpe if keys.fpe.is_none() => Err(RedactError::Policy("a strategy is format-preserving, but `fpe.key` and `fpe.tweak` are missing".to_owned())),
-            Self::Random(Random::From(list)) if list.is_empty() => Err(RedactError::Policy("a strategy chooses from a list that is empty".to_owned())),
+            Self::Crypto if keys.crypto.is_none() => {
+                Err(RedactError::Policy("a strategy encrypts, but `crypto.key` is missing".to_owned()))
+            }
+            Self::Fpe if keys.fpe.is_none() => Err(RedactError::Policy(
+                "a strategy is format-preserving, but `fpe.key` and `fpe.tweak` are missing".to_owned(),
+            )),
+            Self::Random(Random::From(list)) if list.is_empty() => {
+                Err(RedactError::Policy("a strategy chooses from a list that is empty".to_owned()))
+            }
             Self::Map { otherwise, .. } => otherwise.check(keys),
             _ => Ok(()),
         }
@@ -183,7 +214,10 @@ impl Strategy {
 
     /// Whether the same value must get the same replacement although chance is in it.
     pub const fn is_random(&self) -> bool {
-        matches!(self, Self::Random(_) | Self::Hash { random_salt: true, .. } | Self::Shift(DateShift { random: true, .. }))
+        matches!(
+            self,
+            Self::Random(_) | Self::Hash { random_salt: true, .. } | Self::Shift(DateShift { random: true, .. })
+        )
     }
 
     /// The replacement.
@@ -191,7 +225,10 @@ impl Strategy {
         let value = subject.value;
         Ok(match self {
             Self::Placeholder => Self::redact().apply(subject, keys)?,
-            Self::Redact { format } => format.replace("%t", subject.type_name).replace("%l", &subject.label.to_ascii_lowercase()).replace("%v", value),
+            Self::Redact { format } => format
+                .replace("%t", subject.type_name)
+                .replace("%l", &subject.label.to_ascii_lowercase())
+                .replace("%v", value),
             Self::Mask { character, length } => match length {
                 MaskLength::Same => character.to_string().repeat(value.chars().count()),
                 MaskLength::Fixed(n) => character.to_string().repeat(*n),
@@ -200,7 +237,10 @@ impl Strategy {
             Self::Random(way) => way.draw(subject)?,
             Self::Hash { salt, random_salt } => hash(value, salt.as_deref(), *random_salt)?,
             Self::Crypto => {
-                let key = keys.crypto.as_ref().ok_or_else(|| RedactError::Strategy { strategy: "encrypt", reason: "the policy has no crypto key".to_owned() })?;
+                let key = keys.crypto.as_ref().ok_or_else(|| RedactError::Strategy {
+                    strategy: "encrypt",
+                    reason: "the policy has no crypto key".to_owned(),
+                })?;
                 let nonce = random::<12>()?;
                 let sealed = seal(key, &nonce, value.as_bytes()).ok_or(RedactError::Seal)?;
                 format!("{{{{{}}}}}", STANDARD.encode([nonce.as_slice(), &sealed].concat()))
@@ -212,9 +252,17 @@ impl Strategy {
             }
             Self::LastFour => keep_side(value, 4, '*', Side::Trailing),
             Self::Truncate { keep, character, side } => keep_side(value, *keep, *character, *side),
-            Self::Abbreviate => value.split([' ', '-']).filter_map(|w| w.chars().find(|c| c.is_alphanumeric())).flat_map(char::to_uppercase).collect(),
+            Self::Abbreviate => value
+                .split([' ', '-'])
+                .filter_map(|w| w.chars().find(|c| c.is_alphanumeric()))
+                .flat_map(char::to_uppercase)
+                .collect(),
             Self::Map { table, case_sensitive, otherwise } => {
-                let hit = if *case_sensitive { table.get(value) } else { table.iter().find(|(k, _)| k.eq_ignore_ascii_case(value)).map(|(_, v)| v) };
+                let hit = if *case_sensitive {
+                    table.get(value)
+                } else {
+                    table.iter().find(|(k, _)| k.eq_ignore_ascii_case(value)).map(|(_, v)| v)
+                };
                 match hit {
                     Some(text) => text.clone(),
                     None => otherwise.apply(subject, keys)?,
@@ -277,7 +325,9 @@ impl Random {
                 let at = u64::from_le_bytes(random()?) as usize % list.len().max(1);
                 Ok(list.get(at).cloned().unwrap_or_default())
             }
-            Self::Realistic if subject.kind == Kind::Email => Ok(format!("{}@example.com", same_form(subject.value.split('@').next().unwrap_or("user"))?)),
+            Self::Realistic if subject.kind == Kind::Email => {
+                Ok(format!("{}@example.com", same_form(subject.value.split('@').next().unwrap_or("user"))?))
+            }
             Self::Realistic => same_form(subject.value),
         }
     }
@@ -316,8 +366,14 @@ mod tests {
     use super::*;
 
     fn apply(strategy: &Strategy, value: &str) -> String {
-        let keys = Keys::from_config(Some("000102030405060708090a0b0c0d0e0f"), Some(("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564"))).expect("keys");
-        strategy.apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN" }, &keys).expect("a replacement")
+        let keys = Keys::from_config(
+            Some("000102030405060708090a0b0c0d0e0f"),
+            Some(("2DE79D232DF5585D68CE47882AE256D6", "CBD09280979564")),
+        )
+        .expect("keys");
+        strategy
+            .apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN" }, &keys)
+            .expect("a replacement")
     }
 
     #[test]
@@ -338,7 +394,11 @@ mod tests {
             (Strategy::Zip { keep: 3, zeros: false }, "90210-1234", "902**-****"),
             (Strategy::Zip { keep: 3, zeros: true }, "90210", "90200"),
             (Strategy::ZeroLeading, "90210", "00010"),
-            (Strategy::Hash { salt: None, random_salt: false }, "abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (
+                Strategy::Hash { salt: None, random_salt: false },
+                "abc",
+                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            ),
             (Strategy::Year, "1/30/1950", "1950"),
         ] {
             assert_eq!(apply(&strategy, value), wanted, "{strategy:?}");
@@ -364,7 +424,8 @@ mod tests {
     #[test]
     fn random_values_keep_their_form() {
         let drawn = apply(&Strategy::Random(Random::Realistic), "Ab-12 é");
-        let form = |s: &str| s.chars().map(|c| (c.is_uppercase(), c.is_numeric(), c.is_alphabetic())).collect::<Vec<_>>();
+        let form =
+            |s: &str| s.chars().map(|c| (c.is_uppercase(), c.is_numeric(), c.is_alphabetic())).collect::<Vec<_>>();
         assert_eq!(form(&drawn), form("Ab-12 e"));
         assert_eq!(apply(&Strategy::Random(Random::Uuid), "x").len(), 36);
     }

@@ -1,9 +1,9 @@
 //! Text that comes in pieces: originals put back across the pieces' borders, and redaction with a window.
 
+use crate::RedactError;
 use crate::json::{decode_piece, escape_into};
 use crate::redactor::{Redacted, Redactor, Session};
 use crate::vault::{AtStart, Vault};
-use crate::RedactError;
 
 /// How the pieces are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +122,13 @@ impl StreamRedactor {
     ///
     /// # Errors
     /// When a strategy fails, the pieces are no JSON text, or more would have to be held back than may be.
-    pub fn push(&mut self, redactor: &Redactor, session: &mut Session, piece: &str, out: &mut String) -> Result<Vec<Redacted>, RedactError> {
+    pub fn push(
+        &mut self,
+        redactor: &Redactor,
+        session: &mut Session,
+        piece: &str,
+        out: &mut String,
+    ) -> Result<Vec<Redacted>, RedactError> {
         self.buffer.push_str(piece);
         if self.buffer.len() - self.done <= self.window {
             return Ok(Vec::new());
@@ -138,11 +144,22 @@ impl StreamRedactor {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn finish(&mut self, redactor: &Redactor, session: &mut Session, out: &mut String) -> Result<Vec<Redacted>, RedactError> {
+    pub fn finish(
+        &mut self,
+        redactor: &Redactor,
+        session: &mut Session,
+        out: &mut String,
+    ) -> Result<Vec<Redacted>, RedactError> {
         self.advance(redactor, session, true, out)
     }
 
-    fn advance(&mut self, redactor: &Redactor, session: &mut Session, last: bool, out: &mut String) -> Result<Vec<Redacted>, RedactError> {
+    fn advance(
+        &mut self,
+        redactor: &Redactor,
+        session: &mut Session,
+        last: bool,
+        out: &mut String,
+    ) -> Result<Vec<Redacted>, RedactError> {
         let spans = self.spans(redactor, session)?;
         let mut cut = if last { self.buffer.len() } else { self.cut() };
         if !last {
@@ -210,7 +227,9 @@ impl StreamRedactor {
     fn whole_escapes(&self, edge: usize) -> usize {
         match self.form {
             Form::Plain => edge,
-            Form::Json => self.buffer[self.done..edge].rfind('\\').map_or(edge, |at| if edge - self.done - at < 12 { self.done + at } else { edge }),
+            Form::Json => self.buffer[self.done..edge]
+                .rfind('\\')
+                .map_or(edge, |at| if edge - self.done - at < 12 { self.done + at } else { edge }),
         }
     }
 
@@ -308,7 +327,8 @@ mod tests {
 
     #[test]
     fn a_number_cut_across_pieces_is_found() {
-        let text = format!("{} His SSN is 123-45-6789, call 212-555-0143. {}", "word ".repeat(100), "more ".repeat(100));
+        let text =
+            format!("{} His SSN is 123-45-6789, call 212-555-0143. {}", "word ".repeat(100), "more ".repeat(100));
         for cut in [1, 3, 7, 64] {
             let (out, told) = streamed(Form::Plain, &text, &[cut]);
             assert!(!out.contains("6789") && !out.contains("0143"), "{cut}: {out}");
@@ -326,13 +346,18 @@ mod tests {
 
     #[test]
     fn a_private_key_is_held_as_long_as_it_lasts() {
-        let key = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----", "MIIEowIBAAKCAQEA7bq3\n".repeat(60));
+        let key = format!(
+            "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+            "MIIEowIBAAKCAQEA7bq3\n".repeat(60)
+        );
         let text = format!("{} {key} and on it goes. {}", "word ".repeat(80), "more ".repeat(80));
         let (out, _) = streamed(Form::Plain, &text, &[33]);
         assert!(!out.contains("MIIE") && out.contains("and on it goes."), "{out}");
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
         #[test]
         fn cuts_do_not_matter_to_the_restorer(cuts in prop::collection::vec(0usize..12, 0..12), pick in prop::collection::vec(0usize..3, 1..5)) {
             let (vault, made) = vault();

@@ -1,6 +1,6 @@
 //! Cuts a text into words, numbers and mixed runs in one pass, and looks every word up on the way.
 
-use crate::lexicon::{self, Entry, SEED, finish, mix};
+use crate::lexicon::{self, Entry, SEED, finish, mark, mix};
 
 /// How a token is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,43 @@ impl Tokens {
         at + bytes[at..].iter().take_while(|b| **b == b'-').count()
     }
 
+    /// In a text written without capitals, marks the words that only names, towns and the like are as if they had one.
+    pub fn raise(&mut self, text: &str) {
+        if text.bytes().any(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'}' | b'_' | b'=' | b'<' | b'`'))
+            || self.list.len() < 4
+        {
+            return;
+        }
+        let mut before = 0u32;
+        for token in self.list.iter_mut().filter(|t| t.shape == Shape::Lower) {
+            let marks = token.marks();
+            let plain = marks & (mark::STOP | mark::COMMON | mark::WORD | mark::TECH) != 0;
+            let name = marks
+                & (mark::FIRST
+                    | mark::LAST
+                    | mark::PLACE
+                    | mark::REGION
+                    | mark::ORG
+                    | mark::HONORIFIC
+                    | mark::STREET_SUFFIX
+                    | mark::UNIT)
+                != 0;
+            // A common word that is a common family name, behind a first name: `christine brown`.
+            let tail = before & mark::FIRST != 0 && marks & mark::LAST_TOP != 0;
+            let head = marks & mark::FIRST_TOP != 0 && marks & mark::STOP == 0;
+            let unknown = token.class == 0 && before & (mark::FIRST | mark::HONORIFIC) != 0 && token.len() >= 3;
+            if name && !plain && token.len() >= 3
+                || tail
+                || head
+                || unknown
+                || marks & (mark::STREET_SUFFIX | mark::UNIT | mark::HONORIFIC) != 0 && marks & mark::STOP == 0
+            {
+                token.shape = Shape::Title;
+            }
+            before = marks;
+        }
+    }
+
     #[inline]
     fn anchor(&mut self, bytes: &[u8], at: usize) -> usize {
         match bytes[at] {
@@ -238,7 +275,6 @@ fn letter_len(text: &str, at: usize) -> Result<usize, usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lexicon::mark;
 
     fn cut(text: &str) -> Vec<(&str, Shape)> {
         let mut tokens = Tokens::default();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use interflow_redact::{JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Form, Session, Vault, VaultKey, string_values};
+use interflow_redact::{
+    Form, JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Session, Vault, VaultKey, string_values,
+};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -132,7 +134,11 @@ fn people_places_and_organisations_are_found() {
         ("She lives in Reykjavik now", Kind::Location, "Reykjavik"),
         ("I moved to New York last year", Kind::Location, "New York"),
         ("He works at Brightmoor Technologies Inc in town", Kind::Organization, "Brightmoor Technologies Inc"),
-        ("send it to 123 Main Street, Springfield, IL 62704.", Kind::StreetAddress, "123 Main Street, Springfield, IL 62704"),
+        (
+            "send it to 123 Main Street, Springfield, IL 62704.",
+            Kind::StreetAddress,
+            "123 Main Street, Springfield, IL 62704",
+        ),
         ("wohnt in der Hauptstraße 12", Kind::StreetAddress, "Hauptstraße 12"),
         ("at 12 Rue de la Paix, Paris", Kind::StreetAddress, "12 Rue de la Paix, Paris"),
     ] {
@@ -198,7 +204,11 @@ fn a_members_name_tells_what_its_value_is() {
 fn a_conversation_goes_out_without_names_and_comes_back_with_them() {
     let redactor = Redactor::default();
     let mut session = reversible();
-    let first = redactor.redact_text("I am Jenny Gibson, mail jenny@firm.com", &mut session).expect("text").output.expect("changed");
+    let first = redactor
+        .redact_text("I am Jenny Gibson, mail jenny@firm.com", &mut session)
+        .expect("text")
+        .output
+        .expect("changed");
     let again = redactor.redact_text("Ask Jenny Gibson.", &mut session).expect("text");
     assert!(first.contains(&again.spans[0].replacement), "the same value keeps its placeholder");
     let vault = session.vault().expect("a vault");
@@ -315,7 +325,7 @@ proptest! {
     }
 
     #[test]
-    fn what_goes_out_comes_back(text in "([A-Za-z ,.é\"\\\\]{0,12}(jenny@firm.com|123-45-6789|Jenny Gibson|4111 1111 1111 1111|\n)){0,5}") {
+    fn what_goes_out_comes_back(text in "([A-Za-z ,.é\"\\\\]{0,12} (jenny@firm\\.com|123-45-6789|Jenny Gibson|4111 1111 1111 1111|\n)[ \n]){0,5}") {
         let redactor = Redactor::default();
         let mut session = reversible();
         let body = serde_json::to_vec(&json!({"x": text})).expect("JSON");

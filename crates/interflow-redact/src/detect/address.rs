@@ -8,17 +8,70 @@ use crate::token::{Shape, Token};
 
 /// Endings of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
 const COMPOUND: &[&str] = &[
-    "strasse", "stra\u{df}e", "gasse", "weg", "platz", "allee", "ufer", "damm", "laan", "straat", "plein", "gracht", "kade", "dijk", "singel", "gade", "vej", "vagen", "v\u{e4}gen", "gatan", "vegen",
-    "veien", "gata", "katu", "tie", "kuja", "polku", "utca", "ulica", "straede", "str\u{e6}de",
+    "strasse",
+    "stra\u{df}e",
+    "gasse",
+    "weg",
+    "platz",
+    "allee",
+    "ufer",
+    "damm",
+    "laan",
+    "straat",
+    "plein",
+    "gracht",
+    "kade",
+    "dijk",
+    "singel",
+    "gade",
+    "vej",
+    "vagen",
+    "v\u{e4}gen",
+    "gatan",
+    "vegen",
+    "veien",
+    "gata",
+    "katu",
+    "tie",
+    "kuja",
+    "polku",
+    "utca",
+    "ulica",
+    "straede",
+    "str\u{e6}de",
 ];
 
 /// Street words that hardly mean anything else.
 const STRONG: &[&str] = &[
-    "street", "avenue", "ave", "road", "rd", "boulevard", "blvd", "lane", "ln", "parkway", "pkwy", "highway", "hwy", "strasse", "straße", "crescent", "terrace", "turnpike", "utca", "ulica", "ulice", "katu", "gatan", "straat",
+    "street",
+    "avenue",
+    "ave",
+    "road",
+    "rd",
+    "boulevard",
+    "blvd",
+    "lane",
+    "ln",
+    "parkway",
+    "pkwy",
+    "highway",
+    "hwy",
+    "strasse",
+    "straße",
+    "crescent",
+    "terrace",
+    "turnpike",
+    "utca",
+    "ulica",
+    "ulice",
+    "katu",
+    "gatan",
+    "straat",
 ];
 
 /// Words before a street's name that are written small as well.
-const SMALL_PREFIXES: &[&str] = &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
+const SMALL_PREFIXES: &[&str] =
+    &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
 
 /// Most words of a street's name on one side of its street word.
 const NAME_WORDS: usize = 5;
@@ -30,7 +83,7 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
     }
     let mut i = 0;
     while let Some(token) = scan.token(i) {
-        let found = if token.is_word() { core(scan, i, token) } else { None };
+        let found = if token.is_word() { core(scan, i, token) } else { bare(scan, i, token) };
         let Some(mut part) = found else {
             i += 1;
             continue;
@@ -42,9 +95,8 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
         let list = scan.list();
         let (start, end) = (list[part.first].start(), list[part.last].end());
-        if start < end {
-            scan.push(Kind::StreetAddress, start, end, confidence);
-        }
+        scan.push(Kind::StreetAddress, start, end, confidence);
+        addressee(scan, part.first);
         i = i.max(part.last) + 1;
     }
 }
@@ -77,10 +129,72 @@ fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     if marks & mark::STREET_SUFFIX != 0 {
         return suffixed(scan, i, token);
     }
-    if token.len() >= 7 && marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) == 0 && compound(scan.word(token)) {
+    if token.len() >= 7
+        && marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) == 0
+        && compound(scan.word(token))
+    {
         return around(scan, i);
     }
     None
+}
+
+/// `98 Tylova 1036`, `85 Trg revolucije 12`: a name between two house numbers, where an address is spoken of or goes on.
+fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    if !is_house_number(scan, token) || token.len() > 3 || scan.gap(i) != " " {
+        return None;
+    }
+    let mut last = i + 1;
+    let mut capitals = 0;
+    while last <= i + 4 {
+        let next = scan.token(last)?;
+        if is_house_number(scan, next) {
+            break;
+        }
+        let lower = next.shape == Shape::Lower && (next.class == 0 || next.has(mark::PARTICLE));
+        if !(next.is_capital() || next.shape == Shape::Caseless || lower)
+            || next.has(mark::STOP | mark::MONTH | mark::TECH)
+            || !small_join(scan.gap(last))
+        {
+            return None;
+        }
+        capitals += usize::from(next.is_capital() && !next.has(mark::COMMON));
+        last += 1;
+    }
+    let number = scan.token(last).filter(|t| is_house_number(scan, t))?;
+    let cued = scan.near(i, topic::ADDRESS, 5, 0);
+    let goes_on = scan.gap(last).starts_with([',', '\n']) && scan.token(last + 1).is_some_and(|t| t.is_capital());
+    let fits = capitals > 0 && last > i + 1 && number.len() <= 4 && !followed_by_unit_of_measure(scan, last);
+    (fits && (cued || goes_on)).then_some(Part { first: i, last, confidence: 55 })
+}
+
+/// The lines of capitals right before an address block name who lives or works there.
+fn addressee(scan: &mut Scan<'_>, first: usize) {
+    let mut at = first;
+    for _ in 0..3 {
+        let Some(end) = at.checked_sub(1) else { return };
+        let gap = scan.gap(end);
+        if !gap.contains('\n')
+            || gap.len() > 8
+            || !gap.chars().all(|c| c.is_whitespace() || matches!(c, '>' | '?' | ',' | '|'))
+        {
+            return;
+        }
+        let list = scan.list();
+        let mut start = end;
+        while start > 0 && !scan.gap(start - 1).contains('\n') && end - start < 6 {
+            start -= 1;
+        }
+        let line = &list[start..=end];
+        let written =
+            line.iter().all(|t| t.is_capital() || t.has(mark::PARTICLE) || !t.is_word() || scan.word(t) == "and");
+        let begins = start == 0 || scan.gap(start - 1).contains('\n');
+        if !written || !begins || line.len() > 5 || line.iter().all(|t| !t.is_word() || t.has(mark::STOP)) {
+            return;
+        }
+        let (from, to) = (line[0].start(), line[line.len() - 1].end());
+        scan.push(Kind::Organization, from, to, 52);
+        at = start;
+    }
 }
 
 fn compound(word: &str) -> bool {
@@ -99,7 +213,10 @@ fn around(scan: &Scan<'_>, i: usize) -> Option<Part> {
 
 fn number_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
     let next = scan.token(i + 1)?;
-    (matches!(scan.gap(i), " " | ", " | ". " | " n. " | " nr. " | " no. " | " #") && is_house_number(scan, next) && !followed_by_unit_of_measure(scan, i + 1)).then_some(i + 1)
+    (matches!(scan.gap(i), " " | ", " | ". " | " n. " | " nr. " | " no. " | " #")
+        && is_house_number(scan, next)
+        && !followed_by_unit_of_measure(scan, i + 1))
+    .then_some(i + 1)
 }
 
 fn number_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
@@ -111,7 +228,24 @@ fn number_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
 /// `5 km`, `10 %`, `3 times`: the number counts something.
 fn followed_by_unit_of_measure(scan: &Scan<'_>, i: usize) -> bool {
     scan.gap(i) == " "
-        && scan.token(i + 1).is_some_and(|t| matches!(scan.word(t), "km" | "m" | "miles" | "times" | "days" | "hours" | "minutes" | "years" | "percent" | "GB" | "MB" | "ms" | "bytes" | "items"))
+        && scan.token(i + 1).is_some_and(|t| {
+            matches!(
+                scan.word(t),
+                "km" | "m"
+                    | "miles"
+                    | "times"
+                    | "days"
+                    | "hours"
+                    | "minutes"
+                    | "years"
+                    | "percent"
+                    | "GB"
+                    | "MB"
+                    | "ms"
+                    | "bytes"
+                    | "items"
+            )
+        })
 }
 
 /// Whether a token can be a word of a street's name.
@@ -143,8 +277,11 @@ fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
             number = Some(p);
             break;
         }
-        let plain = before.shape == Shape::Lower && before.marks() & (mark::STOP | mark::PREP | mark::SAY) == 0 && names < 3;
-        if !(name_word(scan, &before) || plain && lower_street(scan, first, &before)) || before.marks() & (mark::STOP | mark::MONTH) == mark::STOP {
+        let plain =
+            before.shape == Shape::Lower && before.marks() & (mark::STOP | mark::PREP | mark::SAY) == 0 && names < 3;
+        if !(name_word(scan, &before) || plain && lower_street(scan, first, &before))
+            || before.marks() & (mark::STOP | mark::MONTH) == mark::STOP
+        {
             break;
         }
         names += 1;
@@ -194,7 +331,9 @@ fn settled(scan: &Scan<'_>, i: usize) -> bool {
 
 /// Whether the words before a street word are a name rather than the start of a sentence.
 fn named_street(scan: &Scan<'_>, first: usize, suffix: usize) -> bool {
-    scan.list()[first..suffix].iter().any(|t| t.is_capital() && t.len() > 2 && t.marks() & (mark::STOP | mark::COMMON) == 0)
+    scan.list()[first..suffix]
+        .iter()
+        .any(|t| t.is_capital() && t.len() > 2 && t.marks() & (mark::STOP | mark::COMMON) == 0)
         || scan.near(first, topic::ADDRESS, 4, 1)
 }
 
@@ -213,7 +352,8 @@ fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         if !small_join(scan.gap(last)) || !next.is_word() {
             break;
         }
-        let lower_ok = next.shape == Shape::Lower && (names == 0 && small || next.has(mark::PARTICLE) || connective(scan.word(next)));
+        let lower_ok = next.shape == Shape::Lower
+            && (names == 0 && small || next.has(mark::PARTICLE) || connective(scan.word(next)));
         if !(next.is_capital() || lower_ok) || next.has(mark::UNIT) && names > 0 {
             break;
         }
@@ -226,7 +366,8 @@ fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     let before = number_before(scan, i).map(|n| number_before(scan, n).unwrap_or(n));
     let after = number_after(scan, last);
     // Words like `Place` and `Via` begin sentences too.
-    let loose = token.marks() & (mark::COMMON | mark::WORD | mark::STOP) != 0 && !matches!(word.as_str(), "rue" | "avenue" | "boulevard");
+    let loose = token.marks() & (mark::COMMON | mark::WORD | mark::STOP) != 0
+        && !matches!(word.as_str(), "rue" | "avenue" | "boulevard");
     match (before, after) {
         (before, Some(a)) => part(before.unwrap_or(i), a, if loose { 60 } else { 80 }),
         (Some(b), None) if !loose || settled(scan, last) => part(b, last, 70),
@@ -236,7 +377,34 @@ fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
 }
 
 fn connective(word: &str) -> bool {
-    matches!(word, "de" | "des" | "du" | "la" | "le" | "les" | "del" | "della" | "dei" | "degli" | "delle" | "das" | "dos" | "da" | "do" | "e" | "y" | "et" | "al" | "van" | "der" | "den" | "von" | "los" | "las" | "i")
+    matches!(
+        word,
+        "de" | "des"
+            | "du"
+            | "la"
+            | "le"
+            | "les"
+            | "del"
+            | "della"
+            | "dei"
+            | "degli"
+            | "delle"
+            | "das"
+            | "dos"
+            | "da"
+            | "do"
+            | "e"
+            | "y"
+            | "et"
+            | "al"
+            | "van"
+            | "der"
+            | "den"
+            | "von"
+            | "los"
+            | "las"
+            | "i"
+    )
 }
 
 /// `Apt. 434`, `PO Box 12`, with the street line before it when that is a number and words.
@@ -255,7 +423,8 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
         let number = scan.token(at + 1).is_some_and(Token::is_digits);
         return (boxed && number).then_some(()).and_then(|()| part(lead(scan, i), at + 1, 80));
     }
-    let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next)) && matches!(gap, " " | ". " | " #" | "." | ", " | " no. ");
+    let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next))
+        && matches!(gap, " " | ". " | " #" | "." | ", " | " no. ");
     if !numbered {
         return None;
     }
@@ -264,7 +433,12 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
     match first {
         Some(f) => part(f, i + 1, if strong { 75 } else { 45 }),
         None if strong && token.is_capital() => part(i, i + 1, 60),
-        None if matches!(word.as_str(), "unit") && token.is_capital() && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box")) => part(i, i + 3, 75),
+        None if matches!(word.as_str(), "unit")
+            && token.is_capital()
+            && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box")) =>
+        {
+            part(i, i + 3, 75)
+        }
         None if strong && scan.near(i, topic::ADDRESS, 8, 0) => part(i, i + 1, 60),
         None => None,
     }
@@ -282,7 +456,8 @@ fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
     for _ in 0..8 {
         let p = at.checked_sub(1)?;
         let gap = scan.gap(p);
-        let broken = gap.len() > 8 || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
+        let broken = gap.len() > 8
+            || !gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '\'' | '-' | '/' | '>' | '?' | '’'));
         let new_line = gap.contains('\n') && at < i;
         let token = scan.list()[p];
         if broken || new_line || token.marks() & mark::STOP != 0 && !token.has(mark::PARTICLE) {
@@ -290,7 +465,12 @@ fn street_before(scan: &Scan<'_>, i: usize) -> Option<usize> {
         }
         if is_house_number(scan, &token) {
             first = Some(p);
-        } else if token.is_word() && (token.is_capital() || token.has(mark::PARTICLE) || token.class == 0 || token.has(mark::STREET_PREFIX | mark::STREET_SUFFIX)) {
+        } else if token.is_word()
+            && (token.is_capital()
+                || token.has(mark::PARTICLE)
+                || token.class == 0
+                || token.has(mark::STREET_PREFIX | mark::STREET_SUFFIX))
+        {
             words += 1;
         } else {
             break;
@@ -330,7 +510,9 @@ fn extend(scan: &Scan<'_>, core_last: usize) -> (usize, usize) {
     let mut pieces = 0;
     while pieces < 8 {
         let gap = scan.gap(last);
-        let joins = gap.len() <= 12 && gap.matches('\n').count() <= 2 && gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '>' | '?' | '-' | '|'));
+        let joins = gap.len() <= 12
+            && gap.matches('\n').count() <= 2
+            && gap.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '.' | '>' | '?' | '-' | '|'));
         if !joins || gap.contains(". ") && !gap.contains('\n') {
             break;
         }
@@ -345,7 +527,10 @@ fn extend(scan: &Scan<'_>, core_last: usize) -> (usize, usize) {
 fn piece(scan: &Scan<'_>, last: usize, gap: &str) -> Option<usize> {
     let i = last + 1;
     let token = scan.token(i)?;
-    if token.has(mark::UNIT) && scan.token(i + 1).is_some_and(|t| !t.is_word() && t.len() <= 5) && scan.gap(i).len() <= 2 {
+    if token.has(mark::UNIT)
+        && scan.token(i + 1).is_some_and(|t| !t.is_word() && t.len() <= 5)
+        && scan.gap(i).len() <= 2
+    {
         return Some(i + 1);
     }
     if zip(scan, i) {
@@ -356,22 +541,34 @@ fn piece(scan: &Scan<'_>, last: usize, gap: &str) -> Option<usize> {
     if let Some(end) = place_at(scan, i).filter(|_| token.is_capital() || gap.contains(['\n', ','])) {
         return Some(end);
     }
-    let code = matches!(token.shape, Shape::Upper) && (2..=3).contains(&token.len()) || gap.contains(',') && token.len() == 2 && token.is_word();
+    let code = matches!(token.shape, Shape::Upper) && (2..=3).contains(&token.len())
+        || gap.contains(',') && token.len() == 2 && token.is_word();
     if code && scan.token(i + 1).is_none_or(|t| t.is_digits() && t.len() >= 4 || scan.gap(i).contains('\n')) {
         return Some(i);
     }
     // An unknown town: capitals between separators, with a region or a code behind it.
-    let separated = gap.contains([',', '\n']) || token.shape == Shape::Upper || scan.token(last).is_some_and(|t| !t.is_word());
-    if !separated || !token.is_capital() || token.has(mark::STOP | mark::TECH | mark::SAY | mark::HONORIFIC | mark::UNIT) {
+    let separated =
+        gap.contains([',', '\n']) || token.shape == Shape::Upper || scan.token(last).is_some_and(|t| !t.is_word());
+    if !separated
+        || !token.is_capital()
+        || token.has(mark::STOP | mark::TECH | mark::SAY | mark::HONORIFIC | mark::UNIT)
+    {
         return None;
     }
     let mut end = i;
-    while end < i + 3 && small_join(scan.gap(end)) && scan.token(end + 1).is_some_and(|t| (t.is_capital() || t.has(mark::PARTICLE)) && !t.has(mark::STOP) && place_at(scan, end + 1).is_none()) {
+    while end < i + 3
+        && small_join(scan.gap(end))
+        && scan.token(end + 1).is_some_and(|t| {
+            (t.is_capital() || t.has(mark::PARTICLE)) && !t.has(mark::STOP) && place_at(scan, end + 1).is_none()
+        })
+    {
         end += 1;
     }
     let after = scan.token(end + 1);
     let goes_on = after.is_some_and(|_| {
-        zip(scan, end + 1) || place_at(scan, end + 1).is_some() || scan.token(end + 1).is_some_and(|t| t.shape == Shape::Upper && t.len() == 2)
+        zip(scan, end + 1)
+            || place_at(scan, end + 1).is_some()
+            || scan.token(end + 1).is_some_and(|t| t.shape == Shape::Upper && t.len() == 2)
     });
     let ends = scan.gap(end).starts_with(['\n', '.', ',']) || after.is_none();
     (goes_on || ends && gap.contains([',', '\n'])).then_some(end)

@@ -37,7 +37,8 @@ fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         let month_end = run.groups.get(k + 1)?.1;
         let glued = scan.token(at + 2).filter(|t| t.shape == Shape::Mixed && t.start() == month_end + 1)?;
         let word = scan.word(glued).as_bytes();
-        let ok = word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
+        let ok =
+            word.len() >= 4 && word[..2].iter().all(u8::is_ascii_digit) && word[2] == b'T' && k + 2 == run.groups.len();
         ok.then_some((2, glued.end()))?
     };
     let mut taken = groups;
@@ -46,7 +47,10 @@ fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         end = behind;
         taken = (k..run.groups.len()).take_while(|g| run.groups[*g].1 <= end).count();
     }
-    let spoken = spoken_of(scan, at, 2);
+    // `Date: 2024-06-01`: a label or a birth; ISO dates elsewhere are mostly software's.
+    let labelled = scan.gap_before(at).contains(':') && scan.near(at, topic::DATE, 1, 0)
+        || scan.near_word(at, &["date", "between"], 1, 0);
+    let spoken = labelled || scan.near(at, topic::BIRTH, 6, 2);
     let logged = timed && line_starts(scan, run.groups[k].0);
     let confidence = match (spoken, logged) {
         (true, _) => 75,
@@ -103,7 +107,8 @@ fn time(scan: &Scan<'_>, end: usize) -> Option<usize> {
     let len = clock.iter().take_while(|b| b.is_ascii_digit() || matches!(b, b':' | b'.')).count();
     let clock = clock[..len].strip_suffix(b".").unwrap_or(&clock[..len]);
     let hours = clock.iter().take_while(|b| b.is_ascii_digit()).count();
-    (matches!(hours, 1 | 2) && clock.get(hours) == Some(&b':') && clock.len() >= hours + 3).then_some(end + gap + clock.len())
+    (matches!(hours, 1 | 2) && clock.get(hours) == Some(&b':') && clock.len() >= hours + 3)
+        .then_some(end + gap + clock.len())
 }
 
 fn line_starts(scan: &Scan<'_>, at: usize) -> bool {
@@ -136,7 +141,8 @@ fn day_of(scan: &Scan<'_>, i: usize) -> bool {
 }
 
 fn year_of(scan: &Scan<'_>, i: usize) -> bool {
-    scan.token(i).is_some_and(|t| t.is_digits() && t.len() == 4 && scan.word(t).parse().is_ok_and(|y| YEARS.contains(&y)))
+    scan.token(i)
+        .is_some_and(|t| t.is_digits() && t.len() == 4 && scan.word(t).parse().is_ok_and(|y| YEARS.contains(&y)))
 }
 
 fn month(scan: &mut Scan<'_>, i: usize) {
@@ -169,11 +175,17 @@ fn month(scan: &mut Scan<'_>, i: usize) {
     }
     let spoken = scan.near(i, topic::BIRTH, 6, 3);
     let confidence = match (day, year) {
-        (true, true) => 75,
+        _ if matches!(scan.byte_at(end), b':') || line_starts(scan, start) && time(scan, end).is_some() => 20,
+        (true, true) => {
+            if spoken {
+                85
+            } else {
+                60
+            }
+        }
         (true, false) if spoken => 70,
         (false, true) if spoken => 65,
-        (true, false) => 50,
-        (false, true) => 45,
+        (true, false) | (false, true) => 45,
         _ => return,
     };
     if let Some(behind) = time(scan, end) {
@@ -187,7 +199,9 @@ fn age(scan: &mut Scan<'_>, i: usize) {
     let token = scan.list()[i];
     let lower = scan.word(&token).to_ascii_lowercase();
     let number = |scan: &Scan<'_>, i: usize| {
-        scan.token(i).is_some_and(|t| t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n)))
+        scan.token(i).is_some_and(|t| {
+            t.is_digits() && t.len() <= 3 && scan.word(t).parse().is_ok_and(|n: u32| (1..=120).contains(&n))
+        })
     };
     let near_gap = |gap: &str| matches!(gap, " " | "-" | ": " | "/" | "" | "=" | "\": " | "\":");
     match lower.as_str() {
@@ -206,7 +220,9 @@ fn age(scan: &mut Scan<'_>, i: usize) {
             }
         }
         "age" | "aged" | "ages" => {
-            if near_gap(scan.gap(i)) && number(scan, i + 1) {
+            let compound = matches!(scan.byte_before(token.start()), b'-' | b'_')
+                || token.shape == Shape::Upper && scan.gap(i) == " ";
+            if near_gap(scan.gap(i)) && number(scan, i + 1) && !compound {
                 let n = scan.list()[i + 1];
                 scan.push(Kind::Age, n.start(), n.end(), 80);
             }
@@ -218,8 +234,33 @@ fn age(scan: &mut Scan<'_>, i: usize) {
 fn number_word(word: &str) -> bool {
     matches!(
         word,
-        "one" | "two" | "three" | "four" | "five" | "six" | "seven" | "eight" | "nine" | "ten" | "eleven" | "twelve"
-            | "thirteen" | "fourteen" | "fifteen" | "sixteen" | "seventeen" | "eighteen" | "nineteen" | "twenty"
-            | "thirty" | "forty" | "fifty" | "sixty" | "seventy" | "eighty" | "ninety" | "hundred"
+        "one"
+            | "two"
+            | "three"
+            | "four"
+            | "five"
+            | "six"
+            | "seven"
+            | "eight"
+            | "nine"
+            | "ten"
+            | "eleven"
+            | "twelve"
+            | "thirteen"
+            | "fourteen"
+            | "fifteen"
+            | "sixteen"
+            | "seventeen"
+            | "eighteen"
+            | "nineteen"
+            | "twenty"
+            | "thirty"
+            | "forty"
+            | "fifty"
+            | "sixty"
+            | "seventy"
+            | "eighty"
+            | "ninety"
+            | "hundred"
     )
 }

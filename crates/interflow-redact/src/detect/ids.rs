@@ -34,9 +34,21 @@ const fn always(_: &[u8]) -> bool {
 static RULES: &[Rule] = &[
     rule(Cpf, 11, Some((&[3, 3, 3, 2], b".-")), cpf, &["cpf", "contribuinte"]),
     rule(Cnpj, 14, Some((&[2, 3, 3, 4, 2], b"./-")), cnpj, &["cnpj"]),
-    rule(Nir, 15, Some((&[1, 2, 2, 2, 3, 3, 2], b" ")), nir, &["nir", "insee", "sécurité", "securite", "sociale", "vitale", "secu", "sécu"]),
+    rule(
+        Nir,
+        15,
+        Some((&[1, 2, 2, 2, 3, 3, 2], b" ")),
+        nir,
+        &["nir", "insee", "sécurité", "securite", "sociale", "vitale", "secu", "sécu"],
+    ),
     rule(Nhs, 10, Some((&[3, 3, 4], b"")), nhs, &["nhs", "patient"]),
-    rule(Sin, 9, Some((&[3, 3, 3], b"- ")), |d| d[0] != 0 && d[0] != 8 && luhn(d), &["sin", "insurance", "social", "canada", "canadian", "nas"]),
+    rule(
+        Sin,
+        9,
+        Some((&[3, 3, 3], b"- ")),
+        |d| d[0] != 0 && d[0] != 8 && luhn(d),
+        &["sin", "insurance", "social", "canada", "canadian", "nas"],
+    ),
     rule(Tfn, 9, Some((&[3, 3, 3], b"")), |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]) % 11 == 0, &["tfn", "tax"]),
     rule(Abn, 11, Some((&[2, 3, 3, 3], b" ")), abn, &["abn", "business"]),
     rule(Acn, 9, Some((&[3, 3, 3], b"")), acn, &["acn", "company"]),
@@ -44,13 +56,43 @@ static RULES: &[Rule] = &[
     rule(Aadhaar, 12, Some((&[4, 4, 4], b" -")), |d| d[0] > 1 && verhoeff(d), &["aadhaar", "aadhar", "uidai", "uid"]),
     rule(Pesel, 11, None, pesel, &["pesel"]),
     rule(Nip, 10, Some((&[3, 3, 2, 2], b"-")), nip, &["nip", "podatkowy"]),
-    rule(Personnummer, 10, Some((&[6, 4], b"-")), personnummer, &["personnummer", "samordningsnummer", "swedish", "sweden"]),
-    rule(Personnummer, 12, Some((&[8, 4], b"-")), |d| personnummer(&d[2..]), &["personnummer", "samordningsnummer", "swedish", "sweden"]),
-    rule(Fodselsnummer, 11, Some((&[6, 5], b"")), fodselsnummer, &["fødselsnummer", "fodselsnummer", "fnr", "personnummer", "norwegian"]),
+    rule(
+        Personnummer,
+        10,
+        Some((&[6, 4], b"-")),
+        personnummer,
+        &["personnummer", "samordningsnummer", "swedish", "sweden"],
+    ),
+    rule(
+        Personnummer,
+        12,
+        Some((&[8, 4], b"-")),
+        |d| personnummer(&d[2..]),
+        &["personnummer", "samordningsnummer", "swedish", "sweden"],
+    ),
+    rule(
+        Fodselsnummer,
+        11,
+        Some((&[6, 5], b"")),
+        fodselsnummer,
+        &["fødselsnummer", "fodselsnummer", "fnr", "personnummer", "norwegian"],
+    ),
     rule(Cpr, 10, Some((&[6, 4], b"")), |d| birth_dmy(d), &["cpr", "personnummer", "danish"]),
     rule(Bsn, 9, None, bsn, &["bsn", "burgerservicenummer", "sofinummer"]),
-    rule(BeNationalNumber, 11, Some((&[2, 2, 2, 3, 2], b".-")), be_number, &["rijksregisternummer", "national", "registre", "insz", "niss", "belgian"]),
-    rule(SteuerId, 11, Some((&[2, 3, 3, 3], b"")), steuer_id, &["steuer", "idnr", "steueridentifikationsnummer", "steuernummer", "identifikationsnummer", "tax"]),
+    rule(
+        BeNationalNumber,
+        11,
+        Some((&[2, 2, 2, 3, 2], b".-")),
+        be_number,
+        &["rijksregisternummer", "national", "registre", "insz", "niss", "belgian"],
+    ),
+    rule(
+        SteuerId,
+        11,
+        Some((&[2, 3, 3, 3], b"")),
+        steuer_id,
+        &["steuer", "idnr", "steueridentifikationsnummer", "steuernummer", "identifikationsnummer", "tax"],
+    ),
     rule(Ahv, 13, Some((&[3, 4, 4, 2], b".")), ahv, &["ahv", "avs", "oasi"]),
     rule(PartitaIva, 11, None, luhn, &["partita", "iva", "piva", "vat"]),
     rule(PtNif, 9, None, pt_nif, &["nif", "contribuinte", "nipc"]),
@@ -64,7 +106,13 @@ static RULES: &[Rule] = &[
     rule(Egn, 10, None, egn, &["egn", "bulgarian", "егн"]),
     rule(Cnp, 13, None, cnp, &["cnp", "romanian"]),
     rule(Oib, 11, None, mod11_10, &["oib"]),
-    rule(RodneCislo, 10, Some((&[6, 4], b"/")), |d| number(d) % 11 == 0, &["rodné", "rodne", "číslo", "cislo", "rč", "rc"]),
+    rule(
+        RodneCislo,
+        10,
+        Some((&[6, 4], b"/")),
+        |d| number(d) % 11 == 0,
+        &["rodné", "rodne", "číslo", "cislo", "rč", "rc"],
+    ),
     rule(Isikukood, 11, None, isikukood, &["isikukood", "asmens", "kodas", "estonian", "lithuanian"]),
     rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, &["cuit", "cuil"]),
     rule(Npi, 10, None, npi, &["npi", "provider"]),
@@ -111,14 +159,20 @@ fn confidence(rule: &Rule, run: &Run, k: usize, n: usize, named: bool, topics: u
         lengths.eq(groups.iter().copied()) && (k..k + n - 1).all(|i| seps.contains(&run.sep(i)))
     });
     let usual = n == 1 || grouped || rule.grouping.is_some_and(|(g, _)| g.len() == n);
-    let distinct = grouped && matches!(rule.kind, Cpf | Cnpj | Nir | Abn | Ahv | Personnummer | Rrn | ThId | BeNationalNumber | Cuit | Aadhaar | AuMedicare);
+    let distinct = grouped
+        && matches!(
+            rule.kind,
+            Cpf | Cnpj | Nir | Abn | Ahv | Personnummer | Rrn | ThId | BeNationalNumber | Cuit | Aadhaar | AuMedicare
+        );
     let whole = k + n == run.groups.len() || run.sep(k + n - 1) == b' ';
     match (named, distinct) {
         (true, _) if usual => Some(95),
         (true, _) => Some(70),
         (false, true) if whole => Some(75),
         (false, false) if rule.kind == Ein && grouped && whole && topics & topic::TAX != 0 => Some(85),
-        (false, false) if n == 1 && topics & topic::NATIONAL_ID != 0 && rule.digits >= 10 && has_check(rule) => Some(60),
+        (false, false) if n == 1 && topics & topic::NATIONAL_ID != 0 && rule.digits >= 10 && has_check(rule) => {
+            Some(60)
+        }
         _ => None,
     }
 }
@@ -167,7 +221,9 @@ fn cnpj(d: &[u8]) -> bool {
 
 fn nir(d: &[u8]) -> bool {
     let month = two(d, 3);
-    matches!(d[0], 1..=4 | 7 | 8) && (matches!(month, 1..=12) || month >= 20) && 97 - number(&d[..13]) % 97 == two(d, 13)
+    matches!(d[0], 1..=4 | 7 | 8)
+        && (matches!(month, 1..=12) || month >= 20)
+        && 97 - number(&d[..13]) % 97 == two(d, 13)
 }
 
 fn nhs(d: &[u8]) -> bool {
@@ -244,7 +300,10 @@ pub(super) fn cn_check(d: &[u8]) -> u32 {
 }
 
 fn cn_id(d: &[u8]) -> bool {
-    matches!(number(&d[6..10]), 1900..=2099) && (1..=12).contains(&two(d, 10)) && (1..=31).contains(&two(d, 12)) && cn_check(d) == u32::from(d[17])
+    matches!(number(&d[6..10]), 1900..=2099)
+        && (1..=12).contains(&two(d, 10))
+        && (1..=31).contains(&two(d, 12))
+        && cn_check(d) == u32::from(d[17])
 }
 
 fn my_number(d: &[u8]) -> bool {
@@ -253,7 +312,9 @@ fn my_number(d: &[u8]) -> bool {
 }
 
 fn th_id(d: &[u8]) -> bool {
-    d[0] != 0 && d[0] != 9 && (11 - weighted(d, &[13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 10 == u32::from(d[12])
+    d[0] != 0
+        && d[0] != 9
+        && (11 - weighted(d, &[13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2]) % 11) % 10 == u32::from(d[12])
 }
 
 fn tckn(d: &[u8]) -> bool {
@@ -265,12 +326,17 @@ fn tckn(d: &[u8]) -> bool {
 
 fn egn(d: &[u8]) -> bool {
     let month = two(d, 2);
-    (1..=12).contains(&(month % 20)) && (1..=31).contains(&two(d, 4)) && weighted(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9])
+    (1..=12).contains(&(month % 20))
+        && (1..=31).contains(&two(d, 4))
+        && weighted(d, &[2, 4, 8, 5, 10, 9, 7, 3, 6]) % 11 % 10 == u32::from(d[9])
 }
 
 fn cnp(d: &[u8]) -> bool {
     let rest = weighted(d, &[2, 7, 9, 1, 4, 6, 3, 5, 8, 2, 7, 9]) % 11;
-    d[0] != 0 && (1..=12).contains(&two(d, 3)) && (1..=31).contains(&two(d, 5)) && (if rest == 10 { 1 } else { rest }) == u32::from(d[12])
+    d[0] != 0
+        && (1..=12).contains(&two(d, 3))
+        && (1..=31).contains(&two(d, 5))
+        && (if rest == 10 { 1 } else { rest }) == u32::from(d[12])
 }
 
 fn isikukood(d: &[u8]) -> bool {

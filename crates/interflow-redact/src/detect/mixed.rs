@@ -126,17 +126,25 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
     let digit_value = |d: &[u8]| d.iter().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
     let hit = match (pattern(upper).as_str(), upper.len()) {
         ("LLLLLLDDLDDLDDDL", _) if codice_fiscale(upper) => Some((Kind::CodiceFiscale, 95)),
-        ("LLLLDDDDDDLLLLLLDD" | "LLLLDDDDDDLLLLLLLD", _) if matches!(upper[10], b'H' | b'M' | b'X') => Some((Kind::Curp, 92)),
-        ("LLLLDDDDDDLLL" | "LLLLDDDDDDLLD" | "LLLLDDDDDDLDD" | "LLLLDDDDDDDLD" | "LLLLDDDDDDDDD" | "LLLDDDDDDLLL" | "LLLDDDDDDLLD", _)
-            if near(&["rfc"]) =>
-        {
-            Some((Kind::Rfc, 90))
+        ("LLLLDDDDDDLLLLLLDD" | "LLLLDDDDDDLLLLLLLD", _) if matches!(upper[10], b'H' | b'M' | b'X') => {
+            Some((Kind::Curp, 92))
         }
-        ("DDDDDDDDL", _) if upper[8] == dni_letter(digit_value(&upper[..8])) => Some((Kind::Dni, if near(&["dni", "nif"]) { 95 } else { 70 })),
+        (
+            "LLLLDDDDDDLLL" | "LLLLDDDDDDLLD" | "LLLLDDDDDDLDD" | "LLLLDDDDDDDLD" | "LLLLDDDDDDDDD" | "LLLDDDDDDLLL"
+            | "LLLDDDDDDLLD",
+            _,
+        ) if near(&["rfc"]) => Some((Kind::Rfc, 90)),
+        ("DDDDDDDDL", _) if upper[8] == dni_letter(digit_value(&upper[..8])) => {
+            Some((Kind::Dni, if near(&["dni", "nif"]) { 95 } else { 70 }))
+        }
         ("LDDDDDDDL", _) if nie(upper) => Some((Kind::Nie, 85)),
         ("LDDDDDDDL", _) if nric(upper) => Some((Kind::Nric, 85)),
-        ("LLDDDDDDL", _) if nino(upper) => Some((Kind::Nino, if near(&["insurance", "nino", "ni", "national"]) { 95 } else { 70 })),
-        ("LLLLLDDDDL", _) if matches!(upper[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T') => {
+        ("LLDDDDDDL", _) if nino(upper) => {
+            Some((Kind::Nino, if near(&["insurance", "nino", "ni", "national"]) { 95 } else { 70 }))
+        }
+        ("LLLLLDDDDL", _)
+            if matches!(upper[3], b'A' | b'B' | b'C' | b'F' | b'G' | b'H' | b'J' | b'L' | b'P' | b'T') =>
+        {
             Some((Kind::InPan, if near(&["pan", "tax"]) { 95 } else { 65 }))
         }
         (p, 15) if p.starts_with("DDLLLLLDDDDLD") || p.starts_with("DDLLLLLDDDDLL") => {
@@ -144,14 +152,18 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
         }
         ("LLLDDDDDDD", _) if near(&["voter", "epic"]) => Some((Kind::InVoter, 85)),
         ("DDDDDDDL" | "DDDDDDDLL", _) if pps(upper) => Some((Kind::Pps, if near(&["pps", "ppsn"]) { 95 } else { 45 })),
-        ("LLDDDDDDD", _) if dea(upper) => Some((Kind::Dea, if near(&["dea", "prescriber", "license", "registration"]) { 95 } else { 60 })),
+        ("LLDDDDDDD", _) if dea(upper) => {
+            Some((Kind::Dea, if near(&["dea", "prescriber", "license", "registration"]) { 95 } else { 60 }))
+        }
         ("DDDDDDDDDDDDDDDDDL", _) if upper[17] == b'X' && cn_id(upper) => Some((Kind::CnId, 85)),
         ("DDDDDDLDDDL" | "DDDDDDLDDDD", _) if hetu(upper) => Some((Kind::Hetu, 80)),
         (_, 11) if mbi(upper) => Some((Kind::Mbi, if scan.near(i, topic::HEALTH, 6, 3) { 92 } else { 55 })),
         (_, 17) if check::vin(upper) && upper.iter().filter(|b| b.is_ascii_digit()).count() >= 5 => {
             Some((Kind::Vin, if scan.near(i, topic::VEHICLE, 6, 3) { 97 } else { 80 }))
         }
-        (_, 17) if scan.near(i, topic::VEHICLE, 4, 2) && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) => Some((Kind::Vin, 65)),
+        (_, 17) if scan.near(i, topic::VEHICLE, 4, 2) && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) => {
+            Some((Kind::Vin, 65))
+        }
         (_, 18) if upper.starts_with(b"1Z") => Some((Kind::TrackingNumber, 90)),
         ("LLDDDDDDDDDLL", _) => Some((Kind::TrackingNumber, 70)),
         _ => None,
@@ -183,17 +195,28 @@ fn labelled(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) {
     }
     let topics = scan.topics(i, 4, 0);
     let word = |words: &[&str]| scan.near_word(i, words, 4, 0);
-    let hit = if topics & topic::PASSPORT != 0 && word(&["passport", "passports", "passeport", "reisepass", "pasaporte"]) && (6..=9).contains(&upper.len()) {
+    let hit = if topics & topic::PASSPORT != 0
+        && word(&["passport", "passports", "passeport", "reisepass", "pasaporte"])
+        && (6..=9).contains(&upper.len())
+    {
         Some((Kind::Passport, 80))
-    } else if topics & topic::LICENCE != 0 && word(&["license", "licence", "dl", "licences", "permit"]) && upper.len() <= 18 {
+    } else if topics & topic::LICENCE != 0
+        && word(&["license", "licence", "dl", "licences", "permit"])
+        && upper.len() <= 18
+    {
         Some((Kind::DriversLicense, 75))
     } else if word(&["plate", "plates", "registration"]) && (5..=8).contains(&upper.len()) {
         Some((Kind::LicensePlate, 70))
     } else if word(&["mrn", "medical"]) {
         Some((Kind::MedicalRecord, 75))
-    } else if topics & topic::TRACKING != 0 && word(&["tracking", "track", "parcel", "package", "shipment"]) && upper.len() >= 8 {
+    } else if topics & topic::TRACKING != 0
+        && word(&["tracking", "track", "parcel", "package", "shipment"])
+        && upper.len() >= 8
+    {
         Some((Kind::TrackingNumber, 70))
-    } else if topics & topic::NATIONAL_ID != 0 && word(&["personalausweis", "ausweis", "ausweisnummer", "identity", "national"]) {
+    } else if topics & topic::NATIONAL_ID != 0
+        && word(&["personalausweis", "ausweis", "ausweisnummer", "identity", "national"])
+    {
         Some((Kind::NationalId, 70))
     } else {
         None
@@ -231,11 +254,19 @@ fn coin(scan: &mut Scan<'_>, i: usize, token: &Token) {
     let word = scan.word(token);
     let named = || scan.near(i, topic::CRYPTO, 6, 3);
     let hit = match word.as_bytes() {
-        [b'1' | b'3', ..] if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((0 | 5, 20))) => Some((Kind::Bitcoin, 97)),
+        [b'1' | b'3', ..]
+            if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((0 | 5, 20))) =>
+        {
+            Some((Kind::Bitcoin, 97))
+        }
         [b'b' | b'B', b'c' | b'C', b'1', ..] if check::bech32(word) => Some((Kind::Bitcoin, 97)),
         [b'l' | b'L', b't' | b'T', b'c' | b'C', b'1', ..] if check::bech32(word) => Some((Kind::CryptoAddress, 97)),
-        [b'0', b'x', hex @ ..] if hex.len() == 40 && hex.iter().all(u8::is_ascii_hexdigit) => Some((Kind::CryptoAddress, if named() { 95 } else { 75 })),
-        [b'L' | b'M' | b'D' | b'X' | b'T' | b'r', ..] if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((_, 20))) => {
+        [b'0', b'x', hex @ ..] if hex.len() == 40 && hex.iter().all(u8::is_ascii_hexdigit) => {
+            Some((Kind::CryptoAddress, if named() { 95 } else { 75 }))
+        }
+        [b'L' | b'M' | b'D' | b'X' | b'T' | b'r', ..]
+            if (26..=35).contains(&word.len()) && matches!(check::base58check(word.as_bytes()), Some((_, 20))) =>
+        {
             Some((Kind::CryptoAddress, 95))
         }
         [b'4' | b'8', ..] if word.len() == 95 && named() => Some((Kind::CryptoAddress, 90)),
@@ -281,7 +312,11 @@ fn nric(upper: &[u8]) -> bool {
 fn nino(upper: &[u8]) -> bool {
     let bad = |b: u8| matches!(b, b'D' | b'F' | b'I' | b'Q' | b'U' | b'V');
     let prefix = &upper[..2];
-    !bad(upper[0]) && !bad(upper[1]) && upper[1] != b'O' && ![b"BG", b"GB", b"NK", b"KN", b"TN", b"NT", b"ZZ"].iter().any(|p| *p == prefix) && matches!(upper[8], b'A'..=b'D')
+    !bad(upper[0])
+        && !bad(upper[1])
+        && upper[1] != b'O'
+        && ![b"BG", b"GB", b"NK", b"KN", b"TN", b"NT", b"ZZ"].iter().any(|p| *p == prefix)
+        && matches!(upper[8], b'A'..=b'D')
 }
 
 fn pps(upper: &[u8]) -> bool {
@@ -305,7 +340,8 @@ fn cn_id(upper: &[u8]) -> bool {
 fn hetu(upper: &[u8]) -> bool {
     let Some((head, tail)) = upper.split_at_checked(6) else { return false };
     let [mark, serial @ .., check] = tail else { return false };
-    let number: Option<u64> = [head, serial].concat().iter().try_fold(0u64, |n, b| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0')));
+    let number: Option<u64> =
+        [head, serial].concat().iter().try_fold(0u64, |n, b| b.is_ascii_digit().then(|| n * 10 + u64::from(b - b'0')));
     let day = digits(head).chunks(2).map(|c| c.iter().fold(0, |n, d| n * 10 + u32::from(*d))).collect::<Vec<_>>();
     serial.len() == 3
         && matches!(mark, b'+' | b'-' | b'A'..=b'F' | b'U'..=b'Y')
@@ -319,13 +355,28 @@ fn mbi(upper: &[u8]) -> bool {
     let any = |b: u8| letter(b) || b.is_ascii_digit();
     let digit = |b: u8| b.is_ascii_digit();
     let Ok([a, b, c, d, e, f, g, h, i, j, k]) = <[u8; 11]>::try_from(upper) else { return false };
-    matches!(a, b'1'..=b'9') && letter(b) && any(c) && digit(d) && letter(e) && any(f) && digit(g) && letter(h) && letter(i) && digit(j) && digit(k)
+    matches!(a, b'1'..=b'9')
+        && letter(b)
+        && any(c)
+        && digit(d)
+        && letter(e)
+        && any(f)
+        && digit(g)
+        && letter(h)
+        && letter(i)
+        && digit(j)
+        && digit(k)
 }
 
 /// Italy: the check letter over fifteen characters.
 fn codice_fiscale(upper: &[u8]) -> bool {
-    const ODD: [u32; 26] = [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
+    const ODD: [u32; 26] =
+        [1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23];
     let value = |b: u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' });
-    let sum: u32 = upper[..15].iter().enumerate().map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) }).sum();
+    let sum: u32 = upper[..15]
+        .iter()
+        .enumerate()
+        .map(|(i, b)| if i % 2 == 0 { ODD[value(*b) as usize % 26] } else { value(*b) })
+        .sum();
     upper[15] == b'A' + (sum % 26) as u8
 }

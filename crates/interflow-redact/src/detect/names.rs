@@ -60,7 +60,8 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     let token = scan.list()[i];
     let marks = token.marks();
     if marks & NRP != 0 && token.len() > 3 {
-        scan.push(Kind::Nationality, token.start(), token.end(), 60);
+        let confidence = if belongs_to_a_person(scan, i) { 65 } else { 40 };
+        scan.push(Kind::Nationality, token.start(), token.end(), confidence);
     }
     if !starts_cleanly(scan, &token) {
         return i + 1;
@@ -80,6 +81,33 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
         }
         None => i + 1,
     }
+}
+
+/// `I am Swedish`, `a Spanish citizen`, `nationality: Greek`: somebody's, not a language's or a dish's.
+fn belongs_to_a_person(scan: &Scan<'_>, i: usize) -> bool {
+    let of = ["nationality", "citizenship", "religion", "ethnicity", "am", "m", "born", "practicing", "devout"];
+    let who = [
+        "citizen",
+        "citizens",
+        "man",
+        "woman",
+        "men",
+        "women",
+        "national",
+        "passport",
+        "people",
+        "girl",
+        "boy",
+        "descent",
+        "origin",
+        "immigrant",
+        "immigrants",
+        "family",
+        "parents",
+    ];
+    let pronoun = scan.near_word(i, &["he", "she", "they", "who", "i", "we"], 3, 0)
+        && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
+    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun
 }
 
 fn place_phrase(scan: &Scan<'_>, i: usize, end: usize, chunks: &mut Vec<Chunk>) -> usize {
@@ -162,7 +190,10 @@ fn run_end(scan: &Scan<'_>, i: usize) -> usize {
         }
         // van der, de la: small words inside a name, with a capital behind them.
         let mut ahead = last + 1;
-        while ahead <= last + 3 && scan.token(ahead).is_some_and(|t| t.has(PARTICLE) && t.shape == Shape::Lower) && matches!(scan.gap(ahead), " " | "'" | "’") {
+        while ahead <= last + 3
+            && scan.token(ahead).is_some_and(|t| t.has(PARTICLE) && t.shape == Shape::Lower)
+            && matches!(scan.gap(ahead), " " | "'" | "’")
+        {
             ahead += 1;
         }
         let particle = ahead > last + 1 && scan.token(ahead).is_some_and(|t| t.is_capital() && !t.has(STOP));
@@ -180,6 +211,8 @@ fn as_first(token: &Token) -> i32 {
     let word = m & (COMMON | WORD) != 0;
     let score = match () {
         () if m & (STOP | TECH | MONTH | DAY) != 0 && m & FIRST_TOP == 0 => 0,
+        // April, June and August are months first.
+        () if m & (MONTH | DAY) != 0 => 45,
         () if m & FIRST_TOP != 0 && !word => 100,
         () if m & FIRST_TOP != 0 => 60,
         () if m & FIRST != 0 && m & COMMON == 0 && m & WORD == 0 => 85,
@@ -209,7 +242,24 @@ fn as_last(token: &Token) -> i32 {
 /// A word that no list knows: neither English nor a name. Short capitals are abbreviations.
 fn foreign(token: &Token) -> bool {
     let m = token.marks();
-    let unknown = m & (COMMON | WORD | STOP | TECH | FIRST | LAST | PLACE | REGION | NRP | MONTH | DAY | ORG | ORG_SUFFIX | ORG_WORD | UNIT | JOB) == 0;
+    let unknown = m
+        & (COMMON
+            | WORD
+            | STOP
+            | TECH
+            | FIRST
+            | LAST
+            | PLACE
+            | REGION
+            | NRP
+            | MONTH
+            | DAY
+            | ORG
+            | ORG_SUFFIX
+            | ORG_WORD
+            | UNIT
+            | JOB)
+        == 0;
     unknown
         && match token.shape {
             Shape::Title => token.len() >= 3,
@@ -222,12 +272,16 @@ fn foreign(token: &Token) -> bool {
 /// What the words before and behind say.
 struct Around {
     honorific: bool,
+    /// A name must follow: `my name is`, `says`, `called`.
+    strong_cue: bool,
     person_cue: bool,
     place_cue: bool,
     org_cue: bool,
     /// The first word of a sentence, a line or a quotation.
     opening: bool,
     code: bool,
+    /// Everything around is in capitals.
+    shouted: bool,
 }
 
 fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
@@ -244,44 +298,181 @@ fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
     let honorific = near_before && marks_before(1) & HONORIFIC != 0 && before(1).is_some_and(Token::is_capital);
-    Around { honorific, person_cue: person_cue(scan, &marks_before, &word_before, &word_after, after(1), gap_before, gap_after), place_cue: located(scan, first), org_cue: org_cue(scan, first, last), opening, code: in_code(scan, first, last) }
+    let (strong_cue, person_cue) =
+        person_cue(&marks_before, &word_before, &word_after, after(1), gap_before, gap_after);
+    let caps = |t: Option<&Token>| t.is_some_and(|t| t.shape == Shape::Upper && t.len() >= 2);
+    Around {
+        honorific,
+        strong_cue,
+        person_cue,
+        place_cue: located(scan, first),
+        org_cue: org_cue(scan, first, last),
+        opening,
+        code: in_code(scan, first, last),
+        shouted: caps(before(1)) && caps(after(1)),
+    }
 }
 
+/// Whether the words around speak of a person: surely, and at all.
 fn person_cue<'a>(
-    scan: &Scan<'_>,
     marks_before: &impl Fn(usize) -> u32,
     word_before: &impl Fn(usize) -> &'a str,
     word_after: &impl Fn(usize) -> &'a str,
     after: Option<&Token>,
     gap_before: &str,
     gap_after: &str,
-) -> bool {
-    let _ = scan;
+) -> (bool, bool) {
     let near = matches!(gap_before, " " | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \"");
     let b1 = word_before(1).to_ascii_lowercase();
     let b2 = word_before(2).to_ascii_lowercase();
-    let named = near && (marks_before(1) & NAME_CUE != 0 || marks_before(2) & NAME_CUE != 0 && matches!(b1.as_str(), "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are"))
-        || gap_before.contains(':') && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"))
-        || gap_before.contains('?') && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"));
-    let called = matches!((b2.as_str(), b1.as_str()), ("call" | "calls" | "called", "me" | "him" | "her" | "us") | ("i", "m" | "am") | ("this" | "that", "is") | ("name", "s") | ("everyone", "calls") | ("under" | "account", "of") | ("of", "name"));
-    let greeted = matches!(b1.as_str(), "hi" | "hello" | "hey" | "dear" | "thanks" | "sincerely" | "regards" | "cheers" | "by" | "starring" | "with" | "under" | "ask" | "tell" | "told" | "asked" | "says" | "said" | "sir" | "madam" | "for" | "and" | "featuring" | "contact" | "thank" | "bye" | "goodbye" | "miss" | "add" | "ex" | "unlike" | "novel" | "novelist" | "singer" | "versus");
-    let strong_greeted = matches!(b1.as_str(), "hi" | "hello" | "hey" | "dear" | "thanks" | "starring" | "says" | "said" | "told" | "asked" | "sincerely" | "regards");
+    let named = near
+        && (marks_before(1) & NAME_CUE != 0
+            || marks_before(2) & NAME_CUE != 0
+                && matches!(b1.as_str(), "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are"))
+        || gap_before.contains(':')
+            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"))
+        || gap_before.contains('?')
+            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"));
+    let called = matches!(
+        (b2.as_str(), b1.as_str()),
+        ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
+            | ("i", "m" | "am")
+            | ("this" | "that", "is")
+            | ("name", "s")
+            | ("everyone", "calls")
+            | ("under" | "account", "of")
+            | ("of", "name")
+    );
+    let greeted = matches!(
+        b1.as_str(),
+        "hi" | "hello"
+            | "hey"
+            | "dear"
+            | "thanks"
+            | "sincerely"
+            | "regards"
+            | "cheers"
+            | "by"
+            | "starring"
+            | "with"
+            | "under"
+            | "ask"
+            | "tell"
+            | "told"
+            | "asked"
+            | "says"
+            | "said"
+            | "sir"
+            | "madam"
+            | "for"
+            | "and"
+            | "featuring"
+            | "contact"
+            | "thank"
+            | "bye"
+            | "goodbye"
+            | "miss"
+            | "add"
+            | "ex"
+            | "unlike"
+            | "novel"
+            | "novelist"
+            | "singer"
+            | "versus"
+    );
+    let strong_greeted = matches!(
+        b1.as_str(),
+        "hi" | "hello"
+            | "hey"
+            | "dear"
+            | "thanks"
+            | "starring"
+            | "says"
+            | "said"
+            | "told"
+            | "asked"
+            | "sincerely"
+            | "regards"
+    );
     let related = marks_before(1) & (RELATION | JOB) != 0 && gap_before == " ";
     let says = after.is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower) && matches!(gap_after, " " | ", ");
-    let possessive = matches!(gap_after, "'" | "’") && word_after(1) == "s";
+    let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
+    let spoken_to = matches!(b1.as_str(), "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
+    let speaks = matches!(gap_after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
+        || gap_after == ": " && gap_before.contains('\n');
     let a1 = word_after(1);
-    let acts = gap_after == " " && matches!(a1, "is" | "was" | "has" | "had" | "will" | "would" | "just" | "shouted" | "listed" | "who" | "himself" | "herself" | "and" | "spent" | "joined" | "went" | "came" | "got" | "made" | "took" | "left" | "bought" | "sent" | "gave" | "knows" | "lives" | "likes");
-    named || called || related || says || strong_greeted && near || greeted && near && (acts || gap_after != " " || possessive) || possessive && gap_before == " " || acts && gap_before.trim().is_empty()
+    let acts = gap_after == " "
+        && matches!(
+            a1,
+            "is" | "was"
+                | "has"
+                | "had"
+                | "will"
+                | "would"
+                | "just"
+                | "shouted"
+                | "listed"
+                | "who"
+                | "himself"
+                | "herself"
+                | "and"
+                | "spent"
+                | "joined"
+                | "went"
+                | "came"
+                | "got"
+                | "made"
+                | "took"
+                | "left"
+                | "bought"
+                | "sent"
+                | "gave"
+                | "knows"
+                | "lives"
+                | "likes"
+                | "novel"
+                | "version"
+                | "concert"
+                | "song"
+                | "album"
+        );
+    let strong = named || called || says || strong_greeted && near || speaks || spoken_to || related;
+    let any = named
+        || called
+        || related
+        || says
+        || strong_greeted && near
+        || greeted && near && (acts || gap_after != " " || possessive)
+        || possessive && gap_before == " "
+        || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
+    (strong, strong || any)
 }
 
 fn located(scan: &Scan<'_>, first: usize) -> bool {
     let list = scan.list();
     let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
     let gap = scan.gap_before(first);
-    let direct = gap == " " && before.has(PREP) && !matches!(scan.word(before), "of" | "via");
-    let tied = gap == " " && scan.word(before) == "of" && scan.near_word(first, &["city", "town", "north", "south", "east", "west", "outside", "capital", "republic", "kingdom", "out", "people"], 3, 0);
-    let lived = (gap == " " || gap == ", ") && first.checked_sub(3).and_then(|p| list.get(p..first)).is_some_and(|w| w.iter().any(|t| t.has(LIVE_CUE)));
-    direct || tied || lived
+    let word = scan.word(before).to_ascii_lowercase();
+    let spoken_to =
+        first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower)
+            && matches!(word.as_str(), "at" | "to");
+    let direct = gap == " " && before.has(PREP) && !matches!(word.as_str(), "of" | "via") && !spoken_to;
+    let labelled = gap.contains(':')
+        && matches!(word.as_str(), "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");
+    let tied = gap == " "
+        && word == "of"
+        && scan.near_word(
+            first,
+            &[
+                "city", "town", "north", "south", "east", "west", "outside", "capital", "republic", "kingdom", "out",
+                "people",
+            ],
+            3,
+            0,
+        );
+    let lived = gap == " "
+        && first.checked_sub(3).and_then(|p| list.get(p..first)).is_some_and(|w| w.iter().any(|t| t.has(LIVE_CUE)));
+    direct || tied || lived || labelled
 }
 
 fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
@@ -290,7 +481,25 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
     let ahead = &list[(last + 1).min(list.len())..(last + 3).min(list.len())];
     let word_before = first.checked_sub(1).map_or("", |p| scan.word(&list[p]));
     back.iter().chain(ahead).any(|t| t.has(ORG_CUE))
-        || scan.gap_before(first) == " " && matches!(word_before, "at" | "for" | "from" | "joined" | "of") && back.iter().any(|t| matches!(scan.word(t), "works" | "work" | "working" | "worked" | "job" | "position" | "contract" | "year" | "years" | "office" | "employee" | "customer"))
+        || scan.gap_before(first) == " "
+            && matches!(word_before, "at" | "for" | "from" | "joined" | "of")
+            && back.iter().any(|t| {
+                matches!(
+                    scan.word(t),
+                    "works"
+                        | "work"
+                        | "working"
+                        | "worked"
+                        | "job"
+                        | "position"
+                        | "contract"
+                        | "year"
+                        | "years"
+                        | "office"
+                        | "employee"
+                        | "customer"
+                )
+            })
 }
 
 /// Whether the line around looks like code or data rather than prose.
@@ -301,8 +510,35 @@ fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
     let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
     let left = left.rsplit(|b| *b == b'\n').next().unwrap_or_default();
     let right = right.split(|b| *b == b'\n').next().unwrap_or_default();
-    let signs = left.iter().chain(right).filter(|b| matches!(b, b'{' | b'}' | b';' | b'=' | b'<' | b'_' | b'(' | b')' | b'[' | b']' | b'|' | b'/' | b'#' | b'$' | b'`' | b'&' | b'%' | b'\\' | b'+')).count();
-    let comment = left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
+    let signs = left
+        .iter()
+        .chain(right)
+        .filter(|b| {
+            matches!(
+                b,
+                b'{' | b'}'
+                    | b';'
+                    | b'='
+                    | b'<'
+                    | b'_'
+                    | b'('
+                    | b')'
+                    | b'['
+                    | b']'
+                    | b'|'
+                    | b'/'
+                    | b'#'
+                    | b'$'
+                    | b'`'
+                    | b'&'
+                    | b'%'
+                    | b'\\'
+                    | b'+'
+            )
+        })
+        .count();
+    let comment =
+        left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
     let length = left.len() + right.len() + (end - start);
     signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
 }
@@ -321,7 +557,16 @@ fn classify(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     }
     // A trade or a plain word before a first name belongs to the sentence: `Producer Amanda Sultygov`.
     let mut from = first;
-    while from < last && as_first(&list[from]) < 45 && list[from].has(COMMON | WORD | JOB | RELATION | STOP | DAY | MONTH | TECH) && !initial(&list[from]) {
+    let named_word = first < last
+        && list[first].has(FIRST)
+        && !list[first].has(STOP | TECH | JOB | RELATION)
+        && as_last(&list[last]) >= 75;
+    while !named_word
+        && from < last
+        && as_first(&list[from]) < 45
+        && list[from].has(COMMON | WORD | JOB | RELATION | STOP | DAY | MONTH | TECH)
+        && !initial(&list[from])
+    {
         from += 1;
     }
     if from > first && as_first(&list[from]) < 45 && !(from == last && as_last(&list[from]) >= 75) {
@@ -351,7 +596,12 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     for at in first + 1..=last {
         let t = &list[at];
         let joined_name = matches!(scan.gap(at - 1), "-" | "'" | "’");
-        let plain = t.has(COMMON | WORD | JOB | TECH | MONTH | DAY | ORG_WORD | STREET_SUFFIX) && as_last(t) < 45 && as_first(t) < 45 && !t.has(CREDENTIAL | PARTICLE) && !initial(t) && !joined_name;
+        let plain = t.has(COMMON | WORD | JOB | TECH | MONTH | DAY | ORG_WORD | STREET_SUFFIX)
+            && as_last(t) < 45
+            && as_first(t) < 45
+            && !t.has(CREDENTIAL | PARTICLE)
+            && !initial(t)
+            && !joined_name;
         if plain {
             last = at - 1;
             break;
@@ -361,7 +611,10 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         return single(scan, first);
     }
     let around = around(scan, first, last);
-    let core: Vec<&Token> = list[first..=last].iter().filter(|t| !initial(t) && !t.has(CREDENTIAL) && !(t.has(PARTICLE) && t.shape == Shape::Lower)).collect();
+    let core: Vec<&Token> = list[first..=last]
+        .iter()
+        .filter(|t| !initial(t) && !t.has(CREDENTIAL) && !(t.has(PARTICLE) && t.shape == Shape::Lower))
+        .collect();
     let head = core.first()?;
     let tail = core.last()?;
     let (f, l) = (as_first(head), if core.len() > 1 { as_last(tail).max(as_first(tail) - 15) } else { 0 });
@@ -373,7 +626,7 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         (85.., _) => 60,
         (45.., 60..) => 78,
         (45.., 45..) => 62,
-        (20.., 75..) => 60,
+        (20.., 75..) => 56,
         _ if as_last(head) >= 60 && l >= 60 => 58,
         _ if (as_last(head) >= 45 || foreign(head)) && l >= 60 => 52,
         _ if foreigns == core.len() => 40,
@@ -394,7 +647,13 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         person -= 15;
     }
     let known_place = address::place_at(scan, first).is_some_and(|e| e <= last);
-    let mut place = if known_place && core.iter().any(|t| t.has(REGION)) { 45 } else if known_place { 30 } else { 0 };
+    let mut place = if known_place && core.iter().any(|t| t.has(REGION)) {
+        45
+    } else if known_place {
+        30
+    } else {
+        0
+    };
     if around.place_cue && !around.honorific {
         place = (place + 40).max(if foreigns > 0 { 50 } else { 0 });
         if f < 85 {
@@ -422,11 +681,35 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         (100, _) => 66,
         (85.., _) if token.len() >= 4 => 58,
         (85.., _) => 45,
-        (60.., _) => if around.opening { 22 } else { 42 },
-        (45.., _) => if around.opening { 20 } else { 38 },
-        (_, 75..) => if around.opening { 36 } else { 48 },
+        (60.., _) => {
+            if around.opening {
+                30
+            } else {
+                42
+            }
+        }
+        (45.., _) => {
+            if around.opening {
+                20
+            } else {
+                38
+            }
+        }
+        (_, 75..) => {
+            if around.opening {
+                36
+            } else {
+                48
+            }
+        }
         (_, 60..) => 25,
-        (_, 45..) if unknown => if around.opening { 15 } else { 30 },
+        (_, 45..) if unknown => {
+            if around.opening {
+                15
+            } else {
+                30
+            }
+        }
         (_, 45..) => 22,
         (20.., _) => 8,
         (_, 25..) => 8,
@@ -445,18 +728,30 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     if short_caps {
         person -= 30;
     }
+    if around.shouted && f < 85 {
+        (person, place) = (0, 0);
+    }
+    // A country is rarely a person.
+    if region && m & FIRST_TOP == 0 {
+        person /= 2;
+    }
     if around.honorific {
         person = person.max(20) + 55;
     } else if around.person_cue {
-        person += if person >= 20 { 22 } else if person > 0 { 12 } else { 0 };
-        if place > 0 && person > 0 && !around.place_cue {
+        person += match (around.strong_cue, unknown) {
+            (true, _) if person >= 20 => 24,
+            (false, false) if person >= 20 => 22,
+            _ if person > 0 => 12,
+            _ => 0,
+        };
+        if place > 0 && person > 0 && !around.place_cue && !region {
             place -= 12;
         }
     }
     if around.place_cue && !around.honorific {
         if place > 0 {
             place += if plain { 20 } else { 25 };
-        } else if unknown || l >= 60 && !plain {
+        } else if (unknown || l >= 60 && !plain) && !short_caps && !around.shouted && token.len() > 3 {
             place = if around.code { 30 } else { 52 };
         }
         if f < 85 {
@@ -484,7 +779,35 @@ fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     let words = &list[first..=last];
     let suffix = words.iter().rposition(|t| t.has(ORG_SUFFIX) && t.is_capital());
     let around = around(scan, first, last);
-    let held = |t: &Token| matches!(scan.word(t), "Inc" | "LLC" | "LLP" | "Ltd" | "GmbH" | "Corp" | "PLC" | "Plc" | "Incorporated" | "Limited" | "KG" | "AG" | "Pty" | "SRL" | "Srl" | "SpA" | "BV" | "AB" | "Oy" | "Corporation" | "Holdings" | "Co" | "Company" | "Group");
+    let held = |t: &Token| {
+        matches!(
+            scan.word(t),
+            "Inc"
+                | "LLC"
+                | "LLP"
+                | "Ltd"
+                | "GmbH"
+                | "Corp"
+                | "PLC"
+                | "Plc"
+                | "Incorporated"
+                | "Limited"
+                | "KG"
+                | "AG"
+                | "Pty"
+                | "SRL"
+                | "Srl"
+                | "SpA"
+                | "BV"
+                | "AB"
+                | "Oy"
+                | "Corporation"
+                | "Holdings"
+                | "Co"
+                | "Company"
+                | "Group"
+        )
+    };
     if let Some(at) = suffix.filter(|at| *at > 0 && held(&words[*at])) {
         return Some(Chunk { first, last: first + at, person: 0, place: 0, org: 85 });
     }
@@ -492,9 +815,11 @@ fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         return None;
     }
     // Bank of X, University of X: the words behind the `of` belong to it.
-    let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.is_capital());
+    let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == Shape::Title);
     if let Some(at) = kind_at {
-        let named = words.iter().any(|t| t.marks() & (COMMON | WORD | STOP | ORG_WORD) == 0 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP));
+        let named = words.iter().any(|t| {
+            t.marks() & (COMMON | WORD | STOP | ORG_WORD) == 0 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
+        });
         let person_first = as_first(&words[0]) >= 85 && at + 1 == words.len() && as_last(&words[at]) >= 45;
         if named && !person_first && at + 1 >= words.len().saturating_sub(1) && !around.code {
             return Some(Chunk { first, last, person: 0, place: 0, org: if around.org_cue { 72 } else { 58 } });
@@ -513,14 +838,19 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
         // Ministry of …: bodies that go on behind an `of` are capitals and seen there.
         return i + 1;
     }
-    if token.class == 0 && !cue_at(scan, i) {
+    if m & TECH != 0 || token.class == 0 && (!cue_at(scan, i) || in_code(scan, i, i)) {
         return i + 1;
     }
-    if !starts_cleanly(scan, token) || !ends_cleanly(scan, token) || !scan.gap_before(i).ends_with([' ', '\n', '"', '\'', '(', ',']) && i > 0 {
+    if !starts_cleanly(scan, token)
+        || !ends_cleanly(scan, token)
+        || !scan.gap_before(i).ends_with([' ', '\n', '"', '\'', '(', ',']) && i > 0
+    {
         return i + 1;
     }
     let first = as_first(token);
-    let next = scan.token(i + 1).filter(|t| t.shape == Shape::Lower && t.len() >= 3 && matches!(scan.gap(i), " " | "-") && ends_cleanly(scan, t));
+    let next = scan.token(i + 1).filter(|t| {
+        t.shape == Shape::Lower && t.len() >= 3 && matches!(scan.gap(i), " " | "-") && ends_cleanly(scan, t)
+    });
     let last = next.map_or(0, |t| if t.has(STOP) { 0 } else { as_last(t) });
     let cue = cue_at(scan, i);
     let code = in_code(scan, i, i);
@@ -546,12 +876,16 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
 fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
     let list = scan.list();
     let word = |n: usize| i.checked_sub(n).map_or(String::new(), |p| scan.word(&list[p]).to_ascii_lowercase());
-    if !matches!(scan.gap_before(i), " " | ": " | ":" | "? " | ": \"" | " \"") {
+    if !matches!(scan.gap_before(i), " " | ": " | ":" | "? " | ": \"" | " \"" | ". ") {
         return false;
     }
     let (b1, b2) = (word(1), word(2));
-    matches!((b2.as_str(), b1.as_str()), ("name" | "names", "is" | "s" | "was") | ("call" | "calls", "me" | "him" | "her") | ("to" | "named" | "mr" | "mrs", "mr" | "mrs" | "ms" | "dr"))
-        || matches!(b1.as_str(), "named" | "nicknamed" | "surname" | "firstname" | "lastname" | "mr" | "mrs")
+    matches!(
+        (b2.as_str(), b1.as_str()),
+        ("name" | "names", "is" | "s" | "was")
+            | ("call" | "calls" | "named" | "called", "me" | "him" | "her")
+            | ("to" | "named" | "mr" | "mrs", "mr" | "mrs" | "ms" | "dr")
+    ) || matches!(b1.as_str(), "named" | "nicknamed" | "surname" | "firstname" | "lastname" | "mr" | "mrs")
         || scan.gap_before(i).contains([':', '?']) && (1..=6).any(|n| matches!(word(n).as_str(), "name" | "names"))
 }
 
@@ -561,7 +895,9 @@ fn speaks(scan: &Scan<'_>, i: usize) -> bool {
     let before = i.checked_sub(1).and_then(|p| scan.token(p));
     after.is_some_and(|t| t.has(SAY) && scan.gap(i) == " ")
         || after.is_some_and(|t| scan.gap(i) == " " && matches!(scan.word(t), "is" | "was" | "has" | "will" | "s"))
-        || before.is_some_and(|t| t.has(RELATION | SAY) || matches!(scan.word(t), "with" | "and" | "me" | "hi" | "hello" | "by"))
+        || before.is_some_and(|t| {
+            t.has(RELATION | SAY) || matches!(scan.word(t), "with" | "and" | "me" | "hi" | "hello" | "by")
+        })
 }
 
 /// Second look: a doubtful word beside a person in a list, or one that was part of a name elsewhere in the text.
@@ -570,17 +906,44 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
     let list = scan.list();
     let sure = |c: &Chunk| c.person >= SURE && c.person >= c.place && c.person >= c.org;
     // Parts of sure names, by their class and text.
-    let parts: Vec<&str> = chunks.iter().filter(|c| sure(c)).take(64).flat_map(|c| list[c.first..=c.last].iter()).filter(|t| t.len() >= 3 && !t.has(COMMON | STOP)).map(|t| scan.word(t)).collect();
+    let parts: Vec<&str> = chunks
+        .iter()
+        .filter(|c| sure(c))
+        .take(64)
+        .flat_map(|c| list[c.first..=c.last].iter())
+        .filter(|t| t.len() >= 3 && !t.has(COMMON | STOP))
+        .map(|t| scan.word(t))
+        .collect();
+    // Two doubtful family names joined: `norberg and smith were`.
+    for at in 1..chunks.len() {
+        let (a, b) = (chunks[at - 1], chunks[at]);
+        let joined =
+            b.first == a.last + 2 && scan.word(&list[a.last + 1]) == "and" && a.first == a.last && b.first == b.last;
+        if joined
+            && a.person >= 25
+            && b.person >= 25
+            && a.person.max(b.person) >= 36
+            && a.person + b.person > a.place + b.place
+        {
+            chunks[at - 1].person = a.person.max(SURE);
+            chunks[at].person = b.person.max(SURE);
+        }
+    }
     for at in 0..chunks.len() {
         let c = chunks[at];
         if sure(&c) || c.person < 8 {
             continue;
         }
         let known = c.first == c.last && parts.contains(&scan.word(&list[c.first]));
-        let tied = |a: &Chunk, b: &Chunk| b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ") || b.first == a.last + 2 && matches!(scan.word(&list[a.last + 1]), "and" | "or") && scan.gap(a.last).len() <= 2;
+        let tied = |a: &Chunk, b: &Chunk| {
+            b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ")
+                || b.first == a.last + 2
+                    && matches!(scan.word(&list[a.last + 1]), "and" | "or")
+                    && scan.gap(a.last).len() <= 2
+        };
         let left = at.checked_sub(1).is_some_and(|p| sure(&chunks[p]) && tied(&chunks[p], &c));
         let right = chunks.get(at + 1).is_some_and(|n| sure(n) && tied(&c, n));
-        if known || (left || right) && c.person >= 20 {
+        if known || (left || right) && c.person >= 8 {
             chunks[at].person = c.person.max(SURE).max(c.place + 1);
         }
     }

@@ -5,7 +5,29 @@ use crate::Kind;
 use crate::lexicon::topic;
 
 const fn is_local(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'%' | b'+' | b'-' | b'\'' | b'!' | b'#' | b'&' | b'*' | b'/' | b'=' | b'^' | b'`' | b'{' | b'|' | b'}' | b'~' | b'$') || b >= 0x80
+    b.is_ascii_alphanumeric()
+        || matches!(
+            b,
+            b'.' | b'_'
+                | b'%'
+                | b'+'
+                | b'-'
+                | b'\''
+                | b'!'
+                | b'#'
+                | b'&'
+                | b'*'
+                | b'/'
+                | b'='
+                | b'^'
+                | b'`'
+                | b'{'
+                | b'|'
+                | b'}'
+                | b'~'
+                | b'$'
+        )
+        || b >= 0x80
 }
 
 const fn is_host(b: u8) -> bool {
@@ -85,16 +107,167 @@ fn in_url(scan: &Scan<'_>, at: usize) -> bool {
 
 /// Hosts that everybody reads: a link to them says nothing about anyone.
 const PUBLIC_HOSTS: &[&str] = &[
-    "w3.org", "schema.org", "json-schema.org", "xmlsoap.org", "openxmlformats.org", "purl.org", "ietf.org", "rfc-editor.org", "iana.org",
-    "wikipedia.org", "wikimedia.org", "mozilla.org", "python.org", "rust-lang.org", "docs.rs", "crates.io", "pypi.org", "npmjs.com",
-    "npmjs.org", "nodejs.org", "golang.org", "go.dev", "pkg.go.dev", "apache.org", "gnu.org", "kernel.org", "debian.org", "ubuntu.com",
-    "docker.com", "docker.io", "kubernetes.io", "k8s.io", "github.com", "github.io", "githubusercontent.com", "gitlab.com", "bitbucket.org",
-    "stackoverflow.com", "readthedocs.io", "readthedocs.org", "googleapis.com", "gstatic.com", "google.com", "microsoft.com", "apple.com",
-    "amazonaws.com", "cloudflare.com", "openai.com", "anthropic.com", "huggingface.co", "jsdelivr.net", "unpkg.com", "opensource.org",
-    "creativecommons.org", "openapis.org", "swagger.io", "oracle.com", "eclipse.org", "maven.org", "gradle.org", "spring.io", "postgresql.org",
-    "mysql.com", "redis.io", "mongodb.com", "elastic.co", "nginx.org", "whatwg.org", "ecma-international.org", "unicode.org", "shields.io",
-    "travis-ci.org", "codecov.io", "semver.org", "keepachangelog.com", "editorconfig.org", "prettier.io", "eslint.org", "reactjs.org", "react.dev",
-    "vuejs.org", "angular.io", "svelte.dev", "typescriptlang.org", "jetbrains.com", "visualstudio.com", "arxiv.org", "doi.org", "youtube.com",
+    "w3.org",
+    "schema.org",
+    "json-schema.org",
+    "xmlsoap.org",
+    "openxmlformats.org",
+    "purl.org",
+    "ietf.org",
+    "rfc-editor.org",
+    "iana.org",
+    "wikipedia.org",
+    "wikimedia.org",
+    "mozilla.org",
+    "python.org",
+    "rust-lang.org",
+    "docs.rs",
+    "crates.io",
+    "pypi.org",
+    "npmjs.com",
+    "npmjs.org",
+    "nodejs.org",
+    "golang.org",
+    "go.dev",
+    "pkg.go.dev",
+    "apache.org",
+    "gnu.org",
+    "kernel.org",
+    "debian.org",
+    "ubuntu.com",
+    "docker.com",
+    "docker.io",
+    "kubernetes.io",
+    "k8s.io",
+    "github.com",
+    "github.io",
+    "githubusercontent.com",
+    "gitlab.com",
+    "bitbucket.org",
+    "stackoverflow.com",
+    "readthedocs.io",
+    "readthedocs.org",
+    "googleapis.com",
+    "gstatic.com",
+    "google.com",
+    "microsoft.com",
+    "apple.com",
+    "amazonaws.com",
+    "cloudflare.com",
+    "openai.com",
+    "anthropic.com",
+    "huggingface.co",
+    "jsdelivr.net",
+    "unpkg.com",
+    "opensource.org",
+    "creativecommons.org",
+    "openapis.org",
+    "swagger.io",
+    "oracle.com",
+    "eclipse.org",
+    "maven.org",
+    "gradle.org",
+    "spring.io",
+    "postgresql.org",
+    "mysql.com",
+    "redis.io",
+    "mongodb.com",
+    "elastic.co",
+    "nginx.org",
+    "whatwg.org",
+    "ecma-international.org",
+    "unicode.org",
+    "shields.io",
+    "travis-ci.org",
+    "codecov.io",
+    "discord.gg",
+    "discord.com",
+    "opencollective.com",
+    "reddit.com",
+    "tokio.rs",
+    "serde.rs",
+    "json.org",
+    "coveralls.io",
+    "zulipchat.com",
+    "httpbin.org",
+    "badssl.com",
+    "git-scm.com",
+    "npm.im",
+    "ipify.org",
+    "medium.com",
+    "netlify.app",
+    "vercel.app",
+    "heroku.com",
+    "slack.com",
+    "atlassian.com",
+    "sonatype.org",
+    "openjdk.org",
+    "ruby-lang.org",
+    "rubygems.org",
+    "php.net",
+    "packagist.org",
+    "nuget.org",
+    "dotnet.com",
+    "haskell.org",
+    "scala-lang.org",
+    "kotlinlang.org",
+    "swift.org",
+    "webpack.js.org",
+    "babeljs.io",
+    "jestjs.io",
+    "vitejs.dev",
+    "vite.dev",
+    "tailwindcss.com",
+    "getbootstrap.com",
+    "jquery.com",
+    "d3js.org",
+    "pytorch.org",
+    "tensorflow.org",
+    "numpy.org",
+    "scipy.org",
+    "pandas.pydata.org",
+    "djangoproject.com",
+    "palletsprojects.com",
+    "fastapi.tiangolo.com",
+    "pytest.org",
+    "letsencrypt.org",
+    "owasp.org",
+    "mitre.org",
+    "nist.gov",
+    "cncf.io",
+    "helm.sh",
+    "terraform.io",
+    "hashicorp.com",
+    "ansible.com",
+    "prometheus.io",
+    "grafana.com",
+    "opentelemetry.io",
+    "sentry.io",
+    "stackexchange.com",
+    "superuser.com",
+    "serverfault.com",
+    "askubuntu.com",
+    "archlinux.org",
+    "fedoraproject.org",
+    "redhat.com",
+    "suse.com",
+    "gitbook.io",
+    "semver.org",
+    "keepachangelog.com",
+    "editorconfig.org",
+    "prettier.io",
+    "eslint.org",
+    "reactjs.org",
+    "react.dev",
+    "vuejs.org",
+    "angular.io",
+    "svelte.dev",
+    "typescriptlang.org",
+    "jetbrains.com",
+    "visualstudio.com",
+    "arxiv.org",
+    "doi.org",
+    "youtube.com",
 ];
 
 /// Names that are kept for examples and for the inside of a machine (RFC 2606, RFC 6761).
@@ -103,8 +276,34 @@ fn reserved_host(host: &str) -> bool {
     let host = host.strip_prefix("www.").unwrap_or(&host);
     let last = host.rsplit('.').next().unwrap_or_default();
     !host.contains('.')
-        || matches!(last, "test" | "invalid" | "localhost" | "local" | "internal" | "example" | "svc" | "cluster" | "lan")
-        || ["example.com", "example.org", "example.net", "127.0.0.1", "0.0.0.0"].iter().any(|h| host == *h || host.ends_with(&format!(".{h}")))
+        || host.starts_with("127.")
+        || host == "0.0.0.0"
+        || matches!(
+            last,
+            "test" | "invalid" | "localhost" | "local" | "internal" | "example" | "svc" | "cluster" | "lan"
+        )
+        || [
+            "example.com",
+            "example.org",
+            "example.net",
+            "foo.com",
+            "bar.com",
+            "baz.com",
+            "a.com",
+            "b.com",
+            "x.com",
+            "mycorp.com",
+            "mycompany.com",
+            "yourcompany.com",
+            "yourdomain.com",
+            "mydomain.com",
+            "domain.com",
+            "site.com",
+            "host.com",
+            "test.com",
+        ]
+        .iter()
+        .any(|h| host == *h || host.ends_with(&format!(".{h}")))
 }
 
 fn public_host(host: &str) -> bool {
@@ -119,7 +318,11 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
     }
     for at in &scan.tokens.schemes {
         let at = *at as usize;
-        let scheme = scan.bytes[..at].iter().rev().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
+        let scheme = scan.bytes[..at]
+            .iter()
+            .rev()
+            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+            .count();
         if scheme < 2 {
             continue;
         }
@@ -127,7 +330,7 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         let authority = scan.text.get(at + 3..end).unwrap_or_default();
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         let host = authority.rsplit('@').next().unwrap_or_default();
-        let host = host.rsplit_once(':').map_or(host, |(h, p)| if p.bytes().all(|b| b.is_ascii_digit()) { h } else { host });
+        let host = if host.starts_with('[') { host } else { host.split(':').next().unwrap_or_default() };
         let name = scan.text.get(at - scheme..at).unwrap_or_default().to_ascii_lowercase();
         let confidence = if end <= at + 4 || host.is_empty() || host.contains(['{', '$', '<', '%']) {
             continue;
@@ -135,6 +338,8 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
             20
         } else if public_host(host) {
             30
+        } else if documented(scan, at - scheme, end) {
+            45
         } else if matches!(name.as_str(), "http" | "https" | "ftp" | "ftps" | "sftp" | "ws" | "wss") {
             90
         } else {
@@ -144,7 +349,11 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
     }
     let mut i = 0;
     while let Some(token) = scan.token(i) {
-        if token.len() == 3 && scan.byte_at(token.end()) == b'.' && scan.word(token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
+        if token.len() == 3
+            && scan.byte_at(token.end()) == b'.'
+            && scan.word(token).eq_ignore_ascii_case("www")
+            && scan.byte_before(token.start()) != b'/'
+        {
             let end = url_end(scan, token.start());
             let host_end = host_end(scan, token.start());
             let host = scan.text.get(token.start()..host_end).unwrap_or_default();
@@ -158,8 +367,20 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
     }
 }
 
+/// Whether the URL stands as a reference in documentation (`](https://…)`, `<https://…>`, `[name]: https://…`) and
+/// carries nothing of anyone: no query and no login.
+fn documented(scan: &Scan<'_>, start: usize, end: usize) -> bool {
+    let before = &scan.bytes[..start];
+    let reference = before.ends_with(b"](") || before.ends_with(b"<") || before.ends_with(b"]: ");
+    reference && !scan.bytes[start..end].iter().any(|b| matches!(b, b'?' | b'@'))
+}
+
 /// Endings that are hardly ever anything but a domain's.
-const SAFE_TLDS: &[&str] = &["com", "org", "net", "edu", "gov", "mil", "info", "biz", "io", "co", "uk", "de", "fr", "it", "es", "nl", "eu", "ch", "at", "be", "ca", "au", "us", "jp", "br", "ru", "pl", "se", "no", "fi", "dk", "cz", "hu", "pt", "gr", "ro", "tech", "online", "site", "shop", "xyz", "app", "dev", "cloud"];
+const SAFE_TLDS: &[&str] = &[
+    "com", "org", "net", "edu", "gov", "mil", "info", "biz", "io", "co", "uk", "de", "fr", "it", "es", "nl", "eu",
+    "ch", "at", "be", "ca", "au", "us", "jp", "br", "ru", "pl", "se", "no", "fi", "dk", "cz", "hu", "pt", "gr", "ro",
+    "tech", "online", "site", "shop", "xyz", "app", "dev", "cloud",
+];
 
 /// `name.tld` without a scheme. Code is full of dots, so that only lower-case names with an ending that is no file's
 /// and no method's count.
@@ -179,14 +400,15 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
     let end = host_end(scan, start);
     let host = scan.text.get(start..end).unwrap_or_default();
     let last = host.rsplit('.').next().unwrap_or_default();
-    let code = matches!(scan.byte_before(start), b'@' | b'/' | b'$' | b':' | b'=' | b'\\') || matches!(scan.byte_at(end), b'(' | b'[' | b'@' | b':' | b'=' | b'\\');
-    if last != word || code || end != next.end() || reserved_host(host) || host.contains('_') {
+    let code = matches!(scan.byte_before(start), b'@' | b'/' | b'$' | b':' | b'=' | b'\\')
+        || matches!(scan.byte_at(end), b'(' | b'[' | b'@' | b':' | b'=' | b'\\');
+    if last != word || code || host.starts_with('.') || end != next.end() || reserved_host(host) || host.contains('_') {
         return;
     }
     let common = matches!(last, "com" | "org" | "net" | "edu" | "gov");
     let confidence = match (common, public_host(host)) {
         (_, true) => 25,
-        (true, _) => 70,
+        (true, _) => 60,
         _ if scan.near_word(i, &["domain", "website", "site", "visit", "web", "homepage", "blog", "at"], 4, 0) => 65,
         _ => 40,
     };
@@ -196,12 +418,24 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
 /// Where a URL ends: at a space, a quote or a bracket, with the sentence's punctuation left out.
 fn url_end(scan: &Scan<'_>, from: usize) -> usize {
     let rest = scan.text.get(from..).unwrap_or_default();
-    let stop = rest.find(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '<' | '>' | '`' | '\\' | '^' | '{' | '}' | '|' | '“' | '”' | '»')).unwrap_or(rest.len());
+    let stop = rest
+        .find(|c: char| {
+            c.is_whitespace()
+                || c.is_control()
+                || matches!(c, '"' | '<' | '>' | '`' | '\\' | '^' | '{' | '}' | '|' | '“' | '”' | '»')
+        })
+        .unwrap_or(rest.len());
     let mut url = &rest[..stop];
+    // Markdown: a link inside a link's text.
+    url = url.split("](").next().unwrap_or(url);
     loop {
         let Some(last) = url.chars().next_back() else { break };
-        let unbalanced = |open: char, close: char| last == close && url.matches(open).count() < url.matches(close).count();
-        if matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…') || unbalanced('(', ')') || unbalanced('[', ']') {
+        let unbalanced =
+            |open: char, close: char| last == close && url.matches(open).count() < url.matches(close).count();
+        if matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…')
+            || unbalanced('(', ')')
+            || unbalanced('[', ']')
+        {
             url = &url[..url.len() - last.len_utf8()];
         } else {
             break;
@@ -254,7 +488,10 @@ fn ipv6(address: &str) -> Option<u8> {
 /// Six pairs of hexadecimal digits with the same separator.
 pub(super) fn is_mac(text: &[u8]) -> bool {
     text.len() == 17
-        && text.iter().enumerate().all(|(i, b)| if i % 3 == 2 { *b == text[2] && matches!(b, b':' | b'-') } else { b.is_ascii_hexdigit() })
+        && text
+            .iter()
+            .enumerate()
+            .all(|(i, b)| if i % 3 == 2 { *b == text[2] && matches!(b, b':' | b'-') } else { b.is_ascii_hexdigit() })
         && text.iter().any(|b| !matches!(b, b'0' | b':' | b'-'))
         && text.iter().any(|b| !matches!(b, b'f' | b'F' | b':' | b'-'))
 }
@@ -270,7 +507,13 @@ pub(super) fn coordinates(scan: &mut Scan<'_>, i: usize) {
     let decimals = |s: usize, e: usize| scan.text.get(s..e).and_then(|t| t.split_once('.')).map_or(0, |(_, d)| d.len());
     let fine = decimals(start, end).min(decimals(second_start, second_end));
     let named = scan.near(i, topic::GEO, 4, 0);
-    if gap.len() <= 4 && gap.bytes().all(|b| matches!(b, b',' | b' ' | b'-' | b';')) && gap.contains([',', ';', ' ']) && lat.abs() <= 90.0 && lon.abs() <= 180.0 && (fine >= 4 && gap.contains(',') || named && fine >= 2) {
+    if gap.len() <= 4
+        && gap.bytes().all(|b| matches!(b, b',' | b' ' | b'-' | b';'))
+        && gap.contains([',', ';', ' '])
+        && lat.abs() <= 90.0
+        && lon.abs() <= 180.0
+        && (fine >= 4 && gap.contains(',') || named && fine >= 2)
+    {
         let start = if scan.byte_before(start) == b'-' { start - 1 } else { start };
         scan.push(Kind::Gps, start, second_end, if named { 90 } else { 65 });
     }
@@ -278,7 +521,11 @@ pub(super) fn coordinates(scan: &mut Scan<'_>, i: usize) {
 
 fn fraction(scan: &Scan<'_>, i: usize) -> Option<(f64, usize, usize, usize)> {
     let (whole, part) = (scan.token(i)?, scan.token(i + 1)?);
-    let joined = whole.is_digits() && part.is_digits() && whole.len() <= 3 && scan.gap(i) == "." && scan.byte_at(part.end()) != b'.';
+    let joined = whole.is_digits()
+        && part.is_digits()
+        && whole.len() <= 3
+        && scan.gap(i) == "."
+        && scan.byte_at(part.end()) != b'.';
     let number = scan.text.get(whole.start()..part.end())?.parse().ok()?;
     joined.then_some((number, whole.start(), part.end(), i + 2))
 }

@@ -22,6 +22,8 @@ pub(super) struct Run {
     pub glued_left: bool,
     /// The run touches letters on its right.
     pub glued_right: bool,
+    /// Where an extension written to the last group (`3994x1887`) ends.
+    pub extension: Option<usize>,
 }
 
 impl Run {
@@ -45,13 +47,17 @@ impl Run {
 
     /// Whether the groups from `k` on have these lengths, with the same separator (one of `seps`) between them.
     pub fn shaped(&self, k: usize, lengths: &[usize], seps: &[u8]) -> bool {
-        let groups = k + lengths.len() <= self.groups.len() && lengths.iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l);
+        let groups =
+            k + lengths.len() <= self.groups.len() && lengths.iter().enumerate().all(|(i, l)| self.len_of(k + i) == *l);
         groups && (k..k + lengths.len() - 1).all(|i| seps.contains(&self.sep(i)) && self.sep(i) == self.sep(k))
     }
 
     pub fn number(&self, bytes: &[u8], k: usize) -> u32 {
         let Some((s, e)) = self.groups.get(k) else { return u32::MAX };
-        bytes[*s..*e].iter().try_fold(0u32, |n, b| n.checked_mul(10)?.checked_add(u32::from(b - b'0'))).unwrap_or(u32::MAX)
+        bytes[*s..*e]
+            .iter()
+            .try_fold(0u32, |n, b| n.checked_mul(10)?.checked_add(u32::from(b - b'0')))
+            .unwrap_or(u32::MAX)
     }
 }
 
@@ -81,14 +87,36 @@ fn separator(gap: &str) -> Option<u8> {
     }
 }
 
+/// How many digits stand before the extension in `3994x1887`.
+fn extended(word: &str) -> Option<usize> {
+    let (number, extension) = word.split_once(['x', 'X'])?;
+    let digits = |s: &str, most: usize| !s.is_empty() && s.len() <= most && s.bytes().all(|b| b.is_ascii_digit());
+    (number.len() >= 2 && digits(number, 7) && digits(extension, 6)).then_some(number.len())
+}
+
 fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
     let first = scan.token(i)?;
-    let mut run = Run { first: i, groups: Vec::with_capacity(6), seps: Vec::with_capacity(6), glued_left: false, glued_right: false };
+    let mut run = Run {
+        first: i,
+        groups: Vec::with_capacity(6),
+        seps: Vec::with_capacity(6),
+        glued_left: false,
+        glued_right: false,
+        extension: None,
+    };
     run.groups.push((first.start(), first.end()));
     let mut at = i;
     while run.groups.len() < MOST_GROUPS {
-        let Some(next) = scan.token(at + 1).filter(|t| t.shape == Shape::Digits) else { break };
+        let Some(next) = scan.token(at + 1) else { break };
         let Some(sep) = separator(scan.gap(at)) else { break };
+        if next.shape != Shape::Digits {
+            if let Some(digits) = extended(scan.word(next)) {
+                run.seps.push(sep);
+                run.groups.push((next.start(), next.start() + digits));
+                run.extension = Some(next.end());
+            }
+            break;
+        }
         run.seps.push(sep);
         run.groups.push((next.start(), next.end()));
         at += 1;
@@ -98,6 +126,7 @@ fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
     let next = scan.token(at + 1);
     run.glued_right = match scan.byte_at(end) {
         b'_' => true,
+        _ if run.extension.is_some() => false,
         b'-' => next.is_some_and(|t| t.start() == end + 1 && t.shape == Shape::Mixed),
         b'%' => true,
         _ => false,
@@ -128,10 +157,15 @@ pub(super) fn run(scan: &mut Scan<'_>, i: usize) -> usize {
     if run.groups.len() == 1 && token.len() < 5 {
         return i + 1;
     }
-    let mut k = 0;
+    let (mut k, mut dated) = (0, 0);
     while k < run.groups.len() {
         match best(scan, &run, k) {
-            Some(hit) => {
+            Some(mut hit) => {
+                // The second date of a range is as sure as the first.
+                if hit.kind == Kind::Date {
+                    hit.confidence = hit.confidence.max(dated);
+                    dated = hit.confidence;
+                }
                 let (start, end) = run.span(k, hit.groups);
                 scan.push(hit.kind, hit.start.unwrap_or(start), hit.end.unwrap_or(end), hit.confidence);
                 k += hit.groups;
@@ -152,16 +186,14 @@ fn plain(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     card(scan, run, k)
         .or_else(|| ssn(scan, run, k))
         .or_else(|| ids::numeric(scan, run, k))
-        .or_else(|| phone::number(scan, run, k))
         .or_else(|| contextual(scan, run, k))
+        .or_else(|| phone::number(scan, run, k))
         .filter(|_| !run.glued_right)
 }
 
 /// `3.14159265`: a fraction, not a number with a dot in it.
 fn decimal(run: &Run, k: usize) -> bool {
-    let alone = |a: usize| {
-        run.sep(a) == b'.' && (a == 0 || run.sep(a - 1) != b'.') && run.sep(a + 1) != b'.'
-    };
+    let alone = |a: usize| run.sep(a) == b'.' && (a == 0 || run.sep(a - 1) != b'.') && run.sep(a + 1) != b'.';
     alone(k) || k > 0 && alone(k - 1)
 }
 
@@ -182,6 +214,15 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let confidence = match parts {
         [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
         _ if versioned => 30,
+        [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
+        // Four small numbers are a version unless an address is spoken of.
+        [a, b, c, d]
+            if a != 10
+                && a.max(b).max(c).max(d) < 16
+                && !scan.near_word(at, &["ip", "address", "host", "server", "client", "addr"], 4, 2) =>
+        {
+            40
+        }
         [10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [169, 254, ..] => 80,
         _ => 90,
     };
@@ -229,7 +270,8 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         if digits.len() > 19 {
             break;
         }
-        if digits.len() < 13 || !card_lengths(&digits).contains(&digits.len()) || !card_groups(run, k, n, digits.len()) {
+        if digits.len() < 13 || !card_lengths(&digits).contains(&digits.len()) || !card_groups(run, k, n, digits.len())
+        {
             continue;
         }
         let near = scan.near(run.first + k, topic::CARD, 8, 4);
@@ -324,13 +366,21 @@ fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let one = |kind, confidence| Some(Hit::new(1, kind, confidence));
     match digits {
         9 if topics & topic::PASSPORT != 0 => one(Kind::Passport, 80),
-        5..=14 if topics & topic::LICENCE != 0 && word(&["license", "licence", "dl", "licences", "permit", "driver", "drivers"]) => {
+        5..=14
+            if topics & topic::LICENCE != 0
+                && word(&["license", "licence", "dl", "licences", "permit", "driver", "drivers"]) =>
+        {
             one(Kind::DriversLicense, 75)
         }
         5..=12 if word(&["mrn", "medical"]) => one(Kind::MedicalRecord, 80),
-        6..=17 if topics & topic::BANK != 0 && word(&["account", "acct", "konto", "checking", "savings"]) => one(Kind::BankAccount, 70),
+        6..=17 if topics & topic::BANK != 0 && word(&["account", "acct", "konto", "checking", "savings"]) => {
+            one(Kind::BankAccount, 70)
+        }
         12 | 14 | 15 | 20 | 22 | 26 if topics & topic::TRACKING != 0 => one(Kind::TrackingNumber, 75),
-        6..=14 if topics & topic::NATIONAL_ID != 0 && word(&["national", "identity", "identification", "citizen", "insurance", "voter"]) => {
+        6..=14
+            if topics & topic::NATIONAL_ID != 0
+                && word(&["national", "identity", "identification", "citizen", "insurance", "voter"]) =>
+        {
             one(Kind::NationalId, 65)
         }
         _ => None,

@@ -17,9 +17,13 @@ fn calling_code(digits: &[u8]) -> Option<usize> {
         | [6, 0..=6, ..]
         | [8, 1 | 2 | 4 | 6, ..]
         | [9, 0..=5 | 8, ..] => Some(2),
-        [2, 1..=6 | 8 | 9, _, ..] | [3, 5 | 7 | 8, _, ..] | [4, 2, _, ..] | [5, 0 | 9, _, ..] | [6, 7..=9, _, ..] | [8, 0 | 5 | 7 | 8, _, ..] | [9, 6 | 7 | 9, _, ..] => {
-            Some(3)
-        }
+        [2, 1..=6 | 8 | 9, _, ..]
+        | [3, 5 | 7 | 8, _, ..]
+        | [4, 2, _, ..]
+        | [5, 0 | 9, _, ..]
+        | [6, 7..=9, _, ..]
+        | [8, 0 | 5 | 7 | 8, _, ..]
+        | [9, 6 | 7 | 9, _, ..] => Some(3),
         _ => None,
     }
 }
@@ -30,9 +34,8 @@ pub(super) fn number(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     let start = run.groups[k].0;
-    let mut hit = international(scan, run, k)
-        .or_else(|| north_american(scan, run, k))
-        .or_else(|| national(scan, run, k))?;
+    let mut hit =
+        international(scan, run, k).or_else(|| north_american(scan, run, k)).or_else(|| national(scan, run, k))?;
     let mut end = run.groups[k + hit.groups - 1].1;
     let mut from = hit.start.unwrap_or(start);
     if scan.byte_before(from) == b'(' && scan.bytes[from..end].contains(&b')') {
@@ -41,7 +44,10 @@ pub(super) fn number(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     if scan.byte_before(from) == b'+' {
         from -= 1;
     }
-    if let Some(longer) = extension(scan, run, k + hit.groups, end) {
+    if let Some(written) = run.extension.filter(|_| k + hit.groups == run.groups.len()) {
+        end = written;
+        hit.confidence = hit.confidence.max(65);
+    } else if let Some(longer) = extension(scan, run, k + hit.groups, end) {
         end = longer;
     }
     hit.start = Some(from);
@@ -91,7 +97,8 @@ fn reach(run: &Run, k: usize, least: usize, most: usize) -> Option<usize> {
 
 fn international(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let start = run.groups[k].0;
-    let plus = scan.byte_before(start) == b'+' || scan.byte_before(start) == b'(' && scan.byte_before(start - 1) == b'+';
+    let plus =
+        scan.byte_before(start) == b'+' || scan.byte_before(start) == b'(' && scan.byte_before(start - 1) == b'+';
     let digits = run.digits(scan.bytes, k, 1);
     let zeros = if plus { 0 } else { digits.iter().take_while(|d| **d == 0).count() };
     if !plus && (zeros != 2 || scan.near(run.first + k, topic::ORDER, 2, 0)) {
@@ -107,7 +114,9 @@ fn international(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
 
 fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let near = || scan.near(run.first + k, topic::PHONE, 8, 3);
-    let lead = usize::from(run.len_of(k) == 1 && scan.bytes[run.groups[k].0] == b'1' && matches!(run.sep(k), b'-' | b' ' | b'.' | b'('));
+    let lead = usize::from(
+        run.len_of(k) == 1 && scan.bytes[run.groups[k].0] == b'1' && matches!(run.sep(k), b'-' | b' ' | b'.' | b'('),
+    );
     let a = k + lead;
     let separated = [3, 3, 4].iter().enumerate().all(|(i, l)| run.len_of(a + i) == *l)
         && matches!(run.sep(a), b'-' | b'.' | b' ' | b'(')
@@ -150,7 +159,12 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let zero = scan.bytes[start] == b'0';
     let paren = scan.byte_before(start) == b'(' && run.sep(k) == b'(';
     let near = scan.near(at, topic::PHONE, 6, 2);
-    let n = reach(run, k, if paren || near { 7 } else { 9 }, 13)?;
+    let least = match (near, paren) {
+        (true, _) if run.groups.len() > k + 1 => 6,
+        (true, _) | (_, true) => 7,
+        _ => 9,
+    };
+    let n = reach(run, k, least, 13)?;
     if run.seps[k..k + n - 1].iter().any(|s| matches!(s, b'/')) && !zero {
         return None;
     }

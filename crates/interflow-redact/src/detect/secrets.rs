@@ -145,7 +145,10 @@ const fn in_token(b: u8) -> bool {
 pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
-    if FIRST_BYTES[b as usize] && (token.len() >= 20 || !matches!(scan.byte_at(token.end()), b' ' | b'\n' | b',')) && with_prefix(scan, &token) {
+    if FIRST_BYTES[b as usize]
+        && (token.len() >= 20 || !matches!(scan.byte_at(token.end()), b' ' | b'\n' | b','))
+        && with_prefix(scan, &token)
+    {
         return;
     }
     if token.class != 0 || token.shape == Shape::Camel {
@@ -223,7 +226,10 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
         let len = match rest.find(&end_mark) {
             Some(end) => end + end_mark.len(),
             // A cut key is a key: everything that can be base64 goes.
-            None => rest.bytes().take_while(|b| in_token(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b',')).count(),
+            None => rest
+                .bytes()
+                .take_while(|b| in_token(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b','))
+                .count(),
         };
         let body = &rest[line.len().min(len)..len];
         if body.bytes().filter(|b| in_token(*b)).count() < 16 + end_mark.len() && rest.contains(&end_mark) {
@@ -239,15 +245,26 @@ pub(super) fn connection_strings(scan: &mut Scan<'_>) {
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let authority = &scan.text[at + 3..];
-        let stop = authority.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#')).unwrap_or(authority.len());
+        let stop = authority
+            .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#'))
+            .unwrap_or(authority.len());
         let authority = &authority[..stop];
         // A password may hold a slash; the last @ before the next quote or space ends it.
         let Some((login, host)) = authority.rsplit_once('@') else { continue };
         let Some((_, password)) = login.split_once(':') else { continue };
-        if login.len() > 256 || password.is_empty() || host.is_empty() || is_placeholder(password) || password.starts_with("//") {
+        if login.len() > 256
+            || password.is_empty()
+            || host.is_empty()
+            || is_placeholder(password)
+            || password.starts_with("//")
+        {
             continue;
         }
-        let scheme = scan.bytes[..at].iter().rev().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
+        let scheme = scan.bytes[..at]
+            .iter()
+            .rev()
+            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+            .count();
         let query = scan.text[at + 3 + stop..].bytes();
         let more = if scan.byte_at(at + 3 + stop) == b'?' {
             query.take_while(|b| in_token(*b) || matches!(b, b'?' | b'&' | b',' | b':')).count()
@@ -264,7 +281,10 @@ fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
     // The last part of a compound name announces: `secret` in `client_secret_value` is followed by more of the name.
     let mut end = token.end();
     let mut last = i;
-    while matches!(scan.byte_at(end), b'_' | b'-') && scan.token(last + 1).is_some_and(|t| t.start() == end + 1 && t.is_word()) && last < i + 4 {
+    while matches!(scan.byte_at(end), b'_' | b'-')
+        && scan.token(last + 1).is_some_and(|t| t.start() == end + 1 && t.is_word())
+        && last < i + 4
+    {
         last += 1;
         end = scan.list()[last].end();
         if scan.list()[last].class != 0 && scan.list()[last].entry().topics & (topic::SECRET | topic::PASSWORD) != 0 {
@@ -345,7 +365,9 @@ fn value_at<'t>(scan: &Scan<'t>, from: usize, quote: u8) -> &'t str {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(512)];
     let stop = match quote {
-        0 => rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | '<' | '>' | '`' | '\\' | '&')),
+        0 => {
+            rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | '<' | '>' | '`' | '\\' | '&'))
+        }
         q => rest.find([q as char, '\n']),
     };
     let value = &rest[..stop.unwrap_or(rest.len())];
@@ -353,9 +375,12 @@ fn value_at<'t>(scan: &Scan<'t>, from: usize, quote: u8) -> &'t str {
 }
 
 fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bool) -> Option<u8> {
-    let pin = announced_by.eq_ignore_ascii_case("pin") || announced_by.eq_ignore_ascii_case("pass") || announced_by.eq_ignore_ascii_case("passcode");
+    let pin = announced_by.eq_ignore_ascii_case("pin")
+        || announced_by.eq_ignore_ascii_case("pass")
+        || announced_by.eq_ignore_ascii_case("passcode");
     let length = value.chars().count();
-    let mixed = value.bytes().any(|b| b.is_ascii_digit()) || value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'.' | b'_' | b'-'));
+    let mixed = value.bytes().any(|b| b.is_ascii_digit())
+        || value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'.' | b'_' | b'-'));
     let code = value.contains(['(', '[', '{']) && quoted == 0 || value.contains("::") || value.contains("->");
     if length < 4 || length > 128 || code || value.contains(' ') && quoted == 0 {
         return None;
@@ -381,7 +406,8 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let bits = entropy(value);
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let random = (bits >= 3.5 && classes >= 3 || bits >= 3.0 && classes >= 2 && length >= 20) && digits >= 2;
-    let wordy = value.split(['-', '_', '.', '/']).filter(|p| p.len() > 2).all(|p| p.bytes().all(|b| b.is_ascii_lowercase()));
+    let wordy =
+        value.split(['-', '_', '.', '/']).filter(|p| p.len() > 2).all(|p| p.bytes().all(|b| b.is_ascii_lowercase()));
     match (random && !wordy, assigned || quoted != 0) {
         (true, true) if length >= 16 => Some(80),
         (true, true) => Some(60),
@@ -409,14 +435,92 @@ fn is_placeholder(value: &str) -> bool {
     let lower = value.to_ascii_lowercase();
     let letters: Vec<u8> = lower.bytes().filter(u8::is_ascii_alphanumeric).collect();
     let one_letter = letters.windows(2).all(|w| w[0] == w[1]);
-    let opened = value.starts_with(['<', '{', '$', '%', '[', '#']) || value.contains("${") || value.contains("{{") || value.contains("<%");
+    let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
+        || value.contains("${")
+        || value.contains("{{")
+        || value.contains("<%");
     let words = [
-        "example", "placeholder", "changeme", "change_me", "change-me", "your_", "your-", "yourapi", "yourkey", "yoursecret", "yourtoken", "yourpass", "xxxx", "redacted", "dummy", "insert", "replace",
-        "todo", "fixme", "1234567890abcdef", "abcdefgh", "notreal", "fake-", "fake_", "sample", "getenv", "process.env", "os.environ", "env.", "import.meta", "secrets.", "vault:", "****", "....",
+        "example",
+        "placeholder",
+        "changeme",
+        "change_me",
+        "change-me",
+        "your_",
+        "your-",
+        "yourapi",
+        "yourkey",
+        "yoursecret",
+        "yourtoken",
+        "yourpass",
+        "xxxx",
+        "redacted",
+        "dummy",
+        "insert",
+        "replace",
+        "todo",
+        "fixme",
+        "1234567890abcdef",
+        "abcdefgh",
+        "notreal",
+        "fake-",
+        "fake_",
+        "sample",
+        "getenv",
+        "process.env",
+        "os.environ",
+        "env.",
+        "import.meta",
+        "secrets.",
+        "vault:",
+        "****",
+        "....",
     ];
     let whole = [
-        "password", "passwd", "secret", "token", "none", "null", "nil", "true", "false", "undefined", "string", "str", "required", "optional", "user", "username", "root", "admin", "pass", "test",
-        "value", "key", "string?", "bytes", "self", "this", "default", "empty", "unset", "bearer", "basic", "pwd", "text", "varchar", "char", "hidden", "masked", "incorrect", "invalid", "wrong", "correct", "reset", "forgot", "field", "here",
+        "password",
+        "passwd",
+        "secret",
+        "token",
+        "none",
+        "null",
+        "nil",
+        "true",
+        "false",
+        "undefined",
+        "string",
+        "str",
+        "required",
+        "optional",
+        "user",
+        "username",
+        "root",
+        "admin",
+        "pass",
+        "test",
+        "value",
+        "key",
+        "string?",
+        "bytes",
+        "self",
+        "this",
+        "default",
+        "empty",
+        "unset",
+        "bearer",
+        "basic",
+        "pwd",
+        "text",
+        "varchar",
+        "char",
+        "hidden",
+        "masked",
+        "incorrect",
+        "invalid",
+        "wrong",
+        "correct",
+        "reset",
+        "forgot",
+        "field",
+        "here",
     ];
     opened || one_letter || words.iter().any(|w| lower.contains(w)) || whole.contains(&lower.as_str())
 }
@@ -427,7 +531,16 @@ mod tests {
 
     #[test]
     fn placeholders_are_told_from_secrets() {
-        for text in ["<your-api-key>", "${API_KEY}", "xxxxxxxxxxxx", "IOSFODNN7EXAMPLE", "changeme", "********", "{{ token }}", "password"] {
+        for text in [
+            "<your-api-key>",
+            "${API_KEY}",
+            "xxxxxxxxxxxx",
+            "IOSFODNN7EXAMPLE",
+            "changeme",
+            "********",
+            "{{ token }}",
+            "password",
+        ] {
             assert!(is_placeholder(text), "{text}");
         }
         for text in ["wJalrXUtnFEMIK7MDENGbPxRfiCY", "hunter2!", "S3cr3t#9"] {

@@ -65,7 +65,11 @@ impl Condition {
                 "confidence" => Field::Confidence,
                 "type" | "classification" => Field::Type,
                 "population" => Field::Population,
-                other => return Err(bad(&format!("unknown field `{other}`; there are token, context, confidence, type and population"))),
+                other => {
+                    return Err(bad(&format!(
+                        "unknown field `{other}`; there are token, context, confidence, type and population"
+                    )));
+                }
             };
             let op = words.next().ok_or_else(|| bad("an operator is missing"))?;
             let mut value = words.next().ok_or_else(|| bad("a value is missing"))?;
@@ -147,7 +151,9 @@ impl Comparison {
             _ => &[],
         };
         let window = facts.before.split_whitespace().rev().take(6);
-        let told = window.map(|w| w.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase()).any(|w| words.contains(&w.as_str()));
+        let told = window
+            .map(|w| w.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
+            .any(|w| words.contains(&w.as_str()));
         told == (self.op == Op::Is)
     }
 }
@@ -173,7 +179,8 @@ mod tests {
 
     #[test]
     fn conditions_hold_or_do_not() {
-        let facts = Facts { token: "90210", context: "court", confidence: 0.8, type_name: "zip-code", before: "was born on " };
+        let facts =
+            Facts { token: "90210", context: "court", confidence: 0.8, type_name: "zip-code", before: "was born on " };
         for (text, holds) in [
             ("", true),
             ("token startswith \"90\"", true),

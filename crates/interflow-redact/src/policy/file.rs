@@ -282,9 +282,10 @@ impl From<StrategyFile> for Strategy {
         match file {
             StrategyFile::Placeholder => Self::Placeholder,
             StrategyFile::Redact { format } => Self::Redact { format: format.unwrap_or_else(Self::default_format) },
-            StrategyFile::Mask { character, length } => {
-                Self::Mask { character: character.unwrap_or('*'), length: length.map_or(MaskLength::Same, MaskLength::Fixed) }
-            }
+            StrategyFile::Mask { character, length } => Self::Mask {
+                character: character.unwrap_or('*'),
+                length: length.map_or(MaskLength::Same, MaskLength::Fixed),
+            },
             StrategyFile::Replace { with } => Self::Static(with),
             StrategyFile::Random { from } if from.is_empty() => Self::Random(Random::Realistic),
             StrategyFile::Random { from } => Self::Random(Random::From(from)),
@@ -299,11 +300,15 @@ impl From<StrategyFile> for Strategy {
                 side: if leading { Side::Leading } else { Side::Trailing },
             },
             StrategyFile::Abbreviate => Self::Abbreviate,
-            StrategyFile::Map { table, otherwise } => {
-                Self::Map { table: table.into_iter().collect(), case_sensitive: true, otherwise: Box::new(otherwise.map_or_else(Self::redact, Self::Static)) }
-            }
+            StrategyFile::Map { table, otherwise } => Self::Map {
+                table: table.into_iter().collect(),
+                case_sensitive: true,
+                otherwise: Box::new(otherwise.map_or_else(Self::redact, Self::Static)),
+            },
             StrategyFile::Year => Self::Year,
-            StrategyFile::Shift { days, months, years } => Self::Shift(DateShift { days, months, years, random: false }),
+            StrategyFile::Shift { days, months, years } => {
+                Self::Shift(DateShift { days, months, years, random: false })
+            }
             StrategyFile::Relative => Self::Relative,
             StrategyFile::Zip { keep, zeros } => Self::Zip { keep: keep.unwrap_or(3), zeros },
         }
@@ -333,14 +338,20 @@ pub(super) fn with_suggestion(message: &str) -> String {
 
 impl PolicyFile {
     pub(super) fn compile(self, text: &[u8]) -> Result<Policy, RedactError> {
-        let mut builder = Builder { name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() }, ..Builder::default() };
+        let mut builder = Builder {
+            name: if self.name.is_empty() { "default".to_owned() } else { self.name.clone() },
+            ..Builder::default()
+        };
         builder.wants.kinds = self.wanted()?;
         builder.wants.valid_cards_only = self.valid_cards_only.unwrap_or(true);
         builder.wants.valid_ibans_only = self.valid_ibans_only.unwrap_or(true);
         if !self.phone_regions.is_empty() {
             builder.wants.phone_regions = regions(&self.phone_regions)?;
         }
-        builder.keys = Keys::from_config(self.crypto.as_ref().map(|c| c.key.as_str()), self.fpe.as_ref().map(|f| (f.key.as_str(), f.tweak.as_str())))?;
+        builder.keys = Keys::from_config(
+            self.crypto.as_ref().map(|c| c.key.as_str()),
+            self.fpe.as_ref().map(|f| (f.key.as_str(), f.tweak.as_str())),
+        )?;
         self.never.iter().for_each(|t| builder.ignore.add(t, false));
         self.never_patterns.iter().try_for_each(|p| builder.ignore.add_pattern(p))?;
         let confidence = self.confidence.unwrap_or(DEFAULT_CONFIDENCE);
@@ -394,7 +405,11 @@ impl PolicyFile {
         }
         for file in &self.sections {
             let rule = builder.own_rule(rule_of(&file.name, &label_from(&file.name), 0, strategy(&file.strategy)))?;
-            builder.terms.sections.push(Section { start: compile(&file.start, true)?, end: compile(&file.end, true)?, rule });
+            builder.terms.sections.push(Section {
+                start: compile(&file.start, true)?,
+                end: compile(&file.end, true)?,
+                rule,
+            });
         }
         Ok(())
     }
@@ -417,19 +432,31 @@ impl KindFile {
 }
 
 pub(super) fn rule_of(name: &str, label: &str, confidence: u8, strategy: Strategy) -> Rule {
-    Rule { name: name.to_owned(), label: label.to_owned(), confidence, strategies: vec![(None, strategy)], ..Rule::default() }
+    Rule {
+        name: name.to_owned(),
+        label: label.to_owned(),
+        confidence,
+        strategies: vec![(None, strategy)],
+        ..Rule::default()
+    }
 }
 
 /// A placeholder's label from a free name: capital letters only.
 pub(super) fn label_from(name: &str) -> String {
-    let label: String = name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).take(16).collect();
+    let label: String =
+        name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).take(16).collect();
     if label.is_empty() { Kind::Custom.label().to_owned() } else { label }
 }
 
 pub(super) fn regions(names: &[String]) -> Result<Vec<[u8; 2]>, RedactError> {
     let code = |name: &String| {
         let upper = name.to_ascii_uppercase();
-        upper.as_bytes().try_into().ok().filter(|c: &[u8; 2]| c.iter().all(u8::is_ascii_uppercase)).ok_or_else(|| RedactError::Policy(format!("`{name}` is no two-letter region")))
+        upper
+            .as_bytes()
+            .try_into()
+            .ok()
+            .filter(|c: &[u8; 2]| c.iter().all(u8::is_ascii_uppercase))
+            .ok_or_else(|| RedactError::Policy(format!("`{name}` is no two-letter region")))
     };
     names.iter().map(code).collect()
 }

@@ -19,7 +19,12 @@ const IDENTIFIERS: &[Identifier] = &[
     Identifier("county", &[Kind::Location], "county", "countyFilterStrategies"),
     Identifier("state", &[Kind::Location], "state", "stateFilterStrategies"),
     Identifier("hospital", &[Kind::Organization], "hospital", "hospitalFilterStrategies"),
-    Identifier("hospitalAbbreviation", &[Kind::Organization], "hospital-abbreviation", "hospitalAbbreviationFilterStrategies"),
+    Identifier(
+        "hospitalAbbreviation",
+        &[Kind::Organization],
+        "hospital-abbreviation",
+        "hospitalAbbreviationFilterStrategies",
+    ),
     Identifier("firstName", &[Kind::Person], "first-name", "firstNameFilterStrategies"),
     Identifier("surname", &[Kind::Person], "surname", "surnameFilterStrategies"),
     Identifier("physicianName", &[Kind::Person], "physician-name", "physicianNameFilterStrategies"),
@@ -35,9 +40,19 @@ const IDENTIFIERS: &[Identifier] = &[
     Identifier("macAddress", &[Kind::MacAddress], "mac-address", "macAddressFilterStrategies"),
     Identifier("passportNumber", &[Kind::Passport], "passport-number", "passportNumberFilterStrategies"),
     Identifier("phoneNumber", &[Kind::Phone], "phone-number", "phoneNumberFilterStrategies"),
-    Identifier("phoneNumberExtension", &[Kind::PhoneExtension], "phone-number-extension", "phoneNumberExtensionFilterStrategies"),
+    Identifier(
+        "phoneNumberExtension",
+        &[Kind::PhoneExtension],
+        "phone-number-extension",
+        "phoneNumberExtensionFilterStrategies",
+    ),
     Identifier("ssn", &[Kind::Ssn, Kind::Itin], "ssn", "ssnFilterStrategies"),
-    Identifier("stateAbbreviation", &[Kind::StateAbbreviation], "state-abbreviation", "stateAbbreviationFilterStrategies"),
+    Identifier(
+        "stateAbbreviation",
+        &[Kind::StateAbbreviation],
+        "state-abbreviation",
+        "stateAbbreviationFilterStrategies",
+    ),
     Identifier("streetAddress", &[Kind::StreetAddress], "street-address", "streetAddressFilterStrategies"),
     Identifier("trackingNumber", &[Kind::TrackingNumber], "tracking-number", "trackingNumberFilterStrategies"),
     Identifier("url", &[Kind::Url, Kind::Domain], "url", "urlFilterStrategies"),
@@ -49,7 +64,8 @@ const IDENTIFIERS: &[Identifier] = &[
 const OTHER_KEYS: &[&str] = &["dictionaries", "identifiers", "sections", "pheyes", "medicalCondition"];
 
 pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
-    let root: Value = serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
+    let root: Value =
+        serde_json::from_str(json).map_err(|e| RedactError::Policy(format!("the policy is no JSON: {e}")))?;
     let root = root.as_object().ok_or_else(|| RedactError::Policy("the policy is no JSON object".to_owned()))?;
     let mut builder = Builder { name: text(root, "name").unwrap_or("phileas").to_owned(), ..Builder::default() };
     builder.wants.kinds = KindSet::NONE;
@@ -64,7 +80,9 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
             "dictionaries" => each(value, key, |v| dictionary(v, &mut builder))?,
             "identifiers" => each(value, key, |v| custom_identifier(v, &mut builder))?,
             "sections" => each(value, key, |v| section(v, &mut builder))?,
-            "pheyes" => each(value, key, |v| identifier(&Identifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"), v, &mut builder))?,
+            "pheyes" => each(value, key, |v| {
+                identifier(&Identifier("pheyes", &[Kind::Person], "person", "phEyeFilterStrategies"), v, &mut builder)
+            })?,
             "medicalCondition" => {
                 if enabled(as_object(value, key)?) {
                     return Err(RedactError::Policy("identifier `medicalCondition` needs a language model and has none here; set \"enabled\": false".to_owned()));
@@ -79,7 +97,10 @@ pub(super) fn compile_policy(json: &str) -> Result<Policy, RedactError> {
             }
         }
     }
-    builder.build(|kind| rule_of(kind.as_str(), kind.label(), super::DEFAULT_CONFIDENCE, Strategy::redact()), json.as_bytes())
+    builder.build(
+        |kind| rule_of(kind.as_str(), kind.label(), super::DEFAULT_CONFIDENCE, Strategy::redact()),
+        json.as_bytes(),
+    )
 }
 
 fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Builder) -> Result<(), RedactError> {
@@ -103,7 +124,13 @@ fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Buil
     }
     for kind in *kinds {
         builder.wants.kinds.insert(*kind);
-        let rule = Rule { name: (*name).to_owned(), label: kind.label().to_owned(), confidence: least(*kind), strategies: strategies.clone(), ignore: ignore.clone() };
+        let rule = Rule {
+            name: (*name).to_owned(),
+            label: kind.label().to_owned(),
+            confidence: least(*kind),
+            strategies: strategies.clone(),
+            ignore: ignore.clone(),
+        };
         // The first of several keys for one kind (first name, surname, person) decides.
         builder.rules.entry(*kind).or_insert(rule);
     }
@@ -144,7 +171,8 @@ fn custom_identifier(value: &Map<String, Value>, builder: &mut Builder) -> Resul
     if !enabled(value) {
         return Ok(());
     }
-    let pattern = text(value, "pattern").ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
+    let pattern = text(value, "pattern")
+        .ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
     let class = text(value, "classification").unwrap_or("custom-identifier");
     let mut rule = rule_of(Kind::Identifier.as_str(), &label_from(class), 0, Strategy::redact());
     rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers")?;
@@ -164,7 +192,9 @@ fn validator_named(name: &str) -> Result<Validator, RedactError> {
         "mod23-letter" => Ok(Validator::Mod23Letter),
         "mod97" => Ok(Validator::Mod97),
         "de-steuerid" => Ok(Validator::Iso7064),
-        _ => Err(RedactError::Policy(format!("there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, de-steuerid"))),
+        _ => Err(RedactError::Policy(format!(
+            "there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, de-steuerid"
+        ))),
     }
 }
 
@@ -172,7 +202,9 @@ fn section(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), Reda
     if !enabled(value) {
         return Ok(());
     }
-    let mark = |key: &str| text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")));
+    let mark = |key: &str| {
+        text(value, key).ok_or_else(|| RedactError::Policy(format!("an entry of `sections` has no `{key}`")))
+    };
     let (start, end) = (compile(mark("startPattern")?, true)?, compile(mark("endPattern")?, true)?);
     let mut rule = rule_of(Kind::Section.as_str(), Kind::Section.label(), 0, Strategy::redact());
     rule.strategies = strategies(value.get("sectionFilterStrategies"), "sections")?;
@@ -203,7 +235,9 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError>
     let character = |key: &str| text(map, key).and_then(|s| s.chars().next()).unwrap_or('*');
     let leading = text(map, "truncateDirection").is_some_and(|d| d.eq_ignore_ascii_case("LEADING"));
     let keep = number("truncateLeaveCharacters").map_or(4, |n| n.max(0) as usize);
-    let redact = || Strategy::Redact { format: text(map, "redactionFormat").map_or_else(Strategy::default_format, str::to_owned) };
+    let redact = || Strategy::Redact {
+        format: text(map, "redactionFormat").map_or_else(Strategy::default_format, str::to_owned),
+    };
     Ok(match name.as_str() {
         "REDACT" => redact(),
         "MASK" => Strategy::Mask {
@@ -211,21 +245,36 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError>
             length: number("maskLength").filter(|n| *n > 0).map_or(MaskLength::Same, |n| MaskLength::Fixed(n as usize)),
         },
         "STATIC_REPLACE" => Strategy::Static(text(map, "staticReplacement").unwrap_or_default().to_owned()),
-        "RANDOM_REPLACE" => match text(map, "anonymizationMethod").unwrap_or("REALISTIC").to_ascii_uppercase().as_str() {
+        "RANDOM_REPLACE" => match text(map, "anonymizationMethod").unwrap_or("REALISTIC").to_ascii_uppercase().as_str()
+        {
             "UUID" => Strategy::Random(Random::Uuid),
-            "FROM_LIST" => Strategy::Random(Random::From(strings(map.get("anonymizationCandidates")).map(str::to_owned).collect())),
+            "FROM_LIST" => {
+                Strategy::Random(Random::From(strings(map.get("anonymizationCandidates")).map(str::to_owned).collect()))
+            }
             _ => Strategy::Random(Random::Realistic),
         },
         "HASH" | "HASH_SHA256_REPLACE" => Strategy::Hash { salt: None, random_salt: flag(map, "salt", false) },
         "CRYPTO_REPLACE" => Strategy::Crypto,
         "FPE_ENCRYPT_REPLACE" => Strategy::Fpe,
         "LAST_4" => Strategy::LastFour,
-        "TRUNCATE" if of == "zipCode" => Strategy::Zip { keep: number("truncateDigits").or(number("truncateLeaveCharacters")).map_or(2, |n| n.max(0) as usize), zeros: false },
+        "TRUNCATE" if of == "zipCode" => Strategy::Zip {
+            keep: number("truncateDigits").or(number("truncateLeaveCharacters")).map_or(2, |n| n.max(0) as usize),
+            zeros: false,
+        },
         "ZERO_LEADING" => Strategy::ZeroLeading,
-        "TRUNCATE" => Strategy::Truncate { keep, character: character("truncateCharacter"), side: if leading { Side::Leading } else { Side::Trailing } },
+        "TRUNCATE" => Strategy::Truncate {
+            keep,
+            character: character("truncateCharacter"),
+            side: if leading { Side::Leading } else { Side::Trailing },
+        },
         "ABBREVIATE" => Strategy::Abbreviate,
         "MAP_REPLACE" => Strategy::Map {
-            table: object(map, "mappings").into_iter().flatten().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned()))).chain(mapping_files(map)?).collect(),
+            table: object(map, "mappings")
+                .into_iter()
+                .flatten()
+                .filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
+                .chain(mapping_files(map)?)
+                .collect(),
             case_sensitive: flag(map, "caseSensitive", true),
             otherwise: Box::new(redact()),
         },
@@ -238,8 +287,27 @@ fn strategy(map: &Map<String, Value>, of: &str) -> Result<Strategy, RedactError>
         }),
         "RELATIVE" => Strategy::Relative,
         other => {
-            let known = ["REDACT", "MASK", "STATIC_REPLACE", "RANDOM_REPLACE", "HASH_SHA256_REPLACE", "CRYPTO_REPLACE", "FPE_ENCRYPT_REPLACE", "LAST_4", "TRUNCATE", "ABBREVIATE", "MAP_REPLACE", "TRUNCATE_TO_YEAR", "SHIFT", "RELATIVE", "ZERO_LEADING"];
-            return Err(RedactError::Policy(format!("`{of}`: there is no strategy `{other}`{}", suggestion(other, known.into_iter()))));
+            let known = [
+                "REDACT",
+                "MASK",
+                "STATIC_REPLACE",
+                "RANDOM_REPLACE",
+                "HASH_SHA256_REPLACE",
+                "CRYPTO_REPLACE",
+                "FPE_ENCRYPT_REPLACE",
+                "LAST_4",
+                "TRUNCATE",
+                "ABBREVIATE",
+                "MAP_REPLACE",
+                "TRUNCATE_TO_YEAR",
+                "SHIFT",
+                "RELATIVE",
+                "ZERO_LEADING",
+            ];
+            return Err(RedactError::Policy(format!(
+                "`{of}`: there is no strategy `{other}`{}",
+                suggestion(other, known.into_iter())
+            )));
         }
     })
 }
@@ -254,7 +322,8 @@ fn mapping_files(map: &Map<String, Value>) -> Result<Vec<(String, String)>, Reda
 }
 
 fn read(path: &str) -> Result<String, RedactError> {
-    std::fs::read_to_string(path).map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
+    std::fs::read_to_string(path)
+        .map_err(|e| RedactError::Policy(format!("the file `{path}` that the policy names cannot be read: {e}")))
 }
 
 fn file_terms(map: &Map<String, Value>) -> Result<Vec<String>, RedactError> {
@@ -278,7 +347,9 @@ fn read_ignores(root: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), Re
 fn read_patterns(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), RedactError> {
     for entry in map.get("ignoredPatterns").and_then(Value::as_array).into_iter().flatten() {
         let pattern = entry.as_str().or_else(|| entry.get("pattern")?.as_str());
-        ignore.add_pattern(pattern.ok_or_else(|| RedactError::Policy("an entry of `ignoredPatterns` has no `pattern`".to_owned()))?)?;
+        ignore.add_pattern(
+            pattern.ok_or_else(|| RedactError::Policy("an entry of `ignoredPatterns` has no `pattern`".to_owned()))?,
+        )?;
     }
     Ok(())
 }
@@ -291,7 +362,11 @@ fn own_ignores(map: &Map<String, Value>, ignore: &mut Ignore) -> Result<(), Reda
     read_patterns(map, ignore)
 }
 
-fn each(value: &Value, of: &str, mut f: impl FnMut(&Map<String, Value>) -> Result<(), RedactError>) -> Result<(), RedactError> {
+fn each(
+    value: &Value,
+    of: &str,
+    mut f: impl FnMut(&Map<String, Value>) -> Result<(), RedactError>,
+) -> Result<(), RedactError> {
     let list = value.as_array().ok_or_else(|| RedactError::Policy(format!("`{of}` is no list")))?;
     list.iter().try_for_each(|v| f(as_object(v, of)?))
 }

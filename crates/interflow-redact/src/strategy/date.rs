@@ -21,7 +21,20 @@ enum Part {
     Year,
 }
 
-const MONTHS: [&str; 12] = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
+const MONTHS: [&str; 12] = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+];
 
 fn runs(text: &str) -> Vec<(usize, usize)> {
     let mut out = Vec::new();
@@ -41,7 +54,9 @@ fn runs(text: &str) -> Vec<(usize, usize)> {
 }
 
 fn month_named(word: &str) -> Option<i8> {
-    let at = MONTHS.iter().position(|m| word.len() >= 3 && m.len() >= word.len() && m[..word.len().min(m.len())].eq_ignore_ascii_case(word));
+    let at = MONTHS.iter().position(|m| {
+        word.len() >= 3 && m.len() >= word.len() && m[..word.len().min(m.len())].eq_ignore_ascii_case(word)
+    });
     at.map(|m| m as i8 + 1)
 }
 
@@ -87,7 +102,10 @@ fn parse(text: &str) -> Option<Parsed> {
 /// The year alone.
 pub(super) fn year(text: &str) -> Option<String> {
     parse(text).map(|p| p.date.year().to_string()).or_else(|| {
-        let years = runs(text).into_iter().filter_map(|(s, e)| text.get(s..e)).find(|w| w.len() == 4 && w.bytes().all(|b| b.is_ascii_digit()));
+        let years = runs(text)
+            .into_iter()
+            .filter_map(|(s, e)| text.get(s..e))
+            .find(|w| w.len() == 4 && w.bytes().all(|b| b.is_ascii_digit()));
         years.map(str::to_owned)
     })
 }

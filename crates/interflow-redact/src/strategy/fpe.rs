@@ -98,9 +98,12 @@ impl Ff3 {
         let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
         let radix: u128 = if count >= 6 && letters <= 4 { 10 } else { 36 };
         let taken = |c: char| if radix == 10 { c.is_ascii_digit() } else { c.is_ascii_alphanumeric() };
-        let mut numerals: Vec<u8> = value.chars().filter(|c| taken(*c)).filter_map(|c| c.to_digit(radix as u32)).map(|d| d as u8).collect();
+        let mut numerals: Vec<u8> =
+            value.chars().filter(|c| taken(*c)).filter_map(|c| c.to_digit(radix as u32)).map(|d| d as u8).collect();
         let longest = if radix == 10 { 56 } else { 36 };
-        if !(2..=longest).contains(&numerals.len()) || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < SMALLEST_DOMAIN) {
+        if !(2..=longest).contains(&numerals.len())
+            || radix.checked_pow(numerals.len() as u32).is_some_and(|n| n < SMALLEST_DOMAIN)
+        {
             return None;
         }
         self.run(&mut numerals, radix, forward);
@@ -138,7 +141,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn hex(text: &str) -> Vec<u8> {
-        text.as_bytes().chunks(2).map(|c| u8::from_str_radix(std::str::from_utf8(c).expect("ascii"), 16).expect("hex")).collect()
+        text.as_bytes()
+            .chunks(2)
+            .map(|c| u8::from_str_radix(std::str::from_utf8(c).expect("ascii"), 16).expect("hex"))
+            .collect()
     }
 
     fn cipher(key: &str, tweak: &str) -> Ff3 {
