@@ -11,7 +11,7 @@ pub fn luhn(digits: &[u8]) -> bool {
             if i % 2 == 0 { d } else { d * 2 / 10 + d * 2 % 10 }
         })
         .sum();
-    !digits.is_empty() && sum % 10 == 0
+    !digits.is_empty() && sum.is_multiple_of(10)
 }
 
 /// The remainder modulo 97 of digits and capital letters, letters counting 10 to 35 (ISO 7064).

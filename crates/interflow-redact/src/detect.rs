@@ -182,7 +182,7 @@ fn structured(scan: &mut Scan<'_>) {
     secrets::private_keys(scan);
     secrets::connection_strings(scan);
     let mut i = 0;
-    let secrets = scan.wants.kinds.iter().any(Kind::is_secret);
+    let secrets = scan.wants.kinds.iter().any(|k| k.is_secret() || k == Kind::Username);
     while let Some(token) = scan.token(i) {
         if secrets {
             secrets::token(scan, i);

@@ -27,7 +27,10 @@ pub use error::RedactError;
 pub use json::{JsonSpan, MAX_DEPTH, escape_into, string_values};
 pub use kind::{Kind, KindSet};
 pub use memo::Memo;
-pub use policy::{Condition, DEFAULT_CONFIDENCE, Policy, PolicyFile};
+pub use policy::{
+    Condition, ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, Policy, PolicyFile,
+    SectionFile, StrategyFile, TermsFile, Validator,
+};
 pub use redactor::{Redacted, Redaction, Redactor, Session};
 pub use stream::{Form, Restorer, StreamRedactor};
 pub use vault::{Vault, VaultKey};

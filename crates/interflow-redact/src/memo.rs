@@ -12,12 +12,15 @@ use crate::strategy::random;
 /// Texts shorter than this are looked at again: that is as fast as a look-up.
 const SHORTEST: usize = 256;
 
+/// Findings by the hash of their text.
+type Generation = HashMap<[u8; 32], Arc<[Finding]>>;
+
 /// Findings by a keyed hash of the text; the texts themselves are not kept. Bounded: the older half goes when it is full.
 #[derive(Debug)]
 pub struct Memo {
     key: [u8; 32],
     half: usize,
-    generations: Mutex<[HashMap<[u8; 32], Arc<[Finding]>>; 2]>,
+    generations: Mutex<[Generation; 2]>,
 }
 
 impl Memo {
@@ -71,7 +74,7 @@ impl Memo {
         self.insert(&mut self.generations.lock(), key, found);
     }
 
-    fn insert(&self, generations: &mut [HashMap<[u8; 32], Arc<[Finding]>>; 2], key: [u8; 32], found: Arc<[Finding]>) {
+    fn insert(&self, generations: &mut [Generation; 2], key: [u8; 32], found: Arc<[Finding]>) {
         if generations[0].len() >= self.half {
             generations.swap(0, 1);
             generations[0].clear();

@@ -14,7 +14,7 @@ pub fn resolve(findings: &mut Vec<Finding>) {
     if findings.len() < 2 {
         return;
     }
-    findings.sort_unstable_by(|a, b| rank(b).cmp(&rank(a)));
+    findings.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
     let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
     for finding in findings.drain(..) {
         place(&mut kept, finding);

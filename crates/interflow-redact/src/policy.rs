@@ -12,7 +12,8 @@ use regex::{Regex, RegexBuilder};
 pub use condition::Condition;
 pub(crate) use condition::Facts;
 pub use file::{
-    CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile, Validator,
+    ConditionalFile, CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile,
+    Validator,
 };
 
 use crate::custom::Custom;

@@ -125,7 +125,7 @@ impl Keys {
 
     /// Turns a value that `FPE_ENCRYPT_REPLACE` made back.
     pub fn fpe_decrypt(&self, value: &str) -> Result<String, RedactError> {
-        let fpe = self.fpe.as_ref().ok_or_else(|| no_fpe_key())?;
+        let fpe = self.fpe.as_ref().ok_or_else(no_fpe_key)?;
         fpe.decrypt_value(value)
             .ok_or_else(|| RedactError::Strategy { strategy: "fpe", reason: "the value is too short".to_owned() })
     }

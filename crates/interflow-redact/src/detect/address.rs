@@ -116,15 +116,15 @@ fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     if token.shape == Shape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
         return military(scan, i);
     }
-    if marks & mark::UNIT != 0 {
-        if let Some(found) = unit(scan, i) {
-            return Some(found);
-        }
+    if marks & mark::UNIT != 0
+        && let Some(found) = unit(scan, i)
+    {
+        return Some(found);
     }
-    if marks & mark::STREET_PREFIX != 0 {
-        if let Some(found) = prefixed(scan, i, token) {
-            return Some(found);
-        }
+    if marks & mark::STREET_PREFIX != 0
+        && let Some(found) = prefixed(scan, i, token)
+    {
+        return Some(found);
     }
     if marks & mark::STREET_SUFFIX != 0 {
         return suffixed(scan, i, token);
@@ -582,10 +582,10 @@ fn zip(scan: &Scan<'_>, i: usize) -> bool {
 pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
     let token = scan.token(i)?;
     let marks = token.marks();
-    if marks & mark::PHRASE != 0 {
-        if let Some(end) = phrase_at(scan, i) {
-            return Some(end);
-        }
+    if marks & mark::PHRASE != 0
+        && let Some(end) = phrase_at(scan, i)
+    {
+        return Some(end);
     }
     let town = marks & mark::REGION != 0 || marks & mark::PLACE != 0 && marks & (mark::STOP | mark::TECH) == 0;
     town.then_some(i)

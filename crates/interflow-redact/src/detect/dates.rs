@@ -170,7 +170,8 @@ fn month(scan: &mut Scan<'_>, i: usize) {
     }
     // "may", "mar" and "march" are words as well: they need a day and their capital.
     let capital = token.is_capital();
-    if !capital && !(day && year) {
+    let certain = day && year;
+    if !capital && !certain {
         return;
     }
     let spoken = scan.near(i, topic::BIRTH, 6, 3);

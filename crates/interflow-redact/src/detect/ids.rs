@@ -49,7 +49,13 @@ static RULES: &[Rule] = &[
         |d| d[0] != 0 && d[0] != 8 && luhn(d),
         &["sin", "insurance", "social", "canada", "canadian", "nas"],
     ),
-    rule(Tfn, 9, Some((&[3, 3, 3], b"")), |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]) % 11 == 0, &["tfn", "tax"]),
+    rule(
+        Tfn,
+        9,
+        Some((&[3, 3, 3], b"")),
+        |d| weighted(d, &[1, 4, 3, 7, 5, 8, 6, 9, 10]).is_multiple_of(11),
+        &["tfn", "tax"],
+    ),
     rule(Abn, 11, Some((&[2, 3, 3, 3], b" ")), abn, &["abn", "business"]),
     rule(Acn, 9, Some((&[3, 3, 3], b"")), acn, &["acn", "company"]),
     rule(AuMedicare, 10, Some((&[4, 5, 1], b" ")), au_medicare, &["medicare"]),
@@ -77,7 +83,7 @@ static RULES: &[Rule] = &[
         fodselsnummer,
         &["fødselsnummer", "fodselsnummer", "fnr", "personnummer", "norwegian"],
     ),
-    rule(Cpr, 10, Some((&[6, 4], b"")), |d| birth_dmy(d), &["cpr", "personnummer", "danish"]),
+    rule(Cpr, 10, Some((&[6, 4], b"")), birth_dmy, &["cpr", "personnummer", "danish"]),
     rule(Bsn, 9, None, bsn, &["bsn", "burgerservicenummer", "sofinummer"]),
     rule(
         BeNationalNumber,
@@ -110,7 +116,7 @@ static RULES: &[Rule] = &[
         RodneCislo,
         10,
         Some((&[6, 4], b"/")),
-        |d| number(d) % 11 == 0,
+        |d| number(d).is_multiple_of(11),
         &["rodné", "rodne", "číslo", "cislo", "rč", "rc"],
     ),
     rule(Isikukood, 11, None, isikukood, &["isikukood", "asmens", "kodas", "estonian", "lithuanian"]),
@@ -232,7 +238,7 @@ fn nhs(d: &[u8]) -> bool {
 }
 
 fn abn(d: &[u8]) -> bool {
-    d[0] > 0 && (weighted(d, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]) - 10) % 89 == 0
+    d[0] > 0 && (weighted(d, &[10, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19]) - 10).is_multiple_of(89)
 }
 
 fn acn(d: &[u8]) -> bool {
@@ -358,7 +364,7 @@ fn npi(d: &[u8]) -> bool {
 }
 
 fn aba(d: &[u8]) -> bool {
-    matches!(two(d, 0), 1..=12 | 21..=32 | 61..=72 | 80) && weighted(d, &[3, 7, 1, 3, 7, 1, 3, 7, 1]) % 10 == 0
+    matches!(two(d, 0), 1..=12 | 21..=32 | 61..=72 | 80) && weighted(d, &[3, 7, 1, 3, 7, 1, 3, 7, 1]).is_multiple_of(10)
 }
 
 fn ein_prefix(d: &[u8]) -> bool {

@@ -205,7 +205,7 @@ fn labelled(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) {
         && upper.len() <= 18
     {
         Some((Kind::DriversLicense, 75))
-    } else if word(&["plate", "plates", "registration"]) && (5..=8).contains(&upper.len()) {
+    } else if topics & topic::PLATE != 0 && (5..=8).contains(&upper.len()) {
         Some((Kind::LicensePlate, 70))
     } else if word(&["mrn", "medical"]) {
         Some((Kind::MedicalRecord, 75))

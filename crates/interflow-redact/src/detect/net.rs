@@ -428,8 +428,7 @@ fn url_end(scan: &Scan<'_>, from: usize) -> usize {
     let mut url = &rest[..stop];
     // Markdown: a link inside a link's text.
     url = url.split("](").next().unwrap_or(url);
-    loop {
-        let Some(last) = url.chars().next_back() else { break };
+    while let Some(last) = url.chars().next_back() {
         let unbalanced =
             |open: char, close: char| last == close && url.matches(open).count() < url.matches(close).count();
         if matches!(last, '.' | ',' | ';' | ':' | '!' | '?' | '\'' | '*' | '…')

@@ -292,7 +292,7 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
 fn card_groups(run: &Run, k: usize, n: usize, total: usize) -> bool {
     let lengths = || (k..k + n).map(|i| run.len_of(i));
     n == 1
-        || lengths().take(n - 1).all(|l| l == 4) && lengths().last().is_some_and(|l| l <= 4)
+        || lengths().take(n - 1).all(|l| l == 4) && lengths().next_back().is_some_and(|l| l <= 4)
         || total == 15 && n == 3 && lengths().eq([4, 6, 5])
         || total == 14 && n == 3 && lengths().eq([4, 6, 4])
         || total == 16 && n == 2 && lengths().eq([8, 8])

@@ -169,10 +169,8 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     // Rows of a table have more groups than a telephone number.
-    if k > 0 || k + n < run.groups.len() && !near {
-        if !(paren || near) || k > 0 && run.sep(k - 1) != b' ' {
-            return None;
-        }
+    if (k > 0 || k + n < run.groups.len() && !near) && (!(paren || near) || k > 0 && run.sep(k - 1) != b' ') {
+        return None;
     }
     let first = run.len_of(k);
     let dotted = n > 1 && run.seps[k..k + n - 1].iter().all(|s| *s == b'.');

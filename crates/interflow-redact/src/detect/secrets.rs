@@ -3,7 +3,7 @@
 
 use super::Scan;
 use crate::Kind;
-use crate::lexicon::topic;
+use crate::lexicon::{mark, topic};
 use crate::token::{Shape, Token};
 
 /// A key that is known by how it begins.
@@ -155,6 +155,8 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
         let topics = if token.class != 0 { token.entry().topics } else { camel(scan, &token) };
         if topics & (topic::SECRET | topic::PASSWORD) != 0 {
             announced(scan, i, topics);
+        } else if topics & topic::USER != 0 && scan.want(Kind::Username) {
+            user_name(scan, &token, topics);
         }
     }
 }
@@ -310,6 +312,17 @@ fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
     }
 }
 
+/// The value behind `username:`, `login = "…"`.
+fn user_name(scan: &mut Scan<'_>, token: &Token, topics: u32) {
+    let Some((from, quoted, true)) = value_start(scan, token.end(), topics) else { return };
+    let value = value_at(scan, from, quoted);
+    let name = (3..=40).contains(&value.len()) && value.bytes().all(|b| in_key(b) || matches!(b, b'.' | b'@' | b'\\'));
+    let word = crate::lexicon::look_up(value).marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0;
+    if name && !word && !is_placeholder(value) && value.bytes().any(|b| b.is_ascii_alphabetic()) {
+        scan.push(Kind::Username, from, from + value.len(), if quoted != 0 { 65 } else { 60 });
+    }
+}
+
 /// Where the value begins, whether in quotes (which), and whether `=` or `:` stands before it.
 fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, bool)> {
     let rest = scan.text.get(end..)?;
@@ -382,7 +395,7 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     let mixed = value.bytes().any(|b| b.is_ascii_digit())
         || value.bytes().any(|b| b.is_ascii_punctuation() && !matches!(b, b'.' | b'_' | b'-'));
     let code = value.contains(['(', '[', '{']) && quoted == 0 || value.contains("::") || value.contains("->");
-    if length < 4 || length > 128 || code || value.contains(' ') && quoted == 0 {
+    if !(4..=128).contains(&length) || code || value.contains(' ') && quoted == 0 {
         return None;
     }
     if pin && !value.bytes().any(|b| b.is_ascii_digit()) {

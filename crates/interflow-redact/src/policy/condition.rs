@@ -56,8 +56,7 @@ impl Condition {
     pub fn parse(text: &str) -> Result<Self, RedactError> {
         let mut words = words(text).into_iter();
         let mut all = Vec::new();
-        loop {
-            let Some(field) = words.next() else { break };
+        while let Some(field) = words.next() {
             let bad = |what: &str| RedactError::Policy(format!("condition `{text}`: {what}"));
             let field = match field.to_ascii_lowercase().as_str() {
                 "token" => Field::Token,

@@ -56,7 +56,7 @@ impl Ff3 {
     /// One round's number from the half that does not change.
     fn round(&self, i: u8, half: &[u8], radix: u128) -> u128 {
         let mut p = [0u8; 16];
-        p[..4].copy_from_slice(if i % 2 == 0 { &self.right } else { &self.left });
+        p[..4].copy_from_slice(if i.is_multiple_of(2) { &self.right } else { &self.left });
         p[3] ^= i;
         p[4..].copy_from_slice(&number(half, radix).to_be_bytes()[4..]);
         self.block(p)

@@ -1,0 +1,279 @@
+//! What the words around a possible name say: a person, a place, a body, or that the line is code.
+
+use super::super::Scan;
+use crate::lexicon::mark::*;
+use crate::token::{Shape, Token};
+
+/// What the words before and behind say.
+pub(super) struct Around {
+    pub honorific: bool,
+    /// A name must follow: `my name is`, `says`, `called`.
+    pub strong_cue: bool,
+    pub person_cue: bool,
+    pub place_cue: bool,
+    pub org_cue: bool,
+    /// The first word of a sentence, a line or a quotation.
+    pub opening: bool,
+    pub code: bool,
+    /// Everything around is in capitals.
+    pub shouted: bool,
+}
+
+pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
+    let list = scan.list();
+    let before = |n: usize| first.checked_sub(n).and_then(|p| list.get(p));
+    let after = |n: usize| list.get(last + n);
+    let gap_before = scan.gap_before(first);
+    let gap_after = scan.gap(last);
+    let near_before = gap_before == " " || gap_before == ". " || gap_before == ": " || gap_before == "-";
+    let marks_before = |n: usize| before(n).map_or(0, Token::marks);
+    let word_before = |n: usize| before(n).map_or("", |t| scan.word(t));
+    let word_after = |n: usize| after(n).map_or("", |t| scan.word(t));
+    let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
+        || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
+        || gap_before.ends_with('-') && gap_before.len() > 1;
+    let honorific = near_before && marks_before(1) & HONORIFIC != 0 && before(1).is_some_and(Token::is_capital);
+    let (strong_cue, person_cue) =
+        person_cue(&marks_before, &word_before, &word_after, after(1), gap_before, gap_after);
+    let caps = |t: Option<&Token>| t.is_some_and(|t| t.shape == Shape::Upper && t.len() >= 2);
+    Around {
+        honorific,
+        strong_cue,
+        person_cue,
+        place_cue: located(scan, first),
+        org_cue: org_cue(scan, first, last),
+        opening,
+        code: in_code(scan, first, last),
+        shouted: caps(before(1)) && caps(after(1)),
+    }
+}
+
+/// Whether the words around speak of a person: surely, and at all.
+fn person_cue<'a>(
+    marks_before: &impl Fn(usize) -> u32,
+    word_before: &impl Fn(usize) -> &'a str,
+    word_after: &impl Fn(usize) -> &'a str,
+    after: Option<&Token>,
+    gap_before: &str,
+    gap_after: &str,
+) -> (bool, bool) {
+    let near = matches!(gap_before, " " | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \"");
+    let b1 = word_before(1).to_ascii_lowercase();
+    let b2 = word_before(2).to_ascii_lowercase();
+    let named = near
+        && (marks_before(1) & NAME_CUE != 0
+            || marks_before(2) & NAME_CUE != 0
+                && matches!(b1.as_str(), "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are"))
+        || gap_before.contains(':')
+            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"))
+        || gap_before.contains('?')
+            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"));
+    let called = matches!(
+        (b2.as_str(), b1.as_str()),
+        ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
+            | ("i", "m" | "am")
+            | ("this" | "that", "is")
+            | ("name", "s")
+            | ("everyone", "calls")
+            | ("under" | "account", "of")
+            | ("of", "name")
+    );
+    let greeted = matches!(
+        b1.as_str(),
+        "hi" | "hello"
+            | "hey"
+            | "dear"
+            | "thanks"
+            | "sincerely"
+            | "regards"
+            | "cheers"
+            | "by"
+            | "starring"
+            | "with"
+            | "under"
+            | "ask"
+            | "tell"
+            | "told"
+            | "asked"
+            | "says"
+            | "said"
+            | "sir"
+            | "madam"
+            | "for"
+            | "and"
+            | "featuring"
+            | "contact"
+            | "thank"
+            | "bye"
+            | "goodbye"
+            | "miss"
+            | "add"
+            | "ex"
+            | "unlike"
+            | "novel"
+            | "novelist"
+            | "singer"
+            | "versus"
+    );
+    let strong_greeted = matches!(
+        b1.as_str(),
+        "hi" | "hello"
+            | "hey"
+            | "dear"
+            | "thanks"
+            | "starring"
+            | "says"
+            | "said"
+            | "told"
+            | "asked"
+            | "sincerely"
+            | "regards"
+    );
+    let related = marks_before(1) & (RELATION | JOB) != 0 && gap_before == " ";
+    let says = after.is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower) && matches!(gap_after, " " | ", ");
+    let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
+    let spoken_to = matches!(b1.as_str(), "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
+    let speaks = matches!(gap_after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
+        || gap_after == ": " && gap_before.contains('\n');
+    let a1 = word_after(1);
+    let acts = gap_after == " "
+        && matches!(
+            a1,
+            "is" | "was"
+                | "has"
+                | "had"
+                | "will"
+                | "would"
+                | "just"
+                | "shouted"
+                | "listed"
+                | "who"
+                | "himself"
+                | "herself"
+                | "and"
+                | "spent"
+                | "joined"
+                | "went"
+                | "came"
+                | "got"
+                | "made"
+                | "took"
+                | "left"
+                | "bought"
+                | "sent"
+                | "gave"
+                | "knows"
+                | "lives"
+                | "likes"
+                | "novel"
+                | "version"
+                | "concert"
+                | "song"
+                | "album"
+        );
+    let strong = named || called || says || strong_greeted && near || speaks || spoken_to || related;
+    let any = named
+        || called
+        || related
+        || says
+        || strong_greeted && near
+        || greeted && near && (acts || gap_after != " " || possessive)
+        || possessive && gap_before == " "
+        || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
+    (strong, strong || any)
+}
+
+pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
+    let list = scan.list();
+    let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
+    let gap = scan.gap_before(first);
+    let word = scan.word(before).to_ascii_lowercase();
+    let spoken_to =
+        first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower)
+            && matches!(word.as_str(), "at" | "to");
+    let direct = gap == " " && before.has(PREP) && !matches!(word.as_str(), "of" | "via") && !spoken_to;
+    let labelled = gap.contains(':')
+        && matches!(word.as_str(), "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");
+    let tied = gap == " "
+        && word == "of"
+        && scan.near_word(
+            first,
+            &[
+                "city", "town", "north", "south", "east", "west", "outside", "capital", "republic", "kingdom", "out",
+                "people",
+            ],
+            3,
+            0,
+        );
+    let lived = gap == " "
+        && first.checked_sub(3).and_then(|p| list.get(p..first)).is_some_and(|w| w.iter().any(|t| t.has(LIVE_CUE)));
+    direct || tied || lived || labelled
+}
+
+fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let back = &list[first.saturating_sub(3)..first];
+    let ahead = &list[(last + 1).min(list.len())..(last + 3).min(list.len())];
+    let word_before = first.checked_sub(1).map_or("", |p| scan.word(&list[p]));
+    back.iter().chain(ahead).any(|t| t.has(ORG_CUE))
+        || scan.gap_before(first) == " "
+            && matches!(word_before, "at" | "for" | "from" | "joined" | "of")
+            && back.iter().any(|t| {
+                matches!(
+                    scan.word(t),
+                    "works"
+                        | "work"
+                        | "working"
+                        | "worked"
+                        | "job"
+                        | "position"
+                        | "contract"
+                        | "year"
+                        | "years"
+                        | "office"
+                        | "employee"
+                        | "customer"
+                )
+            })
+}
+
+/// Whether the line around looks like code or data rather than prose.
+pub(super) fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let (start, end) = (list[first].start(), list[last].end());
+    let left = &scan.bytes[start.saturating_sub(80)..start];
+    let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
+    let left = left.rsplit(|b| *b == b'\n').next().unwrap_or_default();
+    let right = right.split(|b| *b == b'\n').next().unwrap_or_default();
+    let signs = left
+        .iter()
+        .chain(right)
+        .filter(|b| {
+            matches!(
+                b,
+                b'{' | b'}'
+                    | b';'
+                    | b'='
+                    | b'<'
+                    | b'_'
+                    | b'('
+                    | b')'
+                    | b'['
+                    | b']'
+                    | b'|'
+                    | b'/'
+                    | b'#'
+                    | b'$'
+                    | b'`'
+                    | b'&'
+                    | b'%'
+                    | b'\\'
+                    | b'+'
+            )
+        })
+        .count();
+    let comment =
+        left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
+    let length = left.len() + right.len() + (end - start);
+    signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
+}

@@ -1,0 +1,358 @@
+//! Weighs a run of capitalised words as a person, a place or a body.
+
+use super::super::{Scan, address};
+use super::around::around;
+use super::{Chunk, ends_cleanly};
+use crate::lexicon::mark::*;
+use crate::token::{Shape, Token};
+
+/// How much a word looks like the first of a name, 0 to 100.
+pub(super) fn as_first(token: &Token) -> i32 {
+    let m = token.marks();
+    let word = m & (COMMON | WORD) != 0;
+    let score = match () {
+        () if m & (STOP | TECH | MONTH | DAY) != 0 && m & FIRST_TOP == 0 => 0,
+        // April, June and August are months first.
+        () if m & (MONTH | DAY) != 0 => 45,
+        () if m & FIRST_TOP != 0 && !word => 100,
+        () if m & FIRST_TOP != 0 => 60,
+        () if m & FIRST != 0 && m & COMMON == 0 && m & WORD == 0 => 85,
+        () if m & FIRST != 0 && m & COMMON == 0 => 45,
+        () if m & FIRST != 0 => 20,
+        () => 0,
+    };
+    if m & (TECH | ORG) != 0 { score / 2 } else { score }
+}
+
+/// How much a word looks like the last of a name, 0 to 100.
+pub(super) fn as_last(token: &Token) -> i32 {
+    let m = token.marks();
+    match () {
+        () if m & (STOP | TECH | MONTH | DAY | ORG) != 0 && m & LAST_TOP == 0 => 0,
+        () if m & LAST_TOP != 0 && m & COMMON == 0 => 85,
+        () if m & LAST_TOP != 0 => 60,
+        () if m & LAST != 0 && m & (COMMON | WORD) == 0 => 75,
+        () if m & LAST != 0 && m & COMMON == 0 => 45,
+        () if m & LAST != 0 => 25,
+        () if m & FIRST != 0 && m & COMMON == 0 => 60,
+        () if foreign(token) => 45,
+        () => 0,
+    }
+}
+
+/// A word that no list knows: neither English nor a name. Short capitals are abbreviations.
+pub(super) fn foreign(token: &Token) -> bool {
+    let m = token.marks();
+    let unknown = m
+        & (COMMON
+            | WORD
+            | STOP
+            | TECH
+            | FIRST
+            | LAST
+            | PLACE
+            | REGION
+            | NRP
+            | MONTH
+            | DAY
+            | ORG
+            | ORG_SUFFIX
+            | ORG_WORD
+            | UNIT
+            | JOB)
+        == 0;
+    unknown
+        && match token.shape {
+            Shape::Title => token.len() >= 3,
+            Shape::Upper => token.len() >= 6,
+            Shape::Lower => token.len() >= 4,
+            _ => false,
+        }
+}
+
+pub(super) fn classify(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
+    let list = scan.list();
+    let mut last = last;
+    while last > first && !ends_cleanly(scan, &list[last]) {
+        last -= 1;
+    }
+    if !ends_cleanly(scan, &list[last]) || list[last].shape == Shape::Upper && list[last].len() == 1 && last == first {
+        return None;
+    }
+    if let Some(org) = organisation(scan, first, last) {
+        return Some(org);
+    }
+    // A trade or a plain word before a first name belongs to the sentence: `Producer Amanda Sultygov`.
+    let mut from = first;
+    let named_word = first < last
+        && list[first].has(FIRST)
+        && !list[first].has(STOP | TECH | JOB | RELATION)
+        && as_last(&list[last]) >= 75;
+    while !named_word
+        && from < last
+        && as_first(&list[from]) < 45
+        && list[from].has(COMMON | WORD | JOB | RELATION | STOP | DAY | MONTH | TECH)
+        && !initial(&list[from])
+    {
+        from += 1;
+    }
+    if from > first && as_first(&list[from]) < 45 && !(from == last && as_last(&list[from]) >= 75) {
+        return wordy(scan, first, last);
+    }
+    if from == last {
+        return single(scan, from);
+    }
+    several(scan, from, last)
+}
+
+fn initial(token: &Token) -> bool {
+    token.shape == Shape::Upper && token.len() == 1
+}
+
+/// A run of English words: nothing, unless a name is told by the words before it.
+fn wordy(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
+    let around = around(scan, first, last);
+    let person = if around.honorific { 70 } else { 0 };
+    (person > 0).then_some(Chunk { first, last: last.min(first + 1), person, place: 0, org: 0 })
+}
+
+fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
+    let list = scan.list();
+    let mut last = last;
+    // A run that goes on into plain words ends before them.
+    for (at, t) in list.iter().enumerate().take(last + 1).skip(first + 1) {
+        let joined_name = matches!(scan.gap(at - 1), "-" | "'" | "’");
+        let plain = t.has(COMMON | WORD | JOB | TECH | MONTH | DAY | ORG_WORD | STREET_SUFFIX)
+            && as_last(t) < 45
+            && as_first(t) < 45
+            && !t.has(CREDENTIAL | PARTICLE)
+            && !initial(t)
+            && !joined_name;
+        if plain {
+            last = at - 1;
+            break;
+        }
+    }
+    if last == first {
+        return single(scan, first);
+    }
+    let around = around(scan, first, last);
+    let core: Vec<&Token> = list[first..=last]
+        .iter()
+        .filter(|t| !initial(t) && !t.has(CREDENTIAL) && (t.is_capital() || !t.has(PARTICLE)))
+        .collect();
+    let head = core.first()?;
+    let tail = core.last()?;
+    let (f, l) = (as_first(head), if core.len() > 1 { as_last(tail).max(as_first(tail) - 15) } else { 0 });
+    let foreigns = core.iter().filter(|t| foreign(t)).count();
+    let mut person = match (f, l) {
+        _ if core.len() == 1 => f.max(as_last(head)) * 6 / 10 + 15,
+        (85.., 45..) => 88,
+        (85.., 20..) => 72,
+        (85.., _) => 60,
+        (45.., 60..) => 78,
+        (45.., 45..) => 62,
+        (20.., 75..) => 56,
+        _ if as_last(head) >= 60 && l >= 60 => 58,
+        _ if (as_last(head) >= 45 || foreign(head)) && l >= 60 => 52,
+        _ if foreigns == core.len() => 40,
+        _ if foreigns > 0 && l >= 45 => 40,
+        _ => 15,
+    };
+    let caps = list[first..=last].iter().all(|t| t.shape == Shape::Upper);
+    if caps && f < 85 {
+        person -= 20;
+    }
+    if core.iter().any(|t| t.has(TECH | ORG_WORD | STREET_SUFFIX | DAY)) && f < 85 {
+        person -= 25;
+    }
+    if around.person_cue || around.honorific {
+        person += if around.honorific { 35 } else { 18 };
+    }
+    if around.code {
+        person -= 15;
+    }
+    let known_place = address::place_at(scan, first).is_some_and(|e| e <= last);
+    let mut place = if known_place && core.iter().any(|t| t.has(REGION)) {
+        45
+    } else if known_place {
+        30
+    } else {
+        0
+    };
+    if around.place_cue && !around.honorific {
+        place = (place + 40).max(if foreigns > 0 { 50 } else { 0 });
+        if f < 85 {
+            person -= 10;
+        }
+    }
+    let mut org = 0;
+    if list[first..=last].iter().any(|t| t.shape == Shape::Camel && t.class == 0) {
+        org = 40;
+    }
+    if around.org_cue && foreigns + 1 >= core.len() {
+        org += 45;
+    }
+    Some(Chunk { first, last, person, place, org })
+}
+
+fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
+    let token = scan.list()[i];
+    let m = token.marks();
+    let around = around(scan, i, i);
+    let (f, l) = (as_first(&token), as_last(&token));
+    let unknown = foreign(&token);
+    let short_caps = token.shape == Shape::Upper && token.len() <= 4;
+    let mut person = match (f, l) {
+        (100, _) => 66,
+        (85.., _) if token.len() >= 4 => 58,
+        (85.., _) => 45,
+        (60.., _) => {
+            if around.opening {
+                30
+            } else {
+                42
+            }
+        }
+        (45.., _) => {
+            if around.opening {
+                20
+            } else {
+                38
+            }
+        }
+        (_, 75..) => {
+            if around.opening {
+                36
+            } else {
+                48
+            }
+        }
+        (_, 60..) => 25,
+        (_, 45..) if unknown => {
+            if around.opening {
+                15
+            } else {
+                30
+            }
+        }
+        (_, 45..) => 22,
+        (20.., _) => 8,
+        (_, 25..) => 8,
+        _ => 0,
+    };
+    let region = m & REGION != 0 && !short_caps;
+    let town = m & PLACE != 0 && m & (STOP | TECH) == 0 && !short_caps;
+    let plain = m & (COMMON | WORD) != 0;
+    let mut place = match (region, town, plain) {
+        (true, _, false) => 72,
+        (true, _, true) => 40,
+        (_, true, false) => 48,
+        (_, true, true) => 5,
+        _ => 0,
+    };
+    if short_caps {
+        person -= 30;
+    }
+    if around.shouted && f < 85 {
+        (person, place) = (0, 0);
+    }
+    // A country is rarely a person.
+    if region && m & FIRST_TOP == 0 {
+        person /= 2;
+    }
+    if around.honorific {
+        person = person.max(20) + 55;
+    } else if around.person_cue {
+        person += match (around.strong_cue, unknown) {
+            (true, _) if person >= 20 => 24,
+            (false, false) if person >= 20 => 22,
+            _ if person > 0 => 12,
+            _ => 0,
+        };
+        if place > 0 && person > 0 && !around.place_cue && !region {
+            place -= 12;
+        }
+    }
+    if around.place_cue && !around.honorific {
+        if place > 0 {
+            place += if plain { 20 } else { 25 };
+        } else if (unknown || l >= 60 && !plain) && !short_caps && !around.shouted && token.len() > 3 {
+            place = if around.code { 30 } else { 52 };
+        }
+        if f < 85 {
+            person -= 12;
+        }
+    }
+    let mut org = if m & ORG != 0 { 62 } else { 0 };
+    if token.shape == Shape::Camel && token.class == 0 && token.len() >= 6 && !around.code {
+        org = org.max(if around.org_cue { 60 } else { 20 });
+    }
+    if around.org_cue && (unknown || l >= 45 && !plain) {
+        org = org.max(55);
+    }
+    if around.code {
+        person -= if f >= 85 { 15 } else { 25 };
+        place -= 25;
+        org -= 25;
+    }
+    Some(Chunk { first: i, last: i, person, place, org }).filter(|c| c.person.max(c.place).max(c.org) > 0)
+}
+
+/// A run with a company's form or a body's kind in it.
+fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
+    let list = scan.list();
+    let words = &list[first..=last];
+    let suffix = words.iter().rposition(|t| t.has(ORG_SUFFIX) && t.is_capital());
+    let around = around(scan, first, last);
+    let held = |t: &Token| {
+        matches!(
+            scan.word(t),
+            "Inc"
+                | "LLC"
+                | "LLP"
+                | "Ltd"
+                | "GmbH"
+                | "Corp"
+                | "PLC"
+                | "Plc"
+                | "Incorporated"
+                | "Limited"
+                | "KG"
+                | "AG"
+                | "Pty"
+                | "SRL"
+                | "Srl"
+                | "SpA"
+                | "BV"
+                | "AB"
+                | "Oy"
+                | "Corporation"
+                | "Holdings"
+                | "Co"
+                | "Company"
+                | "Group"
+        )
+    };
+    if let Some(at) = suffix.filter(|at| *at > 0 && held(&words[*at])) {
+        return Some(Chunk { first, last: first + at, person: 0, place: 0, org: 85 });
+    }
+    if words.len() < 2 {
+        return None;
+    }
+    // Bank of X, University of X: the words behind the `of` belong to it.
+    let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == Shape::Title);
+    if let Some(at) = kind_at {
+        let named = words.iter().any(|t| {
+            t.marks() & (COMMON | WORD | STOP | ORG_WORD) == 0 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
+        });
+        let person_first = as_first(&words[0]) >= 85 && at + 1 == words.len() && as_last(&words[at]) >= 45;
+        if named && !person_first && at + 1 >= words.len().saturating_sub(1) && !around.code {
+            return Some(Chunk { first, last, person: 0, place: 0, org: if around.org_cue { 72 } else { 58 } });
+        }
+    }
+    if words.iter().any(|t| t.has(ORG)) && !around.code {
+        return Some(Chunk { first, last, person: 0, place: 0, org: 60 });
+    }
+    None
+}
