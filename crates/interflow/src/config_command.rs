@@ -1,10 +1,11 @@
 //! `interflow config`: check, print, schema, reference.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use crate::Failure;
 use crate::cli::ConfigCommand;
-use crate::config::{Config, LoadError, Loaded, reference};
+use crate::config::{Config, LoadError, Loaded, place_of, reference};
 
 /// Runs one of the commands on the configuration.
 pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result<(), Failure> {
@@ -12,7 +13,7 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
         ConfigCommand::Check => {
             let loaded = loaded?;
             interflow_engine::check(&loaded.config.engine()).map_err(|e| {
-                let file = loaded.file.as_ref().map(|f| format!("{}: ", f.display())).unwrap_or_default();
+                let file = loaded.file.as_ref().map(|f| located(f, &e.place)).unwrap_or_default();
                 Failure::Failed(format!("{file}{e}"))
             })?;
             match loaded.file {
@@ -29,4 +30,13 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
     // A reader that has seen enough (`head`) is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+/// The file, and the line and column of the key where the file has it.
+fn located(file: &Path, key: &str) -> String {
+    let shown = file.display();
+    match std::fs::read_to_string(file).ok().and_then(|text| place_of(&text, key)) {
+        Some((line, column)) => format!("{shown}:{line}:{column}: "),
+        None => format!("{shown}: "),
+    }
 }

@@ -16,7 +16,7 @@ use interflow_record::RecordConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use load::{LoadError, Loaded, load, parse};
+pub use load::{LoadError, Loaded, load, place_of};
 
 /// Interflow's configuration. Every key has a default; an empty file, or none, is a whole configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

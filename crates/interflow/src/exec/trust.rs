@@ -99,6 +99,8 @@ pub fn pkcs12(ca: &Ca) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use p12_keystore::Pkcs12ImportPolicy;
+
     use super::*;
 
     #[test]
@@ -112,7 +114,8 @@ mod tests {
         let written = fs::metadata(&trust.java_store).unwrap().modified().unwrap();
         Trust::write(&home).unwrap();
         assert_eq!(fs::metadata(&trust.java_store).unwrap().modified().unwrap(), written);
-        let store = KeyStore::from_pkcs12(&fs::read(&trust.java_store).unwrap(), PASSWORD).unwrap();
+        let store =
+            KeyStore::from_pkcs12(&fs::read(&trust.java_store).unwrap(), PASSWORD, Pkcs12ImportPolicy::Strict).unwrap();
         assert!(store.entries().any(|(name, _)| name == "interflow"));
     }
 }
