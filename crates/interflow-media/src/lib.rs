@@ -1,1 +1,2 @@
 //! HLS, DASH, CENC decryption, signed links and playlists.
+#![forbid(unsafe_code)]

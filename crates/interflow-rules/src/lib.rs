@@ -1,1 +1,2 @@
 //! Filters, actions and rule files.
+#![forbid(unsafe_code)]

@@ -1,0 +1,73 @@
+# Interflow's commands. `make` alone lists them; each target does its own set-up.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+# Where cargo builds; CARGO_TARGET_DIR moves it.
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+INTERFLOW := $(TARGET_DIR)/release/interflow
+# What `make run` passes on: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
+ARGS ?=
+# Seconds that `make fuzz` gives to each target.
+FUZZ_SECONDS ?= 30
+
+# Rooms with targets of their own keep them beside their files.
+include $(wildcard bench/*.mk tests/*.mk tests/*/*.mk)
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+.PHONY: run
+run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
+	@scripts/setup build
+	@scripts/say "building Interflow: some 200 crates, with TLS and SQLite in C; 4 to 8 minutes on 2 cores the first time, seconds later"
+	@$(CARGO) build --locked --release -p interflow
+	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
+	@exec $(INTERFLOW) run $(ARGS)
+
+.PHONY: build
+build: ## Build the release binary
+	@scripts/setup build
+	@$(CARGO) build --locked --release -p interflow
+
+.PHONY: test
+test: ## Everything that must pass before a change lands: format, lints, tests, laws, docs, deploy files
+	@scripts/setup test
+	@scripts/test
+
+.PHONY: check
+check: ## The quick part of `make test`: format, lints, laws of the house
+	@scripts/setup build
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@$(CARGO) test --locked -p interflow --test laws
+
+.PHONY: fmt
+fmt: ## Format all code
+	@$(CARGO) fmt --all
+
+.PHONY: docs
+docs: ## Write the pages that are made from the code: docs/config.md
+	@$(CARGO) run --locked -q -p interflow -- config reference > docs/config.md.new
+	@mv docs/config.md.new docs/config.md
+	@scripts/say "docs/config.md is written"
+
+.PHONY: deploy-check
+deploy-check: ## Check what lies in deploy/ as far as this machine can
+	@scripts/deploy-check
+
+.PHONY: deny
+deny: ## Check licences, sources, bans and advisories (installs cargo-deny, which takes some minutes)
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	@$(CARGO) deny --all-features check
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser that reads the wire, FUZZ_SECONDS each (needs the nightly toolchain and cargo-fuzz)
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: clean
+clean: ## Remove what was built
+	@$(CARGO) clean
