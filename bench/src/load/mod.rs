@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinSet, LocalSet, spawn_local};
@@ -40,6 +40,7 @@ pub fn run(spec: Spec) -> Result<()> {
         })
         .collect();
     std::thread::sleep(Duration::from_secs_f64(job.spec.warm_up));
+    await_first_answers(&job);
     let (began, cpu) = (Instant::now(), own_cpu()?);
     phase.store(COUNTING, Ordering::Relaxed);
     say("begin")?;
@@ -53,6 +54,7 @@ pub fn run(spec: Spec) -> Result<()> {
     }
     let outcome = Outcome {
         ok: counts.ok,
+        answered: job.answered.load(Ordering::Relaxed),
         errors: counts.errors,
         stale: counts.stale,
         messages: counts.messages,
@@ -65,6 +67,18 @@ pub fn run(spec: Spec) -> Result<()> {
         own_cpu_us: cpu.as_secs_f64() * 1e6 / counts.ok.max(1) as f64,
     };
     say(&serde_json::to_string(&outcome)?)
+}
+
+/// A slow system is counted once it is in its stride: when there were as many answers as requests are open at a time.
+fn await_first_answers(job: &Job) {
+    let enough = match job.spec.pace {
+        Pace::Closed(n) => n as u64,
+        Pace::Open(_) | Pace::Hold(_) => return,
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while job.answered.load(Ordering::Relaxed) < enough && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 const WARMING: u8 = 0;
@@ -82,6 +96,7 @@ struct Job {
     spec: Spec,
     prepared: Vec<Prepared>,
     tls: Arc<rustls::ClientConfig>,
+    answered: AtomicU64,
 }
 
 struct Prepared {
@@ -96,7 +111,7 @@ struct Prepared {
 impl Job {
     fn new(spec: Spec) -> Result<Self> {
         let prepared = spec.exchanges.iter().map(|e| Prepared::new(&spec, e)).collect::<Result<_>>()?;
-        Ok(Self { tls: connect::tls_config(&spec), prepared, spec })
+        Ok(Self { tls: connect::tls_config(&spec), prepared, answered: AtomicU64::new(0), spec })
     }
 
     fn largest_body(&self) -> usize {
@@ -200,6 +215,7 @@ impl Thread {
 
     fn done(&self, began: Instant, first_byte: Instant, prepared: &Prepared, delays: &[Duration]) {
         let ended = Instant::now();
+        self.job.answered.fetch_add(1, Ordering::Relaxed);
         self.count(|c| {
             c.ok += 1;
             c.body_bytes += prepared.expected.len() as u64;

@@ -113,6 +113,8 @@ pub enum Pace {
 pub struct Outcome {
     /// Requests answered as they must be, within the counted time.
     pub ok: u64,
+    /// Requests answered as they must be since the start, before and after the counted time too.
+    pub answered: u64,
     /// Requests that failed in any way, within the counted time.
     pub errors: u64,
     /// Kept connections found closed before a first byte, and retried on a new one (RFC 9112 9.3.1).

@@ -73,7 +73,7 @@ impl Squid {
         Ok(format!(
             "http_port {addr} ssl-bump tls-cert={at}/ca.pem generate-host-certificates=on dynamic_cert_mem_cache_size=16MB\n\
              sslcrtd_program {CERTGEN} -s {at}/certs -M 16MB\nsslcrtd_children 8 startup=2 idle=1\n\
-             ssl_bump bump all\ntls_outgoing_options cafile={}\n",
+             ssl_bump bump all\nsslproxy_cert_error allow all\ntls_outgoing_options cafile={}\n",
             lab.path("ca.pem").display()
         ))
     }
