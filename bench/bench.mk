@@ -1,6 +1,6 @@
 # Targets of the benchmark harness; included by the Makefile at the root.
 
-.PHONY: bench bench-full bench-peers bench-report bench-build
+.PHONY: bench bench-full bench-peers bench-report bench-build bench-instructions
 
 bench-build:
 	cargo build --release -p interflow -p interflow-testkit -p interflow-bench
@@ -20,3 +20,7 @@ bench-peers: bench-build
 # The report again from the results there are.
 bench-report: bench-build
 	./target/release/interflow-bench report
+
+# Instruction counts of the hot paths; fails when one grows by more than 5 %. `UPDATE=1` writes them anew.
+bench-instructions: bench-build
+	./target/release/interflow-bench instructions $(if $(UPDATE),--update)

@@ -1,6 +1,7 @@
 //! The benchmark harness of Interflow: load generator, origins, peers, tables and report.
 #![forbid(unsafe_code)]
 
+mod instructions;
 mod lab;
 mod load;
 mod measure;
@@ -44,6 +45,18 @@ enum Command {
     Load {
         /// The spec.
         spec: String,
+    },
+    /// Count the instructions of the hot paths under callgrind and compare with the committed counts.
+    Instructions {
+        /// Write the counts in place of comparing them.
+        #[arg(long)]
+        update: bool,
+        /// Run one case's rounds (what callgrind watches).
+        #[arg(long)]
+        case: Option<String>,
+        /// The committed counts.
+        #[arg(long, default_value = "bench/instructions.json")]
+        committed: PathBuf,
     },
     /// A bare TCP relay, the physical floor of a proxy.
     Relay {
@@ -101,6 +114,8 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Load { spec } => load::run(serde_json::from_str(&spec)?),
         Command::Relay { listen, dial } => relay::run(listen, dial),
+        Command::Instructions { case: Some(case), .. } => instructions::run_case(&case),
+        Command::Instructions { update, committed, .. } => instructions::check(&committed, update),
         Command::Peers { only } => peers::try_all(only.as_deref()),
         Command::Report(places) => report::write(&places.results, &places.page),
         Command::Run(args) => {
