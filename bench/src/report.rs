@@ -79,6 +79,16 @@ fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
         let _ = write!(out, "\n### {}\n\n{}.\n\n", case.name, case.what);
         rows(out, case);
     }
+    if let Some(recorded) = &table.recorded {
+        let lost = recorded.answered.saturating_sub(recorded.flows);
+        let _ = write!(
+            out,
+            "\n`interflow+record` answered {} requests over the whole table, and its store held {} flows after a clean stop: {}.\n",
+            recorded.answered,
+            recorded.flows,
+            if lost == 0 { "nothing lost".to_owned() } else { format!("**{lost} lost**") }
+        );
+    }
     for (name, svg) in charts(table) {
         let file = format!("{}-{name}.svg", table.name);
         fs::write(images.join(&file), svg)?;

@@ -71,11 +71,12 @@ pub fn run(spec: Spec) -> Result<()> {
 
 /// A slow system is counted once it is in its stride: when there were as many answers as requests are open at a time.
 fn await_first_answers(job: &Job) {
-    let enough = match job.spec.pace {
-        Pace::Closed(n) => n as u64,
-        Pace::Open(_) | Pace::Hold(_) => return,
+    let (enough, patience) = match job.spec.pace {
+        Pace::Closed(n) => (n as u64, 20),
+        Pace::Hold(n) => (n as u64, 60),
+        Pace::Open(_) => return,
     };
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(patience);
     while job.answered.load(Ordering::Relaxed) < enough && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }

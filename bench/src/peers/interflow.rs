@@ -1,6 +1,7 @@
 //! Interflow itself: intercepting without and with recording, and only tunnelling.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::lab::{Lab, beside_us};
@@ -11,6 +12,18 @@ pub enum Interflow {
     Straight,
     Recording,
     Tunnelling,
+}
+
+/// How many flows the recording arm's store holds, once the arm has stopped.
+pub fn recorded_flows(lab: &Lab) -> Result<u64> {
+    let mut list = Command::new(beside_us("interflow")?);
+    list.args(["flows", "list", "--format", "jsonl", "--limit", "1000000000"]).stdout(Stdio::piped());
+    list.env("INTERFLOW_HOME", lab.path(Interflow::Recording.name()));
+    let mut child = list.spawn()?;
+    let out = child.stdout.take().ok_or("no standard output")?;
+    let lines = BufReader::new(out).split(b'\n').count() as u64;
+    let status = child.wait()?;
+    if status.success() { Ok(lines) } else { Err(format!("interflow flows list: {status}").into()) }
 }
 
 impl Peer for Interflow {

@@ -10,6 +10,8 @@ mod proxy_py;
 mod squid;
 mod tinyproxy;
 
+pub use interflow::recorded_flows;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;

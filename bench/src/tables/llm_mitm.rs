@@ -60,7 +60,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         });
     }
     events(&mut session, &lab)?;
-    Ok(session.table)
+    Ok(session.finish())
 }
 
 fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {

@@ -74,7 +74,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
             tls(&lab, effort, arm, 1 << 20)
         });
     }
-    Ok(session.table)
+    Ok(session.finish())
 }
 
 fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {

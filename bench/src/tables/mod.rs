@@ -16,6 +16,9 @@ use crate::peers::Arm;
 use crate::process::{Running, machine};
 use crate::{Result, RunArgs};
 
+/// The arm whose store is counted at the end.
+const RECORDING: &str = "interflow+record";
+
 /// How long and how often is measured, and what of it.
 pub struct Effort {
     /// Every case and longer.
@@ -79,6 +82,18 @@ pub struct Table {
     pub versions: BTreeMap<String, String>,
     /// Its cases.
     pub cases: Vec<Case>,
+    /// Whether the recording arm lost anything.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
+}
+
+/// What the recording arm kept of what it answered.
+#[derive(Serialize, Deserialize)]
+pub struct Recorded {
+    /// Requests answered as they must be, in all runs of the arm.
+    pub answered: u64,
+    /// Flows found in its store after a clean stop; those cut off at the end of a run come on top of the answered ones.
+    pub flows: u64,
 }
 
 /// Rows that can be compared with one another.
@@ -171,6 +186,7 @@ impl<'a> Session<'a> {
             pinned: effort.pin,
             versions,
             cases: Vec::new(),
+            recorded: None,
         };
         Self { lab, arms, origin: lab.nginx.as_ref().or(lab.provider.as_ref()), effort, table }
     }
@@ -189,6 +205,24 @@ impl<'a> Session<'a> {
             }
         }
         self.push(name, what, kind, rows);
+    }
+
+    /// Stops the arms, counts what was recorded, and gives the table.
+    fn finish(mut self) -> Table {
+        let was_there = self.arms.iter().any(|a| a.name == RECORDING);
+        self.arms.clear();
+        if was_there {
+            let rows = self.table.cases.iter().flat_map(|c| &c.rows).filter(|r| r.arm == RECORDING);
+            let answered = rows.flat_map(|r| &r.runs).map(|r| r.outcome.answered).sum();
+            match crate::peers::recorded_flows(self.lab) {
+                Ok(flows) => {
+                    eprintln!("  {RECORDING}: {answered} answered, {flows} flows recorded");
+                    self.table.recorded = Some(Recorded { answered, flows });
+                }
+                Err(e) => eprintln!("  {RECORDING}: the flows cannot be counted: {e}"),
+            }
+        }
+        self.table
     }
 
     fn push(&mut self, name: &str, what: &str, kind: Kind, rows: Vec<Row>) {
