@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use bytes::Bytes;
-use interflow_flow::Direction;
+use interflow_flow::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, Exporter, ImportError, ImportReport, Sink, WholeFlow};
@@ -108,10 +108,45 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
             format!("written by a newer Interflow (version {} of the format): update this one", line.interflow);
         return Err((1, problem));
     }
+    sound(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
     Ok(WholeFlow {
         row: line.flow,
         request_body: line.request_body,
         response_body: line.response_body,
         messages: line.messages,
     })
+}
+
+/// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
+/// open; a file may have been written by anybody.
+fn sound(row: &FlowRow) -> Result<(), String> {
+    if let Some(request) = &row.request {
+        if Method::from_bytes(request.method.as_bytes()).is_err() {
+            return Err("flow.request.method is no method".to_owned());
+        }
+        let path = request.path.as_bytes();
+        if (path.first() != Some(&b'/') && path != b"*") || path.iter().any(|b| *b <= b' ' || *b == 0x7f) {
+            return Err("flow.request.path begins with no slash, or has a space or control character".to_owned());
+        }
+        fields("flow.request", [&request.headers, &request.trailers])?;
+    }
+    if let Some(response) = &row.response {
+        if !(100..1000).contains(&response.status) {
+            return Err(format!("flow.response.status: {} is no status code", response.status));
+        }
+        if response.reason.iter().any(u8::is_ascii_control) {
+            return Err("flow.response.reason has a control character".to_owned());
+        }
+        fields("flow.response", [&response.headers, &response.trailers])?;
+    }
+    row.interim.iter().try_for_each(|i| fields("flow.interim", [&i.headers]))
+}
+
+fn fields<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {
+    let mut checked = Headers::new();
+    for (name, value) in lists.into_iter().flatten() {
+        let name = String::from_utf8_lossy(name);
+        checked.append(&name, value).map_err(|e| format!("{at}.headers: {:?}: {e}", name))?;
+    }
+    Ok(())
 }

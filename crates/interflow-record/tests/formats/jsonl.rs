@@ -30,6 +30,24 @@ fn a_bad_line_is_named() {
     assert_eq!(error, "line 1 column 1: written by a newer Interflow (version 9 of the format): update this one");
 }
 
+#[test]
+fn a_flow_that_could_split_a_head_is_refused() {
+    let line = String::from_utf8(export(Format::Jsonl, &samples()[..1])).unwrap();
+    for (sound, unsound, problem) in [
+        ("\"method\":\"GET\"", "\"method\":\"G T\"", "flow.request.method is no method"),
+        ("\"path\":\"/p", "\"path\":\"p", "flow.request.path begins with no slash"),
+        ("\"path\":\"/p", "\"path\":\"/\\r\\np", "has a space or control character"),
+        ("\"Host\"", "\"Host:\"", "flow.request.headers: \"Host:\": a header name may only hold"),
+        ("\"*/*\"", "\"a\\r\\nB: c\"", "a header value may not hold CR, LF or NUL"),
+        ("\"status\":200", "\"status\":20", "flow.response.status: 20 is no status code"),
+        ("\"reason\":\"Fine\"", "\"reason\":\"a\\nb\"", "flow.response.reason has a control character"),
+    ] {
+        assert!(line.contains(sound), "{sound}");
+        let error = imported(None, line.replacen(sound, unsound, 1).as_bytes()).1.unwrap_err();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_bytes_survive(request in any::<Vec<u8>>(), response in any::<Vec<u8>>(), value in "[ -~é]{0,20}") {

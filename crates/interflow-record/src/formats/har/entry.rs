@@ -249,7 +249,7 @@ fn read_response(
     whole.response_body = bytes;
     whole.row.response = Some(ResponseRow {
         status: status as u16,
-        reason: string(response.get("statusText")).unwrap_or_default().into(),
+        reason: string(response.get("statusText")).unwrap_or_default().replace(char::is_control, " ").into(),
         version: version(response.get("httpVersion")),
         headers,
         trailers: self::headers(response.get("_trailers"), "response", notes),

@@ -220,6 +220,9 @@ fn part(text: &str) -> Option<Param> {
     })
 }
 
+/// The longest phase that is believed, in microseconds: some 30 years.
+const LONGEST: f64 = 1e15;
+
 /// The timings of an entry in milliseconds; -1 for a phase that had no part in it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct HarTimings {
@@ -237,14 +240,16 @@ impl HarTimings {
     /// passed before the first of them counts as blocked.
     pub fn of(t: &Timings) -> Self {
         let end = [t.last_byte, t.done].into_iter().flatten().max();
-        let setup = t.dns.unwrap_or(0) + t.connect.unwrap_or(0) + t.tls.unwrap_or(0);
-        let before = t.request_head.unwrap_or(0) + t.blocked.unwrap_or(0);
-        let sent = t.request_sent.unwrap_or(before + setup);
-        let send = sent.saturating_sub(before + setup);
-        let blocked = sent.saturating_sub(setup + send);
+        // An import may hold any figures.
+        let sum = |lengths: &[Option<u64>]| lengths.iter().flatten().fold(0u64, |a, b| a.saturating_add(*b));
+        let setup = sum(&[t.dns, t.connect, t.tls]);
+        let ready = sum(&[t.request_head, t.blocked, Some(setup)]);
+        let sent = t.request_sent.unwrap_or(ready);
+        let send = sent.saturating_sub(ready);
+        let blocked = sent.saturating_sub(setup).saturating_sub(send);
         let first = t.first_byte.or(end).unwrap_or(sent).max(sent);
         let receive = t.last_byte.or(end).unwrap_or(first).saturating_sub(first);
-        let connect = t.connect.or(t.tls).map(|_| t.connect.unwrap_or(0) + t.tls.unwrap_or(0));
+        let connect = t.connect.or(t.tls).map(|_| sum(&[t.connect, t.tls]));
         Self {
             blocked: if t.blocked.is_none() && blocked == 0 { -1.0 } else { millis(blocked) },
             dns: t.dns.map_or(-1.0, millis),
@@ -260,16 +265,18 @@ impl HarTimings {
     pub fn sum(&self) -> f64 {
         let parts = [self.blocked, self.dns, self.connect, self.send, self.wait, self.receive];
         // Summed as microseconds, so that the sum has no more digits than its parts.
-        millis(parts.iter().filter(|p| **p > 0.0).map(|p| (p * 1000.0).round() as u64).sum())
+        let micros = parts.iter().filter(|p| **p > 0.0).map(|p| (p * 1000.0).round() as u64);
+        millis(micros.fold(0, u64::saturating_add))
     }
 
     /// The moments that these phases stand for.
     pub fn timings(&self, time: f64) -> Timings {
-        let micros = |ms: f64| if ms.is_finite() && ms >= 0.0 { Some((ms * 1000.0).round() as u64) } else { None };
+        let micros = |ms: f64| (ms >= 0.0).then(|| (ms * 1000.0).round().min(LONGEST) as u64);
         let length = |ms: f64| micros(ms).unwrap_or(0);
         let tls = micros(self.ssl);
         let connect = micros(self.connect).map(|c| c.saturating_sub(tls.unwrap_or(0)));
-        let setup = length(self.blocked) + length(self.dns) + connect.unwrap_or(0) + tls.unwrap_or(0);
+        let lengths = [length(self.blocked), length(self.dns), connect.unwrap_or(0), tls.unwrap_or(0)];
+        let setup = lengths.into_iter().fold(0, u64::saturating_add);
         let sent = setup.saturating_add(length(self.send));
         let first = sent.saturating_add(length(self.wait));
         let last = first.saturating_add(length(self.receive));
@@ -397,6 +404,17 @@ mod tests {
         let reused =
             HarTimings { blocked: -1.0, dns: -1.0, connect: -1.0, ssl: -1.0, send: 0.0, wait: 1.0, receive: 0.0 };
         assert_eq!(HarTimings::of(&reused.timings(1.0)), reused);
+    }
+
+    #[test]
+    fn absurd_figures_do_not_overflow() {
+        let most = Some(u64::MAX);
+        let t =
+            Timings { request_head: most, blocked: most, dns: most, connect: most, tls: most, ..Timings::default() };
+        assert!(HarTimings::of(&t).sum().is_finite());
+        let odd = HarTimings { blocked: 1e300, dns: f64::NAN, connect: -7.0, send: 1e300, ..HarTimings::of(&t) };
+        assert_eq!(odd.timings(f64::INFINITY).dns, None);
+        assert!(HarTimings::of(&odd.timings(1e300)).sum() > 0.0);
     }
 
     #[test]
