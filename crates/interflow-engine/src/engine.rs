@@ -263,11 +263,14 @@ fn connection_limits(limits: &LimitsConfig) -> ConnectionLimits {
     }
 }
 
+/// What was bound, and for which role.
+type Bound = Vec<(Role, SocketAddr)>;
+
 /// What each worker listens on.
 type Listeners = Vec<(Role, std::net::TcpListener)>;
 
 /// One listener per address and worker. The first worker's binding fixes a port that was given as 0.
-fn bind_all(config: &EngineConfig, workers: usize) -> Result<(Vec<(Role, SocketAddr)>, Vec<Listeners>), Error> {
+fn bind_all(config: &EngineConfig, workers: usize) -> Result<(Bound, Vec<Listeners>), Error> {
     let mut addresses = Vec::new();
     let mut all: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
     let proxy = config.proxy.listen.iter().map(|a| (Role::Proxy, *a));

@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
-    proxies: Vec<(HostGlobs, Arc<[UpstreamProxy]>)>,
+    proxies: Proxies,
     no_proxy: NoProxy,
 }
 
@@ -208,7 +208,9 @@ fn client_profiles(config: &EngineConfig) -> Result<ClientProfiles, ConfigError>
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
 }
 
-fn proxies(config: &EngineConfig) -> Result<Vec<(HostGlobs, Arc<[UpstreamProxy]>)>, ConfigError> {
+type Proxies = Vec<(HostGlobs, Arc<[UpstreamProxy]>)>;
+
+fn proxies(config: &EngineConfig) -> Result<Proxies, ConfigError> {
     let one = |(i, rule): (usize, &crate::config::UpstreamProxyRule)| {
         let at = || ConfigError::at(format!("upstream.proxy[{i}]"));
         let globs = HostGlobs::new(&rule.hosts).map_err(at())?;

@@ -96,7 +96,7 @@ fn scaled(s: &str, units: &[(&str, u64)], bare: Option<u64>) -> Option<u64> {
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = self.0.as_micros() as u64;
-        let (name, factor) = SPANS.iter().rev().find(|(_, n)| us >= *n && us % n == 0).unwrap_or(&("s", 1));
+        let (name, factor) = SPANS.iter().rev().find(|(_, n)| us >= *n && us.is_multiple_of(*n)).unwrap_or(&("s", 1));
         write!(f, "{}{name}", us / factor)
     }
 }
