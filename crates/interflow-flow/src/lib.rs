@@ -28,5 +28,5 @@ pub use flow::{ClientInfo, ClientTls, Flow, Note, Transport, UpstreamInfo, Upstr
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
 pub use headers::{Headers, HeadersIter, InvalidHeader, name};
 pub use id::{FlowId, FlowIdError};
-pub use stage::{Interest, Phase, Scope, Stage, Step, Verdict};
+pub use stage::{Interest, Phase, Scope, Stage, Step, Verdict, Way};
 pub use timings::{Clock, Timestamp, Timings};

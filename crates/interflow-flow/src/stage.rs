@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::egress::BoxFuture;
-use crate::{Authority, Body, Error, Flow, Message, RequestHead, Response, ResponseHead, Result, Transport};
+use crate::{
+    Authority, Body, ClientInfo, Error, Flow, Message, RequestHead, Response, ResponseHead, Result, Transport, Version,
+};
 
 /// The moments of a flow's life, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -95,6 +97,19 @@ pub struct Scope<'a> {
     pub intercepted: bool,
 }
 
+/// The way of a request to its origin, as far as a stage may choose it at `Dial`. What is `None` stays as the
+/// configuration has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// The HTTP version to speak with the origin; HTTP/1.0 counts as HTTP/1.1. Of no use to a tunnel.
+    pub version: Option<Version>,
+    /// Upstream proxies in the order they are passed, as URLs: `http://user:password@host:port`, `socks5://…`; an empty
+    /// list goes straight to the origin.
+    pub via: Option<Vec<String>>,
+    /// Where to connect in place of the authority; certificates are still checked for the authority's name.
+    pub dial: Option<Authority>,
+}
+
 /// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.
 #[derive(Debug)]
 pub enum Verdict {
@@ -146,6 +161,17 @@ pub trait Stage: Send + Sync {
     /// Which phases this stage wants for flows of this scope. Asked once per plan, not per request.
     fn interest(&self, scope: &Scope<'_>) -> Interest;
 
+    /// Whether this stage wants to be asked about the connections of a listener, before anything but the client's
+    /// address is known of them.
+    fn watches(&self, _listener: &str) -> bool {
+        false
+    }
+
+    /// A client connected. `Deny` closes the connection without a word; no other verdict means anything here.
+    fn accepted<'a>(&'a self, _client: &'a ClientInfo) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
+    }
+
     /// User and authority are known, nothing is sent yet.
     fn authority<'a>(&'a self, _flow: &'a mut Flow) -> Step<'a, Verdict> {
         Step::Now(Verdict::Continue)
@@ -170,6 +196,12 @@ pub trait Stage: Send + Sync {
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
         Step::Now(Ok(body))
+    }
+
+    /// The upstream connection is about to be made, or taken from the pool; `head` is `None` for a tunnel. The stage
+    /// may choose another way for it, answer in its place, or deny.
+    fn dial<'a>(&'a self, _flow: &'a mut Flow, _head: Option<&'a RequestHead>, _way: &'a mut Way) -> Step<'a, Verdict> {
+        Step::Now(Verdict::Continue)
     }
 
     /// The response's head may be changed or replaced.
