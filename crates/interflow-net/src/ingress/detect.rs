@@ -51,34 +51,79 @@ const METHODS: [&[u8]; 14] = [
 /// The longest first line that is waited for.
 const LINE_MAX: usize = 8 * 1024;
 
+/// How long the first bytes may take, and what those that say nothing count for.
+#[derive(Clone, Copy, Debug)]
+pub struct Expect {
+    /// To the first byte; without one the connection is [`Detected::Silent`].
+    pub first: Duration,
+    /// From there to the end of a beginning that looks like TLS or HTTP, when `first` is over.
+    pub rest: Duration,
+    /// Where the bytes come from.
+    pub place: Place,
+}
+
+/// Where first bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A port that speaks HTTP: what may become a request line is one.
+    Port,
+    /// A tunnel, in which any protocol may come: bytes of others are not held up.
+    Tunnel,
+}
+
 /// Tells what the client speaks. The bytes are put back in front of the stream.
 ///
 /// # Errors
 /// The connection broke.
-pub async fn detect(io: Io, timeout: Duration) -> Result<(Detected, Io)> {
-    let mut peek = Peek::new(io, timeout);
-    let detected = match peek.until(classify).await {
+pub async fn detect(io: Io, expect: Expect) -> Result<(Detected, Io)> {
+    let place = expect.place;
+    let mut peek = Peek::new(io, expect.first);
+    let mut found = peek.until(|buf| classify(buf, place)).await;
+    if matches!(found, Err(Stop::Timeout)) && is_promising(&peek.buf, place) {
+        peek.wait_further(expect.rest);
+        found = peek.until(|buf| classify(buf, place)).await;
+    }
+    let detected = match found {
         Ok(detected) => detected,
         Err(Stop::Timeout) if peek.buf.is_empty() => Detected::Silent,
         Err(Stop::Ended) if peek.buf.is_empty() => Detected::Closed,
         // A slow beginning of a request: the HTTP driver has its own time for heads, and an answer.
-        Err(Stop::Timeout | Stop::Ended) if peek.buf.iter().all(|&b| is_token_byte(b)) => Detected::Http1,
+        Err(Stop::Timeout | Stop::Ended) if may_be_request(&peek.buf, place) => Detected::Http1,
         Err(Stop::Timeout | Stop::Ended) => Detected::Other,
         Err(broken @ Stop::Broken(_)) => return Err(broken.in_the_middle_of("its first bytes")),
     };
     Ok((detected, peek.into_io()))
 }
 
+/// Whether the bytes are a beginning that is worth waiting for, so that nobody passes unseen by being slow.
+fn is_promising(buf: &[u8], place: Place) -> bool {
+    match buf.first() {
+        None => false,
+        Some(22) => looks_like_tls(buf) != Some(false),
+        Some(_) => place == Place::Tunnel && (PREFACE.starts_with(buf) || may_be_request(buf, place)),
+    }
+}
+
+/// Whether bytes that are no whole request line may become one.
+fn may_be_request(buf: &[u8], place: Place) -> bool {
+    let text = buf.trim_ascii_start();
+    let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    match place {
+        Place::Port => word == text.len(),
+        Place::Tunnel => word == text.len() && METHODS.iter().any(|m| m.starts_with(text)),
+    }
+}
+
 /// What the bytes are; `None` while that is open.
-fn classify(buf: &[u8]) -> Option<Detected> {
+fn classify(buf: &[u8], place: Place) -> Option<Detected> {
     match buf.first()? {
         22 => classify_tls(buf),
         5 => Some(Detected::Socks5),
         _ if PREFACE.starts_with(buf.get(..PREFACE.len()).unwrap_or(buf)) => {
             (buf.len() >= PREFACE.len()).then_some(Detected::Http2)
         }
-        b'\r' | b'\n' => classify_text(buf.trim_ascii_start(), buf.len()),
-        _ => classify_text(buf, buf.len()),
+        b'\r' | b'\n' => classify_text(buf.trim_ascii_start(), buf.len(), place),
+        _ => classify_text(buf, buf.len(), place),
     }
 }
 
@@ -94,21 +139,28 @@ fn classify_tls(buf: &[u8]) -> Option<Detected> {
 }
 
 /// `read` counts the empty lines before the text too.
-fn classify_text(text: &[u8], read: usize) -> Option<Detected> {
+fn classify_text(text: &[u8], read: usize, place: Place) -> Option<Detected> {
     let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
+    let known = METHODS.contains(&&text[..word]);
     match text.get(word) {
-        None if read < LINE_MAX => None,
-        Some(b' ') if METHODS.contains(&&text[..word]) => Some(Detected::Http1),
-        Some(b' ') if word > 0 => {
+        None if read >= LINE_MAX => Some(Detected::Other),
+        // A method in small letters is nobody's, and a protocol whose client says `ping` waits for no line end.
+        None if place == Place::Tunnel && !text.iter().all(|b| b.is_ascii_uppercase() || *b == b'-') => {
+            Some(Detected::Other)
+        }
+        None => None,
+        Some(b' ' | b'\t') if known => Some(Detected::Http1),
+        Some(next) if word > 0 => {
             let line = match text.iter().position(|&b| b == b'\n') {
                 Some(end) => &text[..end],
-                None if read < LINE_MAX => return None,
+                None if *next == b' ' && read < LINE_MAX => return None,
                 None => text,
             };
-            let is_request = line.windows(6).any(|w| w == b" HTTP/");
+            // However crooked the line is, whoever takes it for a request must not get it past us.
+            let is_request = line.windows(5).any(|w| w.eq_ignore_ascii_case(b"HTTP/"));
             Some(if is_request { Detected::Http1 } else { Detected::Other })
         }
-        _ => Some(Detected::Other),
+        Some(_) => Some(Detected::Other),
     }
 }
 
@@ -132,13 +184,17 @@ mod tests {
         [&[22, 3, 1, 0, message.len() as u8][..], &message].concat()
     }
 
-    async fn detected(bytes: &[u8], end: bool) -> (String, Vec<u8>) {
+    fn expect(place: Place) -> Expect {
+        Expect { first: Duration::from_secs(1), rest: Duration::from_secs(5), place }
+    }
+
+    async fn detected(bytes: &[u8], end: bool, place: Place) -> (String, Vec<u8>) {
         let (mut client, far) = tokio::io::duplex(1 << 16);
         client.write_all(bytes).await.unwrap();
         if end {
             client.shutdown().await.unwrap();
         }
-        let (detected, mut io) = detect(Io::other(far), Duration::from_secs(1)).await.unwrap();
+        let (detected, mut io) = detect(Io::other(far), expect(place)).await.unwrap();
         drop(client);
         let mut back = Vec::new();
         io.read_to_end(&mut back).await.unwrap();
@@ -169,21 +225,55 @@ mod tests {
             (&hello, "Tls a.test"),
             (&broken, "Other"),
             (&[22, 9, 9], "Other"),
+            (b"GET\t/ HTTP/1.1\r\n", "Http1"),
+            (b"GET\x0b/ HTTP/1.1\r\n", "Http1"),
+            (b"get / http/1.1\r\n", "Http1"),
         ] {
-            assert_eq!(detected(bytes, false).await, (want.to_owned(), bytes.to_vec()), "{bytes:?}");
+            for place in [Place::Port, Place::Tunnel] {
+                assert_eq!(detected(bytes, false, place).await, (want.to_owned(), bytes.to_vec()), "{bytes:?}");
+            }
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_beginning_that_says_nothing_is_told_apart_by_silence() {
-        for (bytes, end, want) in [
-            (&b""[..], false, "Silent"),
-            (b"", true, "Closed"),
-            (b"GE", false, "Http1"),
-            (&[22, 3], false, "Other"),
-            (&hello()[..30], true, "Other"),
+        for (bytes, end, port, tunnel) in [
+            (&b""[..], false, "Silent", "Silent"),
+            (b"", true, "Closed", "Closed"),
+            (b"GE", false, "Http1", "Http1"),
+            (b"QUIT", false, "Http1", "Other"),
+            (b"ping", true, "Http1", "Other"),
+            (&[22, 3], false, "Other", "Other"),
+            (&hello()[..30], true, "Other", "Other"),
         ] {
-            assert_eq!(detected(bytes, end).await.0, want, "{bytes:?}");
+            assert_eq!(detected(bytes, end, Place::Port).await.0, port, "{bytes:?}");
+            assert_eq!(detected(bytes, end, Place::Tunnel).await.0, tunnel, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_of_another_protocol_are_not_held_up_in_a_tunnel() {
+        let (mut client, far) = tokio::io::duplex(64);
+        client.write_all(b"ping-1").await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let (detected, _io) = detect(Io::other(far), expect(Place::Tunnel)).await.unwrap();
+        assert!(matches!(detected, Detected::Other) && begun.elapsed().is_zero(), "{detected:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_passes_unseen_by_being_slow() {
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        for (bytes, want) in [(&hello()[..], "Tls"), (b"GET / HTTP/1.1\r\n", "Http1"), (preface, "Http2")] {
+            let (mut client, far) = tokio::io::duplex(1024);
+            let (first, rest) = (bytes[..3].to_vec(), bytes[3..].to_vec());
+            tokio::spawn(async move {
+                client.write_all(&first).await.unwrap();
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                client.write_all(&rest).await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            let (detected, _io) = detect(Io::other(far), expect(Place::Tunnel)).await.unwrap();
+            assert!(format!("{detected:?}").starts_with(want), "{detected:?}");
         }
     }
 
@@ -195,7 +285,7 @@ mod tests {
             client.write_all(&hello).await.unwrap();
             client
         });
-        let (detected, _io) = detect(Io::other(far), Duration::from_secs(1)).await.unwrap();
+        let (detected, _io) = detect(Io::other(far), expect(Place::Tunnel)).await.unwrap();
         assert!(matches!(detected, Detected::Tls(_)), "{detected:?}");
         send.await.unwrap();
     }

@@ -13,7 +13,7 @@ mod samples;
 mod service;
 pub mod socks5;
 
-pub use detect::{Detected, detect};
+pub use detect::{Detected, Expect, Place, detect};
 pub use drain::{Drain, DrainSignal};
 pub use http1::serve_http1;
 pub use http2::serve_http2;

@@ -39,6 +39,11 @@ impl Peek {
         Self { io, buf: BytesMut::new(), deadline: Instant::now() + limit }
     }
 
+    /// Moves the deadline this far from now.
+    pub(super) fn wait_further(&mut self, limit: Duration) {
+        self.deadline = Instant::now() + limit;
+    }
+
     /// Reads until `look` makes something of the bytes so far. It sees them all each time, and must bound them.
     pub(super) async fn until<T>(&mut self, mut look: impl FnMut(&[u8]) -> Option<T>) -> Result<T, Stop> {
         loop {
