@@ -1,6 +1,7 @@
 //! A client's connection, or the inside of its tunnel: whom requests come from, and where those in origin-form go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_flow::{
     Authority, ByteStr, ClientInfo, ClientTls, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
@@ -9,7 +10,6 @@ use interflow_net::ingress::{Incoming, Outgoing, Service};
 use parking_lot::Mutex;
 
 use crate::access::{Asked, Credentials};
-use crate::answers::error_response;
 use crate::plan::{Plan, PlanKey};
 use crate::worker::{Live, Worker};
 use crate::{connect, exchange};
@@ -24,6 +24,8 @@ pub(crate) struct Conn {
     /// The last credentials that were right, and whose they were, so that a kept-alive connection asks no map.
     known: Mutex<Option<(Vec<u8>, Arc<str>)>>,
     last_plan: Mutex<Option<(u64, PlanKey, Arc<Plan>)>>,
+    /// Credentials were bound to an upstream connection: from then on this client shares none.
+    bound: AtomicBool,
 }
 
 /// How the connection came to be.
@@ -50,7 +52,28 @@ pub(crate) struct Inside {
 
 impl Conn {
     pub fn new(worker: Arc<Worker>, client: Arc<ClientInfo>, entry: Entry, tls: Option<Arc<ClientTls>>) -> Self {
-        Self { worker, client, entry, tls, known: Mutex::new(None), last_plan: Mutex::new(None) }
+        Self {
+            worker,
+            client,
+            entry,
+            tls,
+            known: Mutex::new(None),
+            last_plan: Mutex::new(None),
+            bound: AtomicBool::new(false),
+        }
+    }
+
+    /// What keeps this client's requests off the upstream connections of others: NTLM and Negotiate prove who asks
+    /// once per connection, and whoever sent a request on it later would pass for the same (RFC 4559 6).
+    pub fn partition(&self, headers: &Headers) -> u64 {
+        let binds = |value: &[u8]| {
+            let scheme = value.split(|b| *b == b' ').next().unwrap_or_default();
+            scheme.eq_ignore_ascii_case(b"ntlm") || scheme.eq_ignore_ascii_case(b"negotiate")
+        };
+        if headers.get("authorization").is_some_and(binds) {
+            self.bound.store(true, Relaxed);
+        }
+        if self.bound.load(Relaxed) { self.client.connection } else { 0 }
     }
 
     /// A new flow of this connection.
@@ -101,12 +124,20 @@ impl Conn {
         }
         let asked =
             Asked { user: key.user.as_deref(), client: self.client.peer.ip(), authority: &key.authority, method };
-        rules.check(&asked).map_err(|i| {
-            Error::new(Kind::Denied, format!("access to {} is denied by access.rule[{i}]", key.authority))
-        })?;
+        self.allowed(live, &asked)?;
         let plan = live.plans.get(&live.settings, key.clone());
         *last = Some((live.generation, key, Arc::clone(&plan)));
         Ok(plan)
+    }
+
+    /// Whether the access rules let this through.
+    ///
+    /// # Errors
+    /// [`Kind::Denied`].
+    pub fn allowed(&self, live: &Live, asked: &Asked<'_>) -> Result<()> {
+        live.settings.rules.check(asked).map_err(|i| {
+            Error::new(Kind::Denied, format!("access to {} is denied by access.rule[{i}]", asked.authority))
+        })
     }
 
     pub fn plan_key(
@@ -135,9 +166,8 @@ impl Service for Conn {
     }
 
     fn refuse(&self, error: &Error) -> Response {
-        self.worker.counters.error(error);
-        tracing::debug!(client = %self.client.peer, kind = error.kind().as_str(), "refused: {error}");
-        error_response(error, None, None)
+        let live = self.worker.live();
+        exchange::refuse_unread(self, &live, error)
     }
 }
 

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, Error, Flow, Kind, Phase, Request, RequestHead, Response, ResponseHead, Result, Target, Transport,
-    Url, Verdict, Version,
+    Authority, Body, Error, Flow, Host, Kind, Method, Phase, Request, RequestHead, Response, ResponseHead, Result,
+    Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
 };
-use interflow_net::egress::{Answer, Exchange};
+use interflow_net::egress::{Answer, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
 
+use crate::access::Asked;
 use crate::answers::error_response;
-use crate::conn::{Conn, Inside, challenge};
+use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::gateway::Found;
 use crate::hop::{self, MaxForwards};
+use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::worker::Live;
-use crate::{pages, upgrade};
+use crate::{pages, route, upgrade};
 
 /// A request on the proxy port, in absolute-form, or by mistake in origin-form.
 pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
@@ -25,7 +27,11 @@ pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incom
     };
     let user = match conn.authenticate(&live, &incoming.headers).await {
         Ok(user) => user,
-        Err(e) => return refuse(conn, &live, url, incoming, e).await,
+        Err(e) => {
+            let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
+            let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), None);
+            return refuse(conn, &live, flow, key, url, incoming, e).await;
+        }
     };
     if pages::is_local(&url.authority.host) {
         return Outgoing::Response(pages::local(&url, &conn.worker.ca));
@@ -44,12 +50,8 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
         }
         Target::Absolute(url) => (url.path, Some(url.authority)),
         Target::Asterisk | Target::Authority(_) => {
-            let e = Error::new(
-                Kind::Unsupported,
-                "the gateway takes requests for a path; tunnels belong to the proxy port",
-            );
-            conn.worker.counters.error(&e);
-            return Outgoing::Response(error_response(&e, None, Some(&incoming.headers)));
+            let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
+            return Outgoing::Response(refuse_unread(conn, &live, &Error::new(Kind::Unsupported, text)));
         }
     };
     let found = live.settings.routes.find(&path, authority.as_ref().map(|a| &a.host));
@@ -69,12 +71,9 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
 pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, mut incoming: Incoming) -> Outgoing {
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let place = hop::Inside { scheme: inside.scheme, authority: &inside.authority };
-    let url = match hop::resolve_inside(target, &place) {
+    let url = match hop::resolve_inside(target, &place, &mut incoming.headers) {
         Ok(url) => url,
-        Err(e) => {
-            conn.worker.counters.error(&e);
-            return Outgoing::Response(error_response(&e, None, Some(&incoming.headers)));
-        }
+        Err(e) => return Outgoing::Response(refuse_unread(conn, &live, &e)),
     };
     if pages::is_local(&url.authority.host) {
         return Outgoing::Response(pages::local(&url, &conn.worker.ca));
@@ -82,15 +81,68 @@ pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, m
     let (scheme, authority) = (inside.scheme, inside.authority.clone());
     let user = inside.user.clone();
     let key = conn.plan_key(scheme, authority.clone(), inside.dial.clone(), inside.transport, user.clone());
-    let flow = conn.flow(inside.transport, scheme, authority, user);
+    let mut flow = conn.flow(inside.transport, scheme, authority, user);
+    if let Some(other) = other_host(inside, &incoming) {
+        flow.tag("other_host");
+        let asked = Asked {
+            user: inside.user.as_deref(),
+            client: conn.client.peer.ip(),
+            authority: &other,
+            method: incoming.method.as_str(),
+        };
+        if let Err(denied) = conn.allowed(&live, &asked) {
+            return refuse(conn, &live, flow, key, url, incoming, denied).await;
+        }
+    }
     run(conn, live, flow, key, url, incoming).await
 }
 
-/// A request that is not let in: kept as a flow with its error.
-async fn refuse(conn: &Conn, live: &Arc<Live>, url: Url, incoming: Incoming, error: Error) -> Outgoing {
-    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
+/// The authority in `Host`, when it is not the tunnel's: what one host serves for another (domain fronting) must be
+/// allowed for both.
+fn other_host(inside: &Inside, incoming: &Incoming) -> Option<Authority> {
+    let host = incoming.headers.get_str("host")?;
+    let named = Authority::parse(host, Some(inside.scheme.default_port())).ok()?;
+    (named.host != inside.authority.host).then_some(named)
+}
+
+/// A request that could not be read, or not be taken for any origin: kept as a flow with its error, for the tunnel's
+/// authority or our own address.
+pub(crate) fn refuse_unread(conn: &Conn, live: &Live, error: &Error) -> Response {
+    let (scheme, authority, transport, user) = match &conn.entry {
+        Entry::Inside(i) => (i.scheme, i.authority.clone(), i.transport, i.user.clone()),
+        Entry::Proxy | Entry::Gateway => {
+            let transport = if matches!(conn.entry, Entry::Proxy) { Transport::Absolute } else { Transport::Gateway };
+            let local = conn.client.local;
+            (Scheme::Http, Authority::new(Host::Ip(local.ip()), local.port()), transport, None)
+        }
+    };
+    let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
     let plan = live.plans.get(&live.settings, key);
-    let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), None);
+    let mut flow = conn.flow(transport, scheme, authority, user);
+    flow.tag("unread");
+    let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    tracker.begin_capture_at_once(&live.settings, None);
+    let response = error_response(error, Some(tracker.flow.id), None);
+    tracing::info!(client = %conn.client.peer, flow = %tracker.flow.id, kind = error.kind().as_str(), "refused: {error}");
+    tracker.response(&response.head);
+    if let Some(bytes) = own_bytes(&response.body) {
+        tracker.own_response(bytes);
+    }
+    tracker.fail(error);
+    response
+}
+
+/// A request that is not let in: kept as a flow with its error.
+async fn refuse(
+    conn: &Conn,
+    live: &Arc<Live>,
+    flow: Flow,
+    key: PlanKey,
+    url: Url,
+    incoming: Incoming,
+    error: Error,
+) -> Outgoing {
+    let plan = live.plans.get(&live.settings, key);
     let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
     let head = request_head(incoming.method, url, incoming.version, incoming.headers, incoming.protocol);
     tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -108,14 +160,7 @@ fn request_head(
 }
 
 /// The corridor.
-async fn run(
-    conn: &Conn,
-    live: Arc<Live>,
-    mut flow: Flow,
-    key: crate::plan::PlanKey,
-    url: Url,
-    incoming: Incoming,
-) -> Outgoing {
+async fn run(conn: &Conn, live: Arc<Live>, mut flow: Flow, key: PlanKey, url: Url, incoming: Incoming) -> Outgoing {
     let Incoming { method, version, headers, protocol, body, interim, clock, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.clock = clock;
@@ -139,8 +184,13 @@ async fn run(
         }
     };
     tracker.begin_capture(&live.settings, Some(&head)).await;
+    let partition = conn.partition(&head.headers);
+    let route = match route::choose(&mut tracker, &live, &head, partition).await {
+        Ok(route) => route,
+        Err(end) => return end_early(tracker, &live, &head, end),
+    };
     let body = tracker.request_body(asked, &head);
-    let answer = match send(&mut tracker, &live, &head, body, &interim).await {
+    let answer = match send(&mut tracker, &live, &route, &head, body, &interim).await {
         Ok(answer) => answer,
         Err(e) => return fail(tracker, &live, &head, &e),
     };
@@ -158,7 +208,7 @@ pub(crate) enum End {
 
 impl End {
     /// What a stage's verdict means for the flow, if it ends it.
-    fn of(verdict: Verdict) -> Option<Self> {
+    pub fn of(verdict: Verdict) -> Option<Self> {
         match verdict {
             Verdict::Answer(response) => Some(Self::Answered(response)),
             Verdict::Deny(error) => Some(Self::Failed(error)),
@@ -205,17 +255,15 @@ fn stage_gave_up(name: &str) -> Error {
     Error::new(Kind::StageFailed, format!("the stage {name} took the request's body and gave nothing back"))
 }
 
-async fn send(tracker: &mut Tracker, live: &Live, head: &RequestHead, body: Body, interim: &Interim) -> Result<Answer> {
+async fn send(
+    tracker: &mut Tracker,
+    live: &Live,
+    route: &Route,
+    head: &RequestHead,
+    body: Body,
+    interim: &Interim,
+) -> Result<Answer> {
     let request = Request { head: head.clone(), body };
-    let plan = Arc::clone(&tracker.plan);
-    let rerouted;
-    // A stage may have sent the request elsewhere.
-    let route = if head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme {
-        &plan.route
-    } else {
-        rerouted = live.settings.route(head.url.scheme, &head.url.authority, None);
-        &rerouted
-    };
     let mut relay = InterimRelay { to: interim, heads: Vec::new() };
     let flow = &mut tracker.flow;
     let mut x = Exchange {
@@ -273,8 +321,19 @@ async fn deliver(mut tracker: Tracker, live: &Live, request: &RequestHead, answe
         hop::add_via(&mut head.headers, version, via);
     }
     tracker.response(&head);
-    let body = tracker.response_body(body, &head);
+    let body = tracker.response_body(bodiless(request, &head, body), &head);
     Outgoing::Response(Response { head, body })
+}
+
+/// The body as far as there is one: none to HEAD, nor with 204 and 304 (RFC 9110 6.4.1), whatever a stage gave. One
+/// that is a stream carries the exchange to its end, and stays.
+fn bodiless(request: &RequestHead, head: &ResponseHead, body: Body) -> Body {
+    let none =
+        request.method == Method::HEAD || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    match body {
+        Body::Full(_) if none => Body::Empty,
+        body => body,
+    }
 }
 
 /// A stage answered or denied.
@@ -285,7 +344,7 @@ fn end_early(mut tracker: Tracker, live: &Live, request: &RequestHead, end: End)
             let Response { head, body } = *response;
             tracker.flow.tag("answered");
             tracker.response(&head);
-            let body = tracker.response_body(body, &head);
+            let body = tracker.response_body(bodiless(request, &head, body), &head);
             Outgoing::Response(Response { head, body })
         }
     }
@@ -320,7 +379,8 @@ pub(crate) async fn internal(conn: &Conn, live: Arc<Live>, mut flow: Flow, reque
     hop::set_host_for(&mut head, Transport::Internal);
     tracker.begin_capture(&live.settings, Some(&head)).await;
     let body = tracker.request_body(body, &head);
-    let answer = match send(&mut tracker, &live, &head, body, &Interim::default()).await {
+    let route = live.settings.route(head.url.scheme, &head.url.authority, None);
+    let answer = match send(&mut tracker, &live, &route, &head, body, &Interim::default()).await {
         Ok(answer) => answer,
         Err(e) => {
             tracker.fail(&e);

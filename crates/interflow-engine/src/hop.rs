@@ -13,20 +13,20 @@ pub(crate) struct Inside<'a> {
     pub authority: &'a Authority,
 }
 
-/// The URL that a request in a tunnel asks for.
+/// The URL that a request in a tunnel asks for: it goes where the tunnel goes. A target that names another authority
+/// (gRPC clients do, for a service behind an address) says it in `Host` (RFC 9112 3.2.2).
 ///
 /// # Errors
-/// 421 in spirit: a request that names another authority than its tunnel's.
-pub(crate) fn resolve_inside(target: Target, inside: &Inside<'_>) -> Result<Url> {
+/// A CONNECT.
+pub(crate) fn resolve_inside(target: Target, inside: &Inside<'_>, headers: &mut Headers) -> Result<Url> {
     let path = match target {
         Target::Origin(path) => path,
         Target::Asterisk => ByteStr::from_static("*"),
         Target::Absolute(url) if url.authority == *inside.authority => url.path,
         Target::Absolute(url) => {
-            return Err(Error::new(
-                Kind::BadRequest,
-                format!("the request for {} came in a tunnel to {}", url.authority, inside.authority),
-            ));
+            let host = url.authority.host_field(url.scheme);
+            headers.set("Host", host).expect("an authority is a well-formed value");
+            url.path
         }
         Target::Authority(_) => {
             return Err(Error::new(Kind::Unsupported, "CONNECT inside a tunnel is not supported"));
@@ -259,9 +259,13 @@ mod tests {
     fn a_request_in_a_tunnel_goes_where_the_tunnel_goes() {
         let authority: Authority = "a:443".parse().unwrap();
         let inside = Inside { scheme: Scheme::Https, authority: &authority };
-        let url = resolve_inside(Target::Origin("/x".into()), &inside).unwrap();
+        let mut headers: Headers = [("Host", "a")].into_iter().collect();
+        let url = resolve_inside(Target::Origin("/x".into()), &inside, &mut headers).unwrap();
         assert_eq!(url.to_string(), "https://a/x");
-        let other = Url { scheme: Scheme::Https, authority: "b:443".parse().unwrap(), path: "/".into() };
-        assert!(resolve_inside(Target::Absolute(other), &inside).is_err());
+        let other = Url { scheme: Scheme::Https, authority: "b:443".parse().unwrap(), path: "/y".into() };
+        let url = resolve_inside(Target::Absolute(other), &inside, &mut headers).unwrap();
+        assert_eq!((url.to_string().as_str(), headers.get_str("host")), ("https://a/y", Some("b")));
+        let connect = Target::Authority("b:443".parse().unwrap());
+        assert!(resolve_inside(connect, &inside, &mut headers).is_err());
     }
 }

@@ -2,8 +2,8 @@
 //! turns every error into an answer.
 //!
 //! Read it in the order of a flow's life: [`worker`] accepts, [`conn`] knows who asks, [`connect`] decides about
-//! tunnels, [`exchange`] leads a request through, [`upgrade`] takes over when the protocol changes, [`tracker`]
-//! follows to the end.
+//! tunnels, [`inside`] looks into them, [`exchange`] leads a request through, [`upgrade`] takes over when the protocol
+//! changes, [`tracker`] follows to the end.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -15,11 +15,13 @@ mod engine;
 mod exchange;
 mod gateway;
 mod hop;
+mod inside;
 mod messages;
 mod no_proxy;
 mod pages;
 pub mod pinning;
 mod plan;
+mod route;
 mod settings;
 pub mod stats;
 mod tracker;

@@ -2,6 +2,7 @@
 //! somebody wants.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use interflow_flow::{Authority, Interest, Phase, Scheme, Scope, Stage, Transport};
@@ -36,7 +37,8 @@ impl Plan {
             .filter(|(_, interest)| *interest != Interest::NONE)
             .collect();
         let interest = stages.iter().fold(Interest::NONE, |all, (_, i)| all.union(*i));
-        let route = settings.route(key.scheme, &key.authority, key.dial.clone());
+        let mut route = settings.route(key.scheme, &key.authority, key.dial.clone());
+        route.partition = key.user.as_deref().map_or(0, partition_of);
         Self { route, intercept, stages, interest }
     }
 
@@ -49,6 +51,13 @@ impl Plan {
     pub fn stages(&self, phase: Phase) -> impl Iterator<Item = &dyn Stage> {
         self.stages.iter().filter(move |(_, i)| i.has(phase)).map(|(s, _)| &**s)
     }
+}
+
+/// Users do not share upstream connections. The top bit keeps them apart from partitions by connection.
+fn partition_of(user: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    user.hash(&mut hasher);
+    hasher.finish() | 1 << 63
 }
 
 /// What a plan depends on.

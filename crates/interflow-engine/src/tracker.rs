@@ -46,8 +46,15 @@ impl Tracker {
 
     /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
     pub async fn begin_capture(&mut self, settings: &Settings, head: Option<&RequestHead>) {
-        let Some(mut capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
-        poll_fn(|cx| capture.poll_ready(cx)).await;
+        self.begin_capture_at_once(settings, head);
+        if let Some(shared) = &self.shared {
+            poll_fn(|cx| shared.poll_ready(cx)).await;
+        }
+    }
+
+    /// The same where nothing may be waited for.
+    pub fn begin_capture_at_once(&mut self, settings: &Settings, head: Option<&RequestHead>) {
+        let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
         self.shared = Some(Arc::new(Shared { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) }));
     }
 

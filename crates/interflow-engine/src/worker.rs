@@ -1,17 +1,18 @@
 //! Workers: one thread with its own runtime, listeners and pools each, so that they share no lock on the hot path.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Result, Timestamp};
-use interflow_limits::{Connections, Permit};
+use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Result, Timestamp, Verdict};
+use interflow_limits::{Connections, Permit, Refused};
 use interflow_net::ca::Ca;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
 use interflow_net::egress::dns::Resolver;
 use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
-use interflow_net::ingress::{self, Detected, Drain, Listener};
+use interflow_net::ingress::{self, Detected, Drain, Expect, Listener};
 use interflow_net::io::Io;
 use interflow_net::tls::{self, Alpn, ServerTls};
 use tokio::net::TcpStream;
@@ -133,6 +134,7 @@ impl Worker {
                 Err(refused) => {
                     self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
                     tracing::debug!(%peer, "connection refused: {refused}");
+                    turn_away(stream, refused);
                 }
             }
         }
@@ -171,6 +173,11 @@ impl Worker {
             }
         }
         let client = Arc::new(client);
+        for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
+            if let Verdict::Deny(e) = stage.accepted(&client).get().await {
+                return self.log_end(&client, Err(e));
+            }
+        }
         let served = self.speak(&live, io, &client, role, None).await;
         self.log_end(&client, served);
     }
@@ -193,7 +200,8 @@ impl Worker {
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
             return ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await;
         }
-        let (detected, io) = ingress::detect(io, options.idle_timeout).await?;
+        let expect = Expect { first: options.idle_timeout, rest: options.head_timeout, place: ingress::Place::Port };
+        let (detected, io) = ingress::detect(io, expect).await?;
         match detected {
             Detected::Http2 => ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await,
             Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await,
@@ -226,6 +234,23 @@ impl Worker {
             tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
         }
     }
+}
+
+/// Tells a client beyond a limit why it is not served. It may speak anything, but most speak HTTP.
+fn turn_away(stream: TcpStream, refused: Refused) {
+    let Ok(mut stream) = stream.into_std() else { return };
+    let text = format!("{refused}\n");
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nRetry-After: 1\r\n\
+         X-Interflow-Error: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len(),
+        Kind::Limited.as_str()
+    );
+    // The socket does not block: who cannot take a few hundred bytes at once goes without.
+    let _ = stream.write_all(answer.as_bytes());
+    let _ = stream.shutdown(Shutdown::Write);
+    // A request left unread would turn our close into a reset, and the answer with it.
+    let _ = stream.read(&mut [0; 8192]);
 }
 
 impl PortTls {

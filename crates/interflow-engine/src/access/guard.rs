@@ -25,7 +25,7 @@ impl Guard {
         self.own.iter().any(|own| {
             own.port() == addr.port()
                 && (own.ip().to_canonical() == ip
-                    || own.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified())
+                    || own.ip().is_unspecified() && is_of_this_machine(ip)
                     || own.ip().is_loopback() && ip.is_unspecified())
         })
     }
@@ -45,6 +45,11 @@ impl AddressGuard for Guard {
         }
         Ok(())
     }
+}
+
+/// Whether the address is one of this machine's: only those can be bound.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// Addresses that do not belong to the public Internet (IANA special-purpose registries).

@@ -1,0 +1,331 @@
+//! The inside of a tunnel: what its first bytes are, whether its TLS is looked into, and what passes unseen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use interflow_flow::{
+    Authority, Blame, BoxFuture, ByteStr, ClientTls, Error, Host, Phase, Result, Scheme, TunnelBytes, Verdict, Version,
+};
+use interflow_net::egress::Exchange;
+use interflow_net::ingress::{self, Detected, Expect};
+use interflow_net::io::Io;
+use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
+use interflow_net::tls::{self, Alpn, ClientTlsFailure};
+use interflow_wire::client_hello::ClientHello;
+use tokio::io::AsyncReadExt;
+
+use crate::conn::{Conn, Entry, Inside};
+use crate::tracker::Tracker;
+use crate::worker::{Live, Worker};
+use crate::{pages, route};
+
+/// What the inside of a tunnel keeps of the connection that it came by.
+pub(crate) struct Place {
+    worker: Arc<Worker>,
+    client: Arc<interflow_flow::ClientInfo>,
+}
+
+impl Place {
+    pub fn of(conn: &Conn) -> Self {
+        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client) }
+    }
+
+    fn inside(&self, inside: Inside, tls: Option<Arc<ClientTls>>) -> Arc<Conn> {
+        Arc::new(Conn::new(Arc::clone(&self.worker), Arc::clone(&self.client), Entry::Inside(inside), tls))
+    }
+
+    async fn serve_http1(&self, live: &Live, io: Io, inside: Inside, tls: Option<Arc<ClientTls>>) {
+        let options = live.settings.http_options();
+        let served = ingress::serve_http1(io, &options, self.worker.drain.clone(), self.inside(inside, tls)).await;
+        self.worker.log_end(&self.client, served);
+    }
+
+    async fn serve_http2(&self, live: &Live, io: Io, inside: Inside, tls: Option<Arc<ClientTls>>) {
+        let options = live.settings.http_options();
+        let served = ingress::serve_http2(io, &options, self.worker.drain.clone(), self.inside(inside, tls)).await;
+        self.worker.log_end(&self.client, served);
+    }
+}
+
+/// The tunnel stands; what comes out of it decides what it is. Boxed, since requests inside may open tunnels again.
+pub(crate) fn look_inside(place: Place, live: Arc<Live>, tracker: Tracker, io: Io) -> BoxFuture<'static, ()> {
+    Box::pin(first_bytes(place, live, tracker, io))
+}
+
+async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io) {
+    let expect = expect_in_tunnel(&live);
+    let (mut detected, mut io) = match ingress::detect(io, expect).await {
+        Ok(found) => found,
+        Err(e) => return tracker.fail(&e),
+    };
+    let mut upstream = None;
+    if matches!(detected, Detected::Silent) {
+        // A slow client, or a protocol in which the server speaks first: who speaks next tells them apart.
+        let far = match dial(&mut tracker, &live).await {
+            Ok(far) => far,
+            Err(e) => return never_connected(tracker, &live, &e).await,
+        };
+        match first_to_speak(io, far, live.settings.config.timeouts.tunnel_idle.0).await {
+            First::Server(near, far) => return pass(tracker, &live, near, far).await,
+            First::Nobody => return tracker.tunnelled(TunnelBytes::default()),
+            First::Client(near, far) => {
+                upstream = Some(far);
+                (detected, io) = match ingress::detect(near, expect).await {
+                    Ok(found) => found,
+                    Err(e) => return tracker.fail(&e),
+                };
+            }
+        }
+    }
+    let inside = Inside {
+        scheme: Scheme::Http,
+        authority: tracker.flow.authority.clone(),
+        dial: None,
+        transport: tracker.flow.transport,
+        user: tracker.flow.user.clone(),
+    };
+    match detected {
+        Detected::Tls(hello) => intercept(place, live, tracker, io, *hello).await,
+        Detected::Http1 => {
+            tracker.replaced();
+            place.serve_http1(&live, io, inside, None).await;
+        }
+        Detected::Http2 => {
+            tracker.replaced();
+            place.serve_http2(&live, io, inside, None).await;
+        }
+        Detected::Closed => tracker.replaced(),
+        Detected::Socks5 | Detected::Other | Detected::Silent => {
+            let far = match upstream {
+                Some(far) => Ok(far),
+                None => dial(&mut tracker, &live).await,
+            };
+            match far {
+                Ok(far) => pass(tracker, &live, io, far).await,
+                Err(e) => never_connected(tracker, &live, &e).await,
+            }
+        }
+    }
+}
+
+fn expect_in_tunnel(live: &Live) -> Expect {
+    Expect {
+        first: live.settings.config.intercept.server_first_after.0.max(Duration::from_millis(1)),
+        rest: live.settings.config.timeouts.head.0,
+        place: ingress::Place::Tunnel,
+    }
+}
+
+/// Who broke the silence of a tunnel. The bytes are put back in front of their stream.
+enum First {
+    Client(Io, Io),
+    Server(Io, Io),
+    Nobody,
+}
+
+async fn first_to_speak(mut near: Io, mut far: Io, limit: Duration) -> First {
+    let (mut said, mut heard) = (BytesMut::with_capacity(4096), BytesMut::with_capacity(4096));
+    // An end or a failure is told by the next reader.
+    tokio::select! {
+        _ = near.read_buf(&mut said) => First::Client(near.prefixed(said.freeze()), far),
+        _ = far.read_buf(&mut heard) => First::Server(near, far.prefixed(heard.freeze())),
+        () = tokio::time::sleep(limit) => First::Nobody,
+    }
+}
+
+/// Ends a tunnel that did not come about.
+async fn never_connected(mut tracker: Tracker, live: &Live, error: &Error) {
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.fail(error);
+}
+
+/// TLS in a tunnel that may be looked into: decided once more, now that the hello is known.
+async fn intercept(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, hello: ClientHello) {
+    let identity = identity(&tracker.flow.authority, &hello);
+    let client = place.client.peer.ip();
+    let mut look = !live.settings.never_intercepts(&identity.host)
+        && (tracker.plan.intercept || live.settings.intercepts(&identity.host))
+        && !place.worker.shared.pinning.passes(client, &identity.host);
+    tracker.flow.client_tls = Some(Arc::new(hello_facts(&hello)));
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::ClientHello) {
+        match stage.client_hello(&mut tracker.flow).get().await {
+            Verdict::Deny(e) => return never_connected(tracker, &live, &e).await,
+            Verdict::Intercept => look = true,
+            Verdict::Tunnel => look = false,
+            Verdict::Continue | Verdict::Answer(_) | Verdict::Drop => {}
+        }
+    }
+    if look || pages::is_local(&identity.host) {
+        return terminate(place, live, tracker, io, identity, &hello).await;
+    }
+    match dial(&mut tracker, &live).await {
+        Ok(upstream) => pass(tracker, &live, io, upstream).await,
+        Err(e) => never_connected(tracker, &live, &e).await,
+    }
+}
+
+/// Whom the client believes to speak to: the name in its hello, on the tunnel's port; else the tunnel's authority.
+fn identity(authority: &Authority, hello: &ClientHello) -> Authority {
+    match hello.server_name.as_deref().map(Host::parse) {
+        Some(Ok(host @ Host::Name(_))) => Authority::new(host, authority.port),
+        _ => authority.clone(),
+    }
+}
+
+fn hello_facts(hello: &ClientHello) -> ClientTls {
+    ClientTls {
+        sni: hello.server_name.clone(),
+        alpn_offered: hello.alpn.iter().map(|p| ByteStr::from(String::from_utf8_lossy(p).into_owned())).collect(),
+        ja3: Some(hello.ja3().into()),
+        ja4: Some(hello.ja4().into()),
+        ..ClientTls::default()
+    }
+}
+
+/// We are the client's TLS server.
+async fn terminate(
+    place: Place,
+    live: Arc<Live>,
+    mut tracker: Tracker,
+    io: Io,
+    identity: Authority,
+    hello: &ClientHello,
+) {
+    let dial = (identity != tracker.flow.authority).then(|| tracker.flow.authority.clone());
+    let inside = Inside {
+        scheme: Scheme::Https,
+        authority: identity.clone(),
+        dial,
+        transport: tracker.flow.transport,
+        user: tracker.flow.user.clone(),
+    };
+    tracker.flow.authority = identity;
+    let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
+    let host = &inside.authority.host;
+    let leaf = place.worker.ca.server_tls(host, alpn);
+    let facts = tracker.flow.client_tls.clone().unwrap_or_default();
+    let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
+        Ok(done) => done,
+        Err(e) => return leaf_refused(&place, &live, tracker, &inside, e).await,
+    };
+    place.worker.shared.pinning.accepted(place.client.peer.ip(), host);
+    place.worker.counters.intercepted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let both =
+        Arc::new(ClientTls { version: agreed.version, cipher: agreed.cipher, alpn: agreed.alpn, ..(*facts).clone() });
+    tracker.flow.client_tls = Some(Arc::clone(&both));
+    inside_tls(place, live, tracker, io, inside, both).await;
+}
+
+/// The protocol to agree on with the client: the one that the origin speaks, so that nothing is translated.
+async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, hello: &ClientHello) -> Alpn {
+    let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
+    match (http2, http1) {
+        // Another protocol's client; we cannot agree to it, and refusing would end the connection.
+        (false, false) if !hello.alpn.is_empty() => return Alpn::None,
+        (false, _) => return Alpn::Http1,
+        // gRPC clients speak nothing else: for an origin without HTTP/2 it is translated.
+        (true, false) => return Alpn::Http2,
+        (true, true) => {}
+    }
+    if pages::is_local(&inside.authority.host) {
+        return Alpn::Both;
+    }
+    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let flow = &mut tracker.flow;
+    let mut x =
+        Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };
+    match live.egress.alpn(&route, &mut x).await {
+        Ok(Version::H2) => Alpn::Both,
+        Ok(_) => Alpn::Http1,
+        // The request itself will meet the same error, and can tell the client about it.
+        Err(_) => Alpn::Both,
+    }
+}
+
+async fn leaf_refused(place: &Place, live: &Live, mut tracker: Tracker, inside: &Inside, error: Error) {
+    let config = &live.settings.config.intercept;
+    if ClientTlsFailure::of(&error).is_some_and(ClientTlsFailure::is_refusal) {
+        place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let host = &inside.authority.host;
+        let client = place.client.peer.ip();
+        if place.worker.shared.pinning.refused(client, host, config.pinning_failures, config.pinning_pass.0) {
+            tracing::warn!(%client, %host, "the client refuses our certificate: its TLS to this host passes unseen for {}", config.pinning_pass);
+        }
+    }
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.fail(&error);
+}
+
+/// TLS is open; usually HTTP is inside, but nothing says so before the client does.
+async fn inside_tls(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, inside: Inside, tls: Arc<ClientTls>) {
+    match tls.alpn.as_deref() {
+        Some("h2") => {
+            tracker.replaced();
+            return place.serve_http2(&live, io, inside, Some(tls)).await;
+        }
+        Some("http/1.1") => {
+            tracker.replaced();
+            return place.serve_http1(&live, io, inside, Some(tls)).await;
+        }
+        _ => {}
+    }
+    let (detected, io) = match ingress::detect(io, expect_in_tunnel(&live)).await {
+        Ok(found) => found,
+        Err(e) => return tracker.fail(&e),
+    };
+    match detected {
+        Detected::Http1 => {
+            tracker.replaced();
+            place.serve_http1(&live, io, inside, Some(tls)).await;
+        }
+        Detected::Http2 => {
+            tracker.replaced();
+            place.serve_http2(&live, io, inside, Some(tls)).await;
+        }
+        Detected::Closed => tracker.replaced(),
+        _ => match dial_tls(&mut tracker, &live, &inside).await {
+            Ok(upstream) => pass(tracker, &live, io, upstream).await,
+            Err(e) => never_connected(tracker, &live, &e).await,
+        },
+    }
+}
+
+/// Connects to the tunnel's authority.
+pub(crate) async fn dial(tracker: &mut Tracker, live: &Live) -> Result<Io> {
+    let planned = tracker.plan.route.clone();
+    let route = route::choose_for_tunnel(tracker, planned).await?;
+    let flow = &mut tracker.flow;
+    let mut x =
+        Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };
+    live.egress.connect(&route, &mut x).await
+}
+
+/// Connects, and opens TLS of our own towards the origin: for what is not HTTP inside the client's TLS.
+async fn dial_tls(tracker: &mut Tracker, live: &Live, inside: &Inside) -> Result<Io> {
+    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let route = route::choose_for_tunnel(tracker, route).await?;
+    let flow = &mut tracker.flow;
+    let mut x =
+        Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };
+    let io = live.egress.connect(&route, &mut x).await?;
+    let limit = live.settings.config.timeouts.handshake.0;
+    let (io, agreed) = tls::connect_tls(io, &inside.authority.host, &route.tls, Alpn::None, limit).await?;
+    if let Some(upstream) = &mut flow.upstream {
+        upstream.tls = Some(Arc::new(agreed));
+    }
+    Ok(io)
+}
+
+/// Carries bytes both ways until both sides are done.
+pub(crate) async fn pass(mut tracker: Tracker, live: &Live, client: Io, upstream: Io) {
+    tracker.begin_capture(&live.settings, None).await;
+    tracker.counters().tunnels.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let options = TunnelOptions { idle: live.settings.config.timeouts.tunnel_idle.0, ..TunnelOptions::default() };
+    let counters = TunnelCounters::default();
+    match relay::tunnel(client, upstream, &options, &counters).await {
+        Ok(bytes) => tracker.tunnelled(bytes),
+        Err(e) => tracker.tunnel_failed(&e.blame_on(Blame::Upstream), counters.get()),
+    }
+}

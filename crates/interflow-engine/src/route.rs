@@ -1,0 +1,105 @@
+//! Phase `Dial`: which way a request or a tunnel takes to its origin.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use interflow_flow::{Error, Kind, Phase, RequestHead, Result, Verdict, Version, Way};
+use interflow_net::egress::proxy::UpstreamProxy;
+use interflow_net::egress::{Protocol, Route};
+
+use crate::exchange::End;
+use crate::plan::Plan;
+use crate::tracker::Tracker;
+use crate::worker::Live;
+
+/// The plan's route, or one made for this flow alone.
+pub(crate) enum Chosen {
+    Planned(Arc<Plan>),
+    Own(Box<Route>),
+}
+
+impl Deref for Chosen {
+    type Target = Route;
+
+    fn deref(&self) -> &Route {
+        match self {
+            Self::Planned(plan) => &plan.route,
+            Self::Own(route) => route,
+        }
+    }
+}
+
+/// The route of a request, after the stages had their say.
+///
+/// # Errors
+/// A stage answered or denied, or named a way that is none.
+pub(crate) async fn choose(
+    tracker: &mut Tracker,
+    live: &Live,
+    head: &RequestHead,
+    partition: u64,
+) -> Result<Chosen, End> {
+    let plan = Arc::clone(&tracker.plan);
+    // A stage may have sent the request elsewhere.
+    let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
+    let own = || match planned {
+        true => plan.route.clone(),
+        false => live.settings.route(head.url.scheme, &head.url.authority, None),
+    };
+    let way = ask(tracker, Some(head)).await?;
+    if planned && partition == 0 && way.is_none() {
+        return Ok(Chosen::Planned(plan));
+    }
+    let mut route = own();
+    route.partition = if partition == 0 { plan.route.partition } else { partition };
+    if let Some(way) = way {
+        go(&mut route, way).map_err(End::Failed)?;
+    }
+    Ok(Chosen::Own(Box::new(route)))
+}
+
+/// The same for a tunnel to `route`, which nobody can answer.
+///
+/// # Errors
+/// A stage denied, or named a way that is none.
+pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, mut route: Route) -> Result<Route> {
+    match ask(tracker, None).await {
+        Ok(None) => Ok(route),
+        Ok(Some(way)) => go(&mut route, way).map(|()| route),
+        Err(End::Failed(e)) => Err(e),
+        Err(End::Answered(_)) => Err(Error::new(Kind::StageFailed, "a stage answered for a tunnel at Dial")),
+    }
+}
+
+/// Asks the stages; `None` when they leave everything as it is.
+async fn ask(tracker: &mut Tracker, head: Option<&RequestHead>) -> Result<Option<Way>, End> {
+    let plan = Arc::clone(&tracker.plan);
+    if !plan.wants(Phase::Dial) {
+        return Ok(None);
+    }
+    let mut way = Way::default();
+    for stage in plan.stages(Phase::Dial) {
+        let verdict: Verdict = stage.dial(&mut tracker.flow, head, &mut way).get().await;
+        if let Some(end) = End::of(verdict) {
+            return Err(end);
+        }
+    }
+    Ok((way != Way::default()).then_some(way))
+}
+
+fn go(route: &mut Route, way: Way) -> Result<()> {
+    if let Some(version) = way.version {
+        route.protocol = if version == Version::H2 { Protocol::Http2 } else { Protocol::Http1 };
+    }
+    if let Some(dial) = way.dial {
+        route.dial = Some(dial);
+    }
+    if let Some(via) = way.via {
+        let parse = |url: &String| url.parse::<UpstreamProxy>();
+        let via: Result<Vec<_>, _> = via.iter().map(parse).collect();
+        route.via = via
+            .map_err(|e| Error::new(Kind::StageFailed, "a stage named an upstream proxy that is none").because(e))?
+            .into();
+    }
+    Ok(())
+}
