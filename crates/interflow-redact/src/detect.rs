@@ -134,7 +134,7 @@ impl<'t> Scan<'t> {
         match token.shape {
             crate::token::Shape::Camel if token.class == 0 => camel_topics(self.word(token)),
             _ if token.class == 0 => 0,
-            _ => token.entry().topics,
+            _ => token.topics,
         }
     }
 

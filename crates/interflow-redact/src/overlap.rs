@@ -14,12 +14,31 @@ pub fn resolve(findings: &mut Vec<Finding>) {
     if findings.len() < 2 {
         return;
     }
-    findings.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
-    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
+    findings.sort_unstable_by_key(|f| (f.start, f.end));
+    let mut out = Vec::with_capacity(findings.len());
+    let mut cluster: Vec<Finding> = Vec::new();
+    let mut reach = 0;
     for finding in findings.drain(..) {
-        place(&mut kept, finding);
+        if finding.start >= reach {
+            settle(&mut cluster, &mut out);
+        }
+        reach = reach.max(finding.end);
+        cluster.push(finding);
     }
-    *findings = kept;
+    settle(&mut cluster, &mut out);
+    *findings = out;
+}
+
+/// Decides among findings that overlap directly or through one another.
+fn settle(cluster: &mut Vec<Finding>, out: &mut Vec<Finding>) {
+    if cluster.len() > 1 {
+        cluster.sort_unstable_by_key(|f| std::cmp::Reverse(rank(f)));
+        let mut kept = Vec::with_capacity(cluster.len());
+        cluster.drain(..).for_each(|f| place(&mut kept, f));
+        out.append(&mut kept);
+    } else {
+        out.append(cluster);
+    }
 }
 
 /// Longest first; among equals the surer, then the earlier, then the kind's order.

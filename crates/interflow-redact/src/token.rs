@@ -27,12 +27,22 @@ pub(crate) enum Shape {
 pub(crate) struct Token {
     pub start: u32,
     pub end: u32,
+    /// The word's marks in the lexicon.
+    pub marks: u32,
+    /// The word's topics in the lexicon.
+    pub topics: u32,
     /// The word's class in the lexicon; 0 when it is unknown or no word.
     pub class: u16,
     pub shape: Shape,
 }
 
 impl Token {
+    #[inline]
+    fn new(start: usize, end: usize, class: u16, shape: Shape) -> Self {
+        let Entry { marks, topics } = lexicon::entry_of(class);
+        Self { start: start as u32, end: end as u32, marks, topics, class, shape }
+    }
+
     pub const fn start(&self) -> usize {
         self.start as usize
     }
@@ -46,18 +56,13 @@ impl Token {
     }
 
     #[inline]
-    pub fn entry(&self) -> Entry {
-        lexicon::entry_of(self.class)
+    pub const fn marks(&self) -> u32 {
+        self.marks
     }
 
     #[inline]
-    pub fn marks(&self) -> u32 {
-        self.entry().marks
-    }
-
-    #[inline]
-    pub fn has(&self, marks: u32) -> bool {
-        self.class != 0 && self.marks() & marks != 0
+    pub const fn has(&self, marks: u32) -> bool {
+        self.marks & marks != 0
     }
 
     /// `Word`, `WORD` or `McWord`: written as a name would be.
@@ -225,7 +230,7 @@ impl Tokens {
         };
         let known = digits == 0 && at - start <= LONGEST_WORD;
         let class = if known { lexicon::class_of(finish(hash)) } else { 0 };
-        self.list.push(Token { start: start as u32, end: at as u32, class, shape });
+        self.list.push(Token::new(start, at, class, shape));
         at
     }
 
@@ -259,7 +264,7 @@ impl Tokens {
             lexicon::fold_into(&text[start..at], &mut |b| hash = mix(hash, b));
         }
         let class = if digits == 0 { lexicon::class_of(finish(hash)) } else { 0 };
-        self.list.push(Token { start: start as u32, end: at as u32, class, shape });
+        self.list.push(Token::new(start, at, class, shape));
         at
     }
 }

@@ -251,6 +251,21 @@ fn a_policy_says_what_is_found_and_what_replaces_it() {
 }
 
 #[test]
+fn a_policys_regions_decide_on_national_phone_formats() {
+    let at_home = toml("kinds = ['phone-number']");
+    let in_spain = toml("kinds = ['phone-number']\nphone-regions = ['ES', 'dk']");
+    for (text, us, es) in [
+        ("612 345 678", false, true),
+        ("32 45 67 89", false, true),
+        ("(212) 555-0143", true, true),
+        ("+34 612 345 678", true, true),
+    ] {
+        let hit = |r: &Redactor| redact(r, text) != text;
+        assert_eq!((hit(&at_home), hit(&in_spain)), (us, es), "{text}");
+    }
+}
+
+#[test]
 fn what_does_not_count_uncovers_nothing() {
     // The URL as a whole is on the list of exceptions; the address inside it is not.
     let redactor = toml("never-patterns = ['https://.*']");
@@ -339,5 +354,16 @@ proptest! {
     #[test]
     fn any_text_is_taken(text in "\\PC{0,80}") {
         let _ = redact(&Redactor::default(), &text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_words_of_the_detectors_own_are_taken(words in prop::collection::vec(prop::sample::select(vec![
+        "Unit", "Box", "12", "St", "Street", "Rue", "de", "la", "PO", "P", "O", "Apt", "FPO", "AP", "12345", "New", "York", "San", "Mr", "Dr", "J", "van", "Anna",
+        "Inc", "Bank", "of", "May", "March", "1st", "1999", "age", "years", "old", "aged", "password", "is", "key", ":", "=", "\"", "'", "@", "://", "www", "com", "x12",
+        "3994x1887", "+", "(", ")", "-", "00", "2024-01-01", "T", "1:2", "::", "-----BEGIN ", "PRIVATE KEY-----", "eyJ", "sk-", "0x", "1Z", "C/", "ul", "é", "ß", "\u{200b}", "\n", "user", "lat", "1.5",
+    ]), 0..14), glue in prop::sample::select(vec!["", " ", ", ", "\n", ".", "-"])) {
+        let _ = redact(&Redactor::default(), &words.join(glue));
     }
 }

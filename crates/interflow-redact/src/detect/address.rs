@@ -89,7 +89,7 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
             continue;
         };
         let (last, pieces) = extend(scan, part.last);
-        part.last = last;
+        part.last = last.min(scan.list().len() - 1);
         let confidence = part.confidence + if pieces > 0 { 20 } else { 0 };
         let cued = scan.near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
@@ -198,6 +198,13 @@ fn addressee(scan: &mut Scan<'_>, first: usize) {
 }
 
 fn compound(word: &str) -> bool {
+    // All of these end with one of a few letters.
+    if !word.ends_with([
+        'e', 'g', 'z', 'r', 'm', 'n', 't', 'l', 'j', 'u', 'a', 'o', 'E', 'G', 'Z', 'R', 'M', 'N', 'T', 'L', 'J', 'U',
+        'A', 'O', 'k', 'K',
+    ]) {
+        return false;
+    }
     let lower = word.to_lowercase();
     COMPOUND.iter().any(|c| lower.len() >= c.len() + 3 && lower.ends_with(c))
 }
@@ -420,7 +427,8 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
             at += 1;
         }
         let boxed = scan.token(at).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"));
-        let number = scan.token(at + 1).is_some_and(Token::is_digits);
+        let number =
+            scan.token(at + 1).is_some_and(Token::is_digits) && scan.gap(at).len() <= 2 && !scan.gap(at).contains('(');
         return (boxed && number).then_some(()).and_then(|()| part(lead(scan, i), at + 1, 80));
     }
     let numbered = (next.is_digits() && next.len() <= 5 || is_house_number(scan, next))
@@ -435,7 +443,8 @@ fn unit(scan: &Scan<'_>, i: usize) -> Option<Part> {
         None if strong && token.is_capital() => part(i, i + 1, 60),
         None if matches!(word.as_str(), "unit")
             && token.is_capital()
-            && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box")) =>
+            && scan.token(i + 2).is_some_and(|t| scan.word(t).eq_ignore_ascii_case("box"))
+            && scan.token(i + 3).is_some_and(Token::is_digits) =>
         {
             part(i, i + 3, 75)
         }
@@ -598,7 +607,9 @@ pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
     for n in 0..5 {
         let Some(token) = scan.token(i + n).filter(|t| t.is_word()) else { break };
         if n > 0 {
-            if !matches!(scan.gap(i + n - 1), " " | "-" | "'" | "’" | ". " | "\n") {
+            // A name of several words is written with capitals, but for its small words.
+            let fits = token.is_capital() || token.has(mark::PARTICLE | mark::STOP) || !scan.list()[i].is_capital();
+            if !fits || !matches!(scan.gap(i + n - 1), " " | "-" | "'" | "’" | ". " | "\n") {
                 break;
             }
             hash = mix(hash, b' ');

@@ -82,7 +82,7 @@ fn little_endian(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             _ => 60,
         },
         2 if spoken => 75,
-        2 if run.sep(k) == b'/' => 50,
+        2 if run.sep(k) == b'/' => 45,
         _ => return None,
     };
     let (start, mut end) = run.span(k, 3);

@@ -130,6 +130,10 @@ static RULES: &[Rule] = &[
 /// The number that begins at group `k`, when a rule knows it.
 pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let at = run.first + k;
+    let digits: usize = (k..(k + 7).min(run.groups.len())).map(|i| run.len_of(i)).sum();
+    if digits < 9 {
+        return None;
+    }
     let topics = scan.topics(at, 6, 3);
     let mut best: Option<Hit> = None;
     let mut total = 0;

@@ -74,7 +74,9 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     if marks & (STOP | HONORIFIC) != 0 && marks & (PARTICLE | PHRASE) == 0 {
         return i + 1;
     }
-    if let Some(end) = address::phrase_at(scan, i) {
+    if marks & PHRASE != 0
+        && let Some(end) = address::phrase_at(scan, i)
+    {
         return place_phrase(scan, i, end, chunks);
     }
     let last = run_end(scan, i);
@@ -285,7 +287,7 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
     let list = scan.list();
     let sure = |c: &Chunk| c.person >= SURE && c.person >= c.place && c.person >= c.org;
     // Parts of sure names, by their class and text.
-    let parts: Vec<&str> = chunks
+    let mut parts: Vec<&str> = chunks
         .iter()
         .filter(|c| sure(c))
         .take(64)
@@ -293,6 +295,7 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
         .filter(|t| t.len() >= 3 && !t.has(COMMON | STOP))
         .map(|t| scan.word(t))
         .collect();
+    parts.sort_unstable();
     // Two doubtful family names joined: `norberg and smith were`.
     for at in 1..chunks.len() {
         let (a, b) = (chunks[at - 1], chunks[at]);
@@ -313,7 +316,7 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
         if sure(&c) || c.person < 8 {
             continue;
         }
-        let known = c.first == c.last && parts.contains(&scan.word(&list[c.first]));
+        let known = c.first == c.last && parts.binary_search(&scan.word(&list[c.first])).is_ok();
         let tied = |a: &Chunk, b: &Chunk| {
             b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ")
                 || b.first == a.last + 2

@@ -140,7 +140,7 @@ fn glued_left(scan: &Scan<'_>, i: usize, first: &Token) -> bool {
         b'_' | b'$' => true,
         b'-' | b'.' => {
             let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
-            before.end() + 1 == first.start() && before.entry().topics & super::PERSONAL == 0
+            before.end() + 1 == first.start() && before.topics & super::PERSONAL == 0
         }
         _ => false,
     }
@@ -214,6 +214,7 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let confidence = match parts {
         [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
         _ if versioned => 30,
+        [169, 254, ..] => 40,
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
         // Four small numbers are a version unless an address is spoken of.
         [a, b, c, d]
@@ -223,7 +224,7 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         {
             40
         }
-        [10, ..] | [192, 168, ..] | [172, 16..=31, ..] | [169, 254, ..] => 80,
+        [10, ..] | [192, 168, ..] | [172, 16..=31, ..] => 80,
         _ => 90,
     };
     Some(Hit::new(4, Kind::IpAddress, confidence))
@@ -350,6 +351,9 @@ fn chained(run: &Run, k: usize, groups: usize) -> bool {
 fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let at = run.first + k;
     let digits = run.len_of(k);
+    if digits < 4 {
+        return None;
+    }
     let topics = scan.topics(at, 4, 0);
     let labelled = scan.topics(at, 3, 0);
     if digits == 5 && labelled & topic::ZIP != 0 {

@@ -34,8 +34,10 @@ pub(super) fn number(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     let start = run.groups[k].0;
-    let mut hit =
-        international(scan, run, k).or_else(|| north_american(scan, run, k)).or_else(|| national(scan, run, k))?;
+    let mut hit = international(scan, run, k)
+        .or_else(|| north_american(scan, run, k))
+        .or_else(|| regional(scan, run, k))
+        .or_else(|| national(scan, run, k))?;
     let mut end = run.groups[k + hit.groups - 1].1;
     let mut from = hit.start.unwrap_or(start);
     if scan.byte_before(from) == b'(' && scan.bytes[from..end].contains(&b')') {
@@ -126,7 +128,8 @@ fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         if a + 3 < run.groups.len() && run.sep(a + 2) == run.sep(a + 1) && run.sep(a + 2) != b' ' {
             return None;
         }
-        let valid = area_first(a) >= b'2' && area_first(a + 1) >= b'2';
+        let home = scan.wants.phone_regions.iter().any(|r| matches!(r, b"US" | b"CA"));
+        let valid = home && area_first(a) >= b'2' && area_first(a + 1) >= b'2';
         let paren = run.sep(a) == b'(' || scan.byte_before(run.groups[a].0) == b'(';
         let confidence = match (valid, run.sep(a + 1)) {
             (true, b'-' | b'.') => 90,
@@ -152,6 +155,42 @@ fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     None
 }
 
+/// National numbers without a leading zero: region, digits, and what the first may be.
+const REGIONAL: &[(&[u8; 2], usize, &[u8])] = &[
+    (b"ES", 9, b"6789"),
+    (b"PT", 9, b"29"),
+    (b"PL", 9, b"12345678"),
+    (b"CZ", 9, b"234567"),
+    (b"SK", 9, b"9"),
+    (b"GR", 10, b"26"),
+    (b"IT", 10, b"3"),
+    (b"NO", 8, b"23456789"),
+    (b"DK", 8, b"23456789"),
+    (b"SG", 8, b"3689"),
+    (b"HK", 8, b"2356789"),
+    (b"IN", 10, b"6789"),
+    (b"MX", 10, b"23456789"),
+    (b"BR", 10, b"123456789"),
+    (b"BR", 11, b"123456789"),
+    (b"AR", 10, b"12389"),
+    (b"CO", 10, b"36"),
+    (b"CL", 9, b"29"),
+];
+
+/// Grouped digits that are a national number of a region the policy names.
+fn regional(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
+    let regions = &scan.wants.phone_regions;
+    let start = *scan.bytes.get(run.groups.get(k)?.0)?;
+    let fits = |n: &usize| {
+        let digits: usize = (k..k + n).map(|i| run.len_of(i)).sum();
+        let sep = |i: usize| matches!(run.sep(i), b' ' | b'-' | b'.' | b'(');
+        (k..k + n - 1).all(sep)
+            && REGIONAL.iter().any(|(r, d, first)| *d == digits && first.contains(&start) && regions.contains(r))
+    };
+    let n = (2..=(run.groups.len() - k).min(6)).find(fits)?;
+    (k + n == run.groups.len() || run.sep(k + n - 1) == b' ').then(|| Hit::new(n, Kind::Phone, 65))
+}
+
 /// Formats with a leading zero, in parentheses, or grouped digits where a telephone is spoken of.
 fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let (start, _) = run.groups[k];
@@ -173,6 +212,10 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     let first = run.len_of(k);
+    // 2025-03 is a month.
+    if first == 4 && n == 2 && run.len_of(k + 1) == 2 && (1900..2200).contains(&run.number(scan.bytes, k)) {
+        return None;
+    }
     let dotted = n > 1 && run.seps[k..k + n - 1].iter().all(|s| *s == b'.');
     let confidence = match (n, zero, paren, near) {
         (1, true, _, true) => 75,

@@ -97,7 +97,6 @@ static KNOWN: &[Known] = &[
     known("tfp_", 30, 80, Kind::Token),
     known("pul-", 40, 40, Kind::Token),
     known("fo1_", 30, 80, Kind::Token),
-    known("FlyV1 ", 60, 600, Kind::Token),
     known("rnd_", 24, 60, Kind::Token),
     known("sbp_", 40, 50, Kind::Token),
     known("sb_secret_", 20, 60, Kind::ApiKey),
@@ -146,13 +145,13 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
     if FIRST_BYTES[b as usize]
-        && (token.len() >= 20 || !matches!(scan.byte_at(token.end()), b' ' | b'\n' | b','))
+        && (token.len() >= 16 || matches!(scan.byte_at(token.end()), b'-' | b'_' | b'.' | b'/'))
         && with_prefix(scan, &token)
     {
         return;
     }
     if token.class != 0 || token.shape == Shape::Camel {
-        let topics = if token.class != 0 { token.entry().topics } else { camel(scan, &token) };
+        let topics = if token.class != 0 { token.topics } else { camel(scan, &token) };
         if topics & (topic::SECRET | topic::PASSWORD) != 0 {
             announced(scan, i, topics);
         } else if topics & topic::USER != 0 && scan.want(Kind::Username) {
@@ -175,7 +174,7 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
         return jwt(scan, start);
     }
     let Some(known) = KNOWN.iter().find(|k| rest.starts_with(k.prefix)) else { return false };
-    let dotted = known.prefix.contains(['.', '/', ' ']) || matches!(known.prefix, "ABSK" | "ATATT3");
+    let dotted = known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3");
     let body: &str = {
         let body = &rest[known.prefix.len()..];
         let len = body.bytes().take_while(|b| in_key(*b) || dotted && in_token(*b)).count();
@@ -289,7 +288,7 @@ fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
     {
         last += 1;
         end = scan.list()[last].end();
-        if scan.list()[last].class != 0 && scan.list()[last].entry().topics & (topic::SECRET | topic::PASSWORD) != 0 {
+        if scan.list()[last].class != 0 && scan.list()[last].topics & (topic::SECRET | topic::PASSWORD) != 0 {
             // It will announce by itself.
             return;
         }
@@ -318,7 +317,9 @@ fn user_name(scan: &mut Scan<'_>, token: &Token, topics: u32) {
     let value = value_at(scan, from, quoted);
     let name = (3..=40).contains(&value.len()) && value.bytes().all(|b| in_key(b) || matches!(b, b'.' | b'@' | b'\\'));
     let word = crate::lexicon::look_up(value).marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0;
-    if name && !word && !is_placeholder(value) && value.bytes().any(|b| b.is_ascii_alphabetic()) {
+    // Without quotes it may be code: `username: payload.username`.
+    let plain = quoted != 0 || value.bytes().any(|b| b.is_ascii_digit()) && !value.contains(['.', '@']);
+    if name && plain && !word && !is_placeholder(value) && value.bytes().any(|b| b.is_ascii_alphabetic()) {
         scan.push(Kind::Username, from, from + value.len(), if quoted != 0 { 65 } else { 60 });
     }
 }

@@ -150,6 +150,12 @@ pub mod topic {
         PLATE = 21, "plate";
         /// Orders, parts and counts: a number that is nobody's.
         ORDER = 22, "order";
+        /// Words before which a person may be spoken of: by, with, for.
+        GREETED = 23, "greeted";
+        /// Words behind which a person is spoken of: hello, says.
+        ADDRESSED = 24, "addressed";
+        /// What a person does, behind the name: is, went, shouted.
+        ACTS = 25, "acts";
     }
 }
 

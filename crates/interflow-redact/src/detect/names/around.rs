@@ -2,6 +2,7 @@
 
 use super::super::Scan;
 use crate::lexicon::mark::*;
+use crate::lexicon::topic;
 use crate::token::{Shape, Token};
 
 /// What the words before and behind say.
@@ -33,8 +34,9 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
     let honorific = near_before && marks_before(1) & HONORIFIC != 0 && before(1).is_some_and(Token::is_capital);
+    let topics_before = before(1).map_or(0, |t| t.topics);
     let (strong_cue, person_cue) =
-        person_cue(&marks_before, &word_before, &word_after, after(1), gap_before, gap_after);
+        person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
     let caps = |t: Option<&Token>| t.is_some_and(|t| t.shape == Shape::Upper && t.len() >= 2);
     Around {
         honorific,
@@ -53,23 +55,20 @@ fn person_cue<'a>(
     marks_before: &impl Fn(usize) -> u32,
     word_before: &impl Fn(usize) -> &'a str,
     word_after: &impl Fn(usize) -> &'a str,
+    topics_before: u32,
     after: Option<&Token>,
     gap_before: &str,
     gap_after: &str,
 ) -> (bool, bool) {
     let near = matches!(gap_before, " " | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \"");
-    let b1 = word_before(1).to_ascii_lowercase();
-    let b2 = word_before(2).to_ascii_lowercase();
-    let named = near
-        && (marks_before(1) & NAME_CUE != 0
-            || marks_before(2) & NAME_CUE != 0
-                && matches!(b1.as_str(), "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are"))
-        || gap_before.contains(':')
-            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"))
-        || gap_before.contains('?')
-            && (1..=5).any(|n| matches!(word_before(n).to_ascii_lowercase().as_str(), "name" | "names"));
+    let (mut one, mut two) = ([0; 8], [0; 8]);
+    let b1 = short_lower(word_before(1), &mut one);
+    let is = matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
+    let asked = || (1..=5).any(|n| matches!(short_lower(word_before(n), &mut [0; 8]), "name" | "names"));
+    let named = near && (marks_before(1) & NAME_CUE != 0 || is && marks_before(2) & NAME_CUE != 0)
+        || gap_before.contains([':', '?']) && asked();
     let called = matches!(
-        (b2.as_str(), b1.as_str()),
+        (short_lower(word_before(2), &mut two), b1),
         ("call" | "calls" | "called" | "named" | "name" | "names", "me" | "him" | "her" | "us" | "it")
             | ("i", "m" | "am")
             | ("this" | "that", "is")
@@ -78,99 +77,15 @@ fn person_cue<'a>(
             | ("under" | "account", "of")
             | ("of", "name")
     );
-    let greeted = matches!(
-        b1.as_str(),
-        "hi" | "hello"
-            | "hey"
-            | "dear"
-            | "thanks"
-            | "sincerely"
-            | "regards"
-            | "cheers"
-            | "by"
-            | "starring"
-            | "with"
-            | "under"
-            | "ask"
-            | "tell"
-            | "told"
-            | "asked"
-            | "says"
-            | "said"
-            | "sir"
-            | "madam"
-            | "for"
-            | "and"
-            | "featuring"
-            | "contact"
-            | "thank"
-            | "bye"
-            | "goodbye"
-            | "miss"
-            | "add"
-            | "ex"
-            | "unlike"
-            | "novel"
-            | "novelist"
-            | "singer"
-            | "versus"
-    );
-    let strong_greeted = matches!(
-        b1.as_str(),
-        "hi" | "hello"
-            | "hey"
-            | "dear"
-            | "thanks"
-            | "starring"
-            | "says"
-            | "said"
-            | "told"
-            | "asked"
-            | "sincerely"
-            | "regards"
-    );
+    let greeted = topics_before & topic::GREETED != 0;
+    let strong_greeted = topics_before & topic::ADDRESSED != 0;
     let related = marks_before(1) & (RELATION | JOB) != 0 && gap_before == " ";
     let says = after.is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower) && matches!(gap_after, " " | ", ");
     let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
-    let spoken_to = matches!(b1.as_str(), "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
+    let spoken_to = matches!(b1, "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
     let speaks = matches!(gap_after, ": \"" | ":\"" | ": “" | ": \\\"" | ":\\\"" | ": '")
         || gap_after == ": " && gap_before.contains('\n');
-    let a1 = word_after(1);
-    let acts = gap_after == " "
-        && matches!(
-            a1,
-            "is" | "was"
-                | "has"
-                | "had"
-                | "will"
-                | "would"
-                | "just"
-                | "shouted"
-                | "listed"
-                | "who"
-                | "himself"
-                | "herself"
-                | "and"
-                | "spent"
-                | "joined"
-                | "went"
-                | "came"
-                | "got"
-                | "made"
-                | "took"
-                | "left"
-                | "bought"
-                | "sent"
-                | "gave"
-                | "knows"
-                | "lives"
-                | "likes"
-                | "novel"
-                | "version"
-                | "concert"
-                | "song"
-                | "album"
-        );
+    let acts = gap_after == " " && after.is_some_and(|t| t.shape == Shape::Lower && t.topics & topic::ACTS != 0);
     let strong = named || called || says || strong_greeted && near || speaks || spoken_to || related;
     let any = named
         || called
@@ -187,13 +102,14 @@ pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
     let list = scan.list();
     let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
     let gap = scan.gap_before(first);
-    let word = scan.word(before).to_ascii_lowercase();
+    let mut buffer = [0; 8];
+    let word = short_lower(scan.word(before), &mut buffer);
     let spoken_to =
         first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower)
-            && matches!(word.as_str(), "at" | "to");
-    let direct = gap == " " && before.has(PREP) && !matches!(word.as_str(), "of" | "via") && !spoken_to;
+            && matches!(word, "at" | "to");
+    let direct = gap == " " && before.has(PREP) && !matches!(word, "of" | "via") && !spoken_to;
     let labelled = gap.contains(':')
-        && matches!(word.as_str(), "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");
+        && matches!(word, "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");
     let tied = gap == " "
         && word == "of"
         && scan.near_word(
@@ -237,43 +153,37 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
             })
 }
 
+/// Characters that code has more of than prose.
+static SIGNS: [u8; 256] = {
+    let mut table = [0; 256];
+    let signs = b"{};=<_()[]|/#$`&%\\+";
+    let mut i = 0;
+    while i < signs.len() {
+        table[signs[i] as usize] = 1;
+        i += 1;
+    }
+    table
+};
+
 /// Whether the line around looks like code or data rather than prose.
 pub(super) fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
     let list = scan.list();
     let (start, end) = (list[first].start(), list[last].end());
     let left = &scan.bytes[start.saturating_sub(80)..start];
+    let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
     let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
-    let left = left.rsplit(|b| *b == b'\n').next().unwrap_or_default();
-    let right = right.split(|b| *b == b'\n').next().unwrap_or_default();
-    let signs = left
-        .iter()
-        .chain(right)
-        .filter(|b| {
-            matches!(
-                b,
-                b'{' | b'}'
-                    | b';'
-                    | b'='
-                    | b'<'
-                    | b'_'
-                    | b'('
-                    | b')'
-                    | b'['
-                    | b']'
-                    | b'|'
-                    | b'/'
-                    | b'#'
-                    | b'$'
-                    | b'`'
-                    | b'&'
-                    | b'%'
-                    | b'\\'
-                    | b'+'
-            )
-        })
-        .count();
+    let right = &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())];
+    let signs = left.iter().chain(right).map(|b| usize::from(SIGNS[usize::from(*b)])).sum::<usize>();
     let comment =
         left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
     let length = left.len() + right.len() + (end - start);
     signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
+}
+
+/// The word in small letters; nothing when it is longer than the words asked for, or not ASCII.
+fn short_lower<'b>(word: &str, buffer: &'b mut [u8; 8]) -> &'b str {
+    let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
+    room.copy_from_slice(word.as_bytes());
+    room.make_ascii_lowercase();
+    std::str::from_utf8(room).unwrap_or_default()
 }

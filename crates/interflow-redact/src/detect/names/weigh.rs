@@ -21,7 +21,11 @@ pub(super) fn as_first(token: &Token) -> i32 {
         () if m & FIRST != 0 => 20,
         () => 0,
     };
-    if m & (TECH | ORG) != 0 { score / 2 } else { score }
+    match () {
+        () if m & NRP != 0 && m & FIRST_TOP == 0 => 0,
+        () if m & (TECH | ORG) != 0 => score / 2,
+        () => score,
+    }
 }
 
 /// How much a word looks like the last of a name, 0 to 100.
@@ -122,7 +126,9 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     // A run that goes on into plain words ends before them.
     for (at, t) in list.iter().enumerate().take(last + 1).skip(first + 1) {
         let joined_name = matches!(scan.gap(at - 1), "-" | "'" | "’");
-        let plain = t.has(COMMON | WORD | JOB | TECH | MONTH | DAY | ORG_WORD | STREET_SUFFIX)
+        let known_pair = at == first + 1 && as_first(&list[first]) >= 85 && as_last(t) >= 25 && at == last;
+        let plain = !known_pair
+            && t.has(COMMON | WORD | JOB | TECH | MONTH | DAY | ORG_WORD | STREET_SUFFIX)
             && as_last(t) < 45
             && as_first(t) < 45
             && !t.has(CREDENTIAL | PARTICLE)
@@ -199,8 +205,13 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
 fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     let token = scan.list()[i];
     let m = token.marks();
-    let around = around(scan, i, i);
     let (f, l) = (as_first(&token), as_last(&token));
+    // A plain word that begins a sentence, the commonest case by far.
+    let titled = i > 0 && scan.list()[i - 1].has(HONORIFIC);
+    if f.max(l) == 0 && m & (PLACE | REGION | ORG) == 0 && token.shape != Shape::Camel && !titled {
+        return None;
+    }
+    let around = around(scan, i, i);
     let unknown = foreign(&token);
     let short_caps = token.shape == Shape::Upper && token.len() <= 4;
     let mut person = match (f, l) {
@@ -303,6 +314,9 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
 fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     let list = scan.list();
     let words = &list[first..=last];
+    if !words.iter().any(|t| t.has(ORG_SUFFIX | ORG_WORD | ORG)) {
+        return None;
+    }
     let suffix = words.iter().rposition(|t| t.has(ORG_SUFFIX) && t.is_capital());
     let around = around(scan, first, last);
     let held = |t: &Token| {
