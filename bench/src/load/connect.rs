@@ -6,28 +6,55 @@ use std::sync::Arc;
 
 use interflow_testkit::client::socks5_request;
 use interflow_testkit::{ProxyLogin, danger_client};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::load::spec::{Spec, Version, Via};
+use crate::Result;
+use crate::load::spec::{Certificate, Spec, Version, Via};
 
 /// A connection ready for requests.
 pub trait Io: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
 
-/// The TLS configuration of a run.
-pub fn tls_config(spec: &Spec) -> Arc<rustls::ClientConfig> {
-    let alpn: &[&str] = if spec.version == Version::H1 { &["http/1.1"] } else { &["h2"] };
-    let mut config = danger_client(alpn);
-    if !spec.resume_tls {
-        config.resumption = rustls::client::Resumption::disabled();
+/// The TLS side of a run: how to shake hands, and whose certificate must be seen.
+pub struct Tls {
+    config: Arc<rustls::ClientConfig>,
+    origin: Option<(CertificateDer<'static>, bool)>,
+}
+
+impl Tls {
+    /// Prepares it; reads the origin's certificate when the spec names one.
+    ///
+    /// # Errors
+    /// When that file cannot be read.
+    pub fn new(spec: &Spec) -> Result<Self> {
+        let alpn: &[&str] = if spec.version == Version::H1 { &["http/1.1"] } else { &["h2"] };
+        let mut config = danger_client(alpn);
+        if !spec.resume_tls {
+            config.resumption = rustls::client::Resumption::disabled();
+        }
+        let origin = match &spec.certificate {
+            None => None,
+            Some(Certificate::Origin(path)) => Some((CertificateDer::from_pem_file(path)?, true)),
+            Some(Certificate::NotOrigin(path)) => Some((CertificateDer::from_pem_file(path)?, false)),
+        };
+        Ok(Self { config: Arc::new(config), origin })
     }
-    Arc::new(config)
+
+    fn check(&self, shown: Option<&[CertificateDer<'_>]>) -> io::Result<()> {
+        let Some((origin, wanted)) = &self.origin else { return Ok(()) };
+        match shown.and_then(<[_]>::first).is_some_and(|c| c == origin) {
+            same if same == *wanted => Ok(()),
+            true => Err(io::Error::other("not intercepted: the origin's own certificate came through")),
+            false => Err(io::Error::other("intercepted: another certificate than the origin's came")),
+        }
+    }
 }
 
 /// Connects for requests to `authority`.
-pub async fn open(spec: &Spec, tls: &Arc<rustls::ClientConfig>, authority: &str) -> io::Result<Box<dyn Io>> {
+pub async fn open(spec: &Spec, tls: &Tls, authority: &str) -> io::Result<Box<dyn Io>> {
     let (host, port) = split(authority)?;
     let first = match spec.via {
         Via::Direct => SocketAddr::new(host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
@@ -44,7 +71,9 @@ pub async fn open(spec: &Spec, tls: &Arc<rustls::ClientConfig>, authority: &str)
         return Ok(Box::new(tcp));
     }
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    Ok(Box::new(tokio_rustls::TlsConnector::from(tls.clone()).connect(name, tcp).await?))
+    let stream = tokio_rustls::TlsConnector::from(tls.config.clone()).connect(name, tcp).await?;
+    tls.check(stream.get_ref().1.peer_certificates())?;
+    Ok(Box::new(stream))
 }
 
 /// The value of `Proxy-Authorization`, when the run has a login.

@@ -96,7 +96,7 @@ fn say(line: &str) -> Result<()> {
 struct Job {
     spec: Spec,
     prepared: Vec<Prepared>,
-    tls: Arc<rustls::ClientConfig>,
+    tls: connect::Tls,
     answered: AtomicU64,
 }
 
@@ -112,7 +112,7 @@ struct Prepared {
 impl Job {
     fn new(spec: Spec) -> Result<Self> {
         let prepared = spec.exchanges.iter().map(|e| Prepared::new(&spec, e)).collect::<Result<_>>()?;
-        Ok(Self { tls: connect::tls_config(&spec), prepared, answered: AtomicU64::new(0), spec })
+        Ok(Self { tls: connect::Tls::new(&spec)?, prepared, answered: AtomicU64::new(0), spec })
     }
 
     fn largest_body(&self) -> usize {
@@ -289,10 +289,24 @@ fn drive(job: &Arc<Job>, phase: &Arc<AtomicU8>, thread: usize) -> Result<Counts>
                 ended.map_err(|e| format!("a generator task failed: {e}"))?;
             }
         }
+        settle(&state, &mut tasks).await;
         tasks.abort_all();
         Ok::<_, crate::Error>(())
     }))?;
     Ok(state.counts.take())
+}
+
+/// Lets open requests end by themselves: a client that vanishes in the middle of a handshake looks to a proxy like one that
+/// refuses its certificate.
+async fn settle(state: &Rc<Thread>, tasks: &mut JoinSet<()>) {
+    if matches!(state.job.spec.pace, Pace::Hold(_)) {
+        return;
+    }
+    let until = Instant::now() + Duration::from_secs(3);
+    while (!tasks.is_empty() || state.in_flight.get() > 0) && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        while tasks.try_join_next().is_some() {}
+    }
 }
 
 fn start(state: &Rc<Thread>, thread: usize) -> Result<JoinSet<()>> {

@@ -30,12 +30,25 @@ pub struct Spec {
     /// Whether a new TLS connection may resume an earlier session.
     #[serde(default)]
     pub resume_tls: bool,
+    /// Whose certificate must be seen; any will do when it is not said.
+    #[serde(default)]
+    pub certificate: Option<Certificate>,
     /// Seconds before counting begins.
     pub warm_up: f64,
     /// Seconds of counting.
     pub seconds: f64,
     /// Generator threads.
     pub threads: usize,
+}
+
+/// Whose certificate a TLS handshake must show, so that a tunnel cannot pass for an interception or the other way round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certificate {
+    /// The origin's own, the first in this PEM file.
+    Origin(PathBuf),
+    /// Any but the origin's own.
+    NotOrigin(PathBuf),
 }
 
 /// One request and what must come back.

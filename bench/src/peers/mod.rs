@@ -158,6 +158,7 @@ fn ask(lab: &Lab, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
         pace: Pace::Closed(4),
         new_connection: false,
         resume_tls: false,
+        certificate: None,
         warm_up: 0.3,
         seconds: 0.7,
         threads: 1,

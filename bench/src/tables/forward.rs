@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::lab::{Lab, connection_cap};
-use crate::load::spec::{Pace, Spec};
+use crate::load::spec::{Certificate, Pace, Spec};
 use crate::measure::measure;
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, fixed_body};
@@ -120,5 +120,6 @@ fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, concurrency: usize)
 
 fn tunnel(lab: &Lab, effort: &Effort, arm: &Arm, size: usize, concurrency: usize) -> Option<Spec> {
     let named = arm.name == "direct" || TUNNELLING.contains(&arm.name.as_str());
-    arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, concurrency))
+    let spec = arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, concurrency))?;
+    Some(Spec { certificate: Some(Certificate::Origin(lab.path("leaf.pem"))), ..spec })
 }

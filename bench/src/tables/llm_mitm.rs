@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::lab::Lab;
-use crate::load::spec::{Check, Exchange, Pace, Spec, Version, Via};
+use crate::load::spec::{Certificate, Check, Exchange, Pace, Spec, Version, Via};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
 
@@ -54,13 +54,24 @@ pub fn table(effort: &Effort) -> Result<Table> {
     }
     for class in [&CLASSES[0], &CLASSES[2]] {
         let exchanges = exchanges(&lab, class)?;
-        ceiling(&mut session, class.name, |via, rate| {
+        ceiling(&mut session, class.name, |arm, via, rate| {
             let seconds = if effort.full { 10.0 } else { 2.0 };
-            Spec { seconds, new_connection: true, ..spec(effort, via, exchanges.clone(), Pace::Open(rate)) }
+            let certificate = intercepted(&lab, arm);
+            Spec {
+                seconds,
+                new_connection: true,
+                certificate,
+                ..spec(effort, via, exchanges.clone(), Pace::Open(rate))
+            }
         });
     }
     events(&mut session, &lab)?;
     Ok(session.finish())
+}
+
+/// Every arm but the direct one opens TLS here.
+fn intercepted(lab: &Lab, arm: &Arm) -> Option<Certificate> {
+    (arm.name != "direct").then(|| Certificate::NotOrigin(lab.path("leaf.pem")))
 }
 
 fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {
@@ -80,6 +91,7 @@ fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec
         pace,
         new_connection: false,
         resume_tls: false,
+        certificate: None,
         warm_up: effort.warm_up(),
         seconds: effort.seconds,
         threads: 1,
@@ -147,7 +159,7 @@ fn reference(lab: &Lab, path: &str, body: &PathBuf) -> Result<Vec<u8>> {
 }
 
 /// Doubles the rate until it is no longer held, then halves the gap between the last held and the first not held.
-fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(Via, f64) -> Spec) {
+fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(&Arm, Via, f64) -> Spec) {
     let name = format!("{class} ceiling");
     if !session.effort.wants(&name) {
         return;
@@ -161,7 +173,7 @@ fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(Via, f64) -> Sp
         let mut rate = 25.0;
         let closeness = if session.effort.full { 1.05 } else { 1.15 };
         while lost / f64::max(held, 1.0) > closeness && rate < 40_000.0 {
-            if holds(session.lab, arm, session, &spec(via, rate), rate, &mut row) {
+            if holds(session.lab, arm, session, &spec(arm, via, rate), rate, &mut row) {
                 held = rate;
             } else {
                 lost = rate;
@@ -207,7 +219,13 @@ fn events(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
             format!("{n} streams at a time, {events} events {gap} ms apart, kept alive: age of each event on arrival");
         session.case(&format!("{n} slow streams"), &what, Kind::Events, |arm| {
             let seconds = if effort.full && *n == 1000 { 120.0 } else { effort.seconds.max(3.0) };
-            Some(Spec { seconds, warm_up: 2.0, ..spec(effort, arm.tls?, vec![exchange.clone()], Pace::Closed(*n)) })
+            let certificate = intercepted(lab, arm);
+            Some(Spec {
+                seconds,
+                warm_up: 2.0,
+                certificate,
+                ..spec(effort, arm.tls?, vec![exchange.clone()], Pace::Closed(*n))
+            })
         });
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::lab::Lab;
-use crate::load::spec::{Check, Exchange, Spec, Version};
+use crate::load::spec::{Certificate, Check, Exchange, Spec, Version};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
 
@@ -85,7 +85,10 @@ fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
 fn tls(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let named =
         ["direct", "haproxy", "nginx"].contains(&arm.name.as_str()) || INTERCEPTING.contains(&arm.name.as_str());
-    arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, 16))
+    let spec = arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, 16))?;
+    let intercepts = INTERCEPTING.contains(&arm.name.as_str());
+    let certificate = intercepts.then(|| Certificate::NotOrigin(lab.path("leaf.pem")));
+    Some(Spec { certificate, ..spec })
 }
 
 fn hundredth(lab: &Lab, i: usize) -> Exchange {

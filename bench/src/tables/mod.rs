@@ -270,6 +270,7 @@ fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, conc
         pace: Pace::Closed(concurrency),
         new_connection: false,
         resume_tls: false,
+        certificate: None,
         warm_up: effort.warm_up(),
         seconds: effort.seconds,
         threads: 1,
