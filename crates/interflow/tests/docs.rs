@@ -1,5 +1,5 @@
-//! The examples in README.md and docs/ are tests: every `toml` block must be a valid configuration, every `sh` block that
-//! opens with `# run` must work against an instance that runs, and every link must lead somewhere.
+//! The examples in README.md, docs/ and deploy/ are tests: every `toml` block must be a valid configuration, every `sh`
+//! block that opens with `# run` must work against an instance that runs, and every link must lead somewhere.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -33,16 +33,20 @@ fn every_toml_block_is_a_valid_configuration() {
     let blocks: Vec<_> = blocks().into_iter().filter(|b| b.language == "toml").collect();
     assert!(blocks.len() >= 5, "only {} blocks of toml were found", blocks.len());
     for block in blocks {
-        fs::write(folder.path().join("interflow.toml"), &block.text).unwrap();
-        let output = Command::new(INTERFLOW)
-            .args(["-c", "interflow.toml", "config", "check"])
-            .current_dir(folder.path())
-            .env("INTERFLOW_HOME", folder.path().join("home"))
-            .env("COMPANY_PROXY", "http://user:password@127.0.0.1:3128")
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}: {}\n{}", block.place(), said(&output), block.text);
+        check(folder.path(), &block.text, &block.place());
     }
+}
+
+#[test]
+fn the_configurations_in_deploy_are_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = fs::read_to_string(root().join("deploy/interflow.toml")).unwrap();
+    check(folder.path(), &file, "deploy/interflow.toml");
+    let values = fs::read_to_string(root().join("deploy/helm/interflow/values.yaml")).unwrap();
+    let (_, block) = values.split_once("\nconfig: |\n").expect("the chart's values hold a configuration");
+    let chart: Vec<_> = block.lines().take_while(|l| l.is_empty() || l.starts_with("  ")).map(str::trim).collect();
+    assert!(chart.len() > 3, "the chart's configuration is empty");
+    check(folder.path(), &chart.join("\n"), "deploy/helm/interflow/values.yaml");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,6 +182,19 @@ impl Drop for Instance {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Fails unless `interflow config check` is content.
+fn check(folder: &Path, config: &str, place: &str) {
+    fs::write(folder.join("interflow.toml"), config).unwrap();
+    let output = Command::new(INTERFLOW)
+        .args(["-c", "interflow.toml", "config", "check"])
+        .current_dir(folder)
+        .env("INTERFLOW_HOME", folder.join("home"))
+        .env("COMPANY_PROXY", "http://user:password@127.0.0.1:3128")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{place}: {}\n{config}", said(&output));
 }
 
 /// The files that configurations in the pages name.
