@@ -15,10 +15,14 @@ FUZZ_SECONDS ?= 30
 
 # Rooms with targets of their own keep them beside their files.
 include $(wildcard bench/*.mk tests/*.mk tests/*/*.mk)
+# Suites from outside (conformance, clients, suites): `make NAME` runs tests/NAME/run, an executable that builds what it
+# needs and fails unless all cases pass or stand in its exclusions.
+OUTSIDE := $(patsubst tests/%/run,%,$(wildcard tests/*/run))
 
 .PHONY: help
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+	@for name in $(OUTSIDE); do printf '  make %-14s %s\n' $$name "$$(sed -n '2s/^# *//p' tests/$$name/run)"; done
 
 .PHONY: run
 run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
@@ -67,6 +71,11 @@ deny: ## Check licences, sources, bans and advisories (installs cargo-deny, whic
 .PHONY: fuzz
 fuzz: ## Fuzz every parser that reads the wire, FUZZ_SECONDS each (needs the nightly toolchain and cargo-fuzz)
 	@scripts/fuzz $(FUZZ_SECONDS)
+
+.PHONY: $(OUTSIDE)
+$(OUTSIDE):
+	@scripts/setup test
+	@tests/$@/run $(ARGS)
 
 .PHONY: clean
 clean: ## Remove what was built
