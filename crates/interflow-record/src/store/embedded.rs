@@ -153,10 +153,10 @@ impl Drop for EmbeddedStore {
 }
 
 impl Store for EmbeddedStore {
-    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>> {
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
         self.read(|db| {
             let mut found = Vec::new();
-            select::walk(db, &self.dir, options, &mut || ControlFlow::Continue(()), &mut |stored| {
+            select::walk(db, &self.dir, options, watch, &mut |stored| {
                 found.push(stored.row);
                 ControlFlow::Continue(())
             })?;

@@ -91,7 +91,15 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// The database or disk said no.
-    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>>;
+    fn list(&self, options: &ListOptions) -> Result<Vec<FlowRow>> {
+        self.list_while(options, &mut || ControlFlow::Continue(()))
+    }
+
+    /// The same, given up when `watch` says so: it is asked at every row that is looked at.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list), and [`Cancelled`](crate::StoreError::Cancelled).
+    fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>>;
 
     /// The same for queries that have to look into many rows or bodies: several threads, `each` is shown what was
     /// found as it is found, in no order; `progress` may stop it.
