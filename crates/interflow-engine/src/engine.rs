@@ -171,26 +171,28 @@ impl Engine {
         self.shared.pinning.forget();
     }
 
-    /// Sends a request as a flow of its own, made from `parent` when that is given.
+    /// Sends a request as a flow of its own, made from `parent` when that is given. The flow is there, with its error,
+    /// when the request fails too. Whoever wants the response recorded whole reads its body to the end.
     ///
     /// # Errors
     /// As any request's.
-    pub async fn send(self: &Arc<Self>, request: Request, parent: Option<FlowId>) -> Result<(FlowId, Response)> {
+    pub async fn send(&self, request: Request, parent: Option<FlowId>) -> (FlowId, Result<Response>) {
         let (worker, runtime) = (Arc::clone(&self.workers[0]), &self.runtimes[0]);
+        let client = Arc::new(internal_client(&worker));
+        let url = &request.head.url;
+        let mut flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
+        flow.parent = parent;
+        if parent.is_some() {
+            flow.tag("replay");
+        }
+        let id = flow.id;
         let sent = runtime.spawn(async move {
-            let client = Arc::new(internal_client(&worker));
-            let conn = Conn::new(Arc::clone(&worker), Arc::clone(&client), Entry::Proxy, None);
-            let url = &request.head.url;
-            let mut flow = Flow::begin(client, Transport::Internal, url.scheme, url.authority.clone());
-            flow.parent = parent;
-            if parent.is_some() {
-                flow.tag("replay");
-            }
-            let id = flow.id;
+            let conn = Conn::new(Arc::clone(&worker), client, Entry::Proxy, None);
             let live = worker.live();
-            exchange::internal(&conn, live, flow, request).await.map(|response| (id, response))
+            exchange::internal(&conn, live, flow, request).await
         });
-        sent.await.unwrap_or_else(|e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e)))
+        let ended = |e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e));
+        (id, sent.await.unwrap_or_else(ended))
     }
 
     /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain`, then ends.
@@ -210,18 +212,7 @@ impl Engine {
 
 impl Door for Engine {
     fn send(&self, request: Request) -> Reply<'_> {
-        let (worker, runtime) = (Arc::clone(&self.workers[0]), self.runtimes[0].clone());
-        Box::pin(async move {
-            let sent = runtime.spawn(async move {
-                let client = Arc::new(internal_client(&worker));
-                let conn = Conn::new(Arc::clone(&worker), Arc::clone(&client), Entry::Proxy, None);
-                let url = &request.head.url;
-                let flow = Flow::begin(client, Transport::Internal, url.scheme, url.authority.clone());
-                let live = worker.live();
-                exchange::internal(&conn, live, flow, request).await
-            });
-            sent.await.unwrap_or_else(|e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e)))
-        })
+        Box::pin(async move { Self::send(self, request, None).await.1 })
     }
 }
 
