@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use interflow_flow::units::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -16,10 +17,17 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
     /// Let `/metrics` be read without the token.
     pub open_metrics: bool,
+    /// How long a client of the event socket may take nothing before it is cut.
+    pub events_patience: Span,
 }
 
 impl Default for AdminConfig {
     fn default() -> Self {
-        Self { listen: Some(SocketAddr::from(([127, 0, 0, 1], 7072))), hosts: Vec::new(), open_metrics: false }
+        Self {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 7072))),
+            hosts: Vec::new(),
+            open_metrics: false,
+            events_patience: Span::secs(10),
+        }
     }
 }

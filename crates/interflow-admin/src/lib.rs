@@ -1,10 +1,12 @@
 //! The admin side: health, metrics and the API, behind a token, on an address of its own.
 #![forbid(unsafe_code)]
 
+mod api;
 mod config;
 mod guard;
 mod health;
 mod metrics;
+mod page;
 mod server;
 
 pub use config::AdminConfig;

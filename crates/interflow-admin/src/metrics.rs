@@ -7,12 +7,20 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use interflow_engine::stats::{LATENCY_BOUNDS, Snapshot};
+use interflow_record::StoreStats;
 
+use crate::api::{Viewers, ask};
 use crate::server::AdminState;
 
 pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoResponse {
     let mut page = String::with_capacity(4096);
     engine(&mut page, &state.engine.snapshot());
+    if state.store.is_some()
+        && let Ok(stats) = ask(&state, |store, _| Ok(store.stats()?)).await
+    {
+        recorder(&mut page, &stats);
+    }
+    viewers(&mut page, &state.viewers);
     gauge(&mut page, "interflow_uptime_seconds", "Time since the start.", state.engine.uptime().as_secs_f64());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }
@@ -44,6 +52,51 @@ fn engine(page: &mut String, s: &Snapshot) {
         let _ = writeln!(page, "interflow_errors_total{{kind=\"{kind}\"}} {n}");
     }
     latency(page, s);
+}
+
+fn recorder(page: &mut String, s: &StoreStats) {
+    for (name, help, value) in [
+        ("recorded_flows_total", "Flows recorded to their end since the start.", s.recorded_flows),
+        (
+            "dropped_flows_total",
+            "Flows not recorded: the recorder was behind and set to drop, or suspended.",
+            s.dropped_flows,
+        ),
+        ("lost_flows_total", "Flows that could not be written, since the disk refused.", s.lost_flows),
+        ("dropped_bytes_total", "Bytes of bodies and messages not recorded for these reasons.", s.dropped_bytes),
+        ("waits_total", "Times that a flow waited for the recorder.", s.waits),
+        ("expired_flows_total", "Flows dropped by age or size.", s.expired_flows),
+    ] {
+        counter(page, &format!("interflow_record_{name}"), help, value);
+    }
+    for (name, help, value) in [
+        ("flows", "Flows in the store.", s.flows),
+        ("open_flows", "Flows under way that are being recorded.", s.open_flows),
+        ("queue_bytes", "Bytes that wait for the disk.", s.queue_bytes),
+        ("queue_flows", "Flows that wait for the disk.", s.queue_flows),
+        ("segments", "Segment files.", s.segments),
+        ("segment_bytes", "Bytes of the segment files.", s.segment_bytes),
+        ("database_bytes", "Bytes of the database and its log.", s.database_bytes),
+        ("suspended", "1 while nothing is recorded because the disk refuses.", u64::from(s.suspended.is_some())),
+    ] {
+        gauge(page, &format!("interflow_record_{name}"), help, value as f64);
+    }
+}
+
+fn viewers(page: &mut String, viewers: &Viewers) {
+    gauge(page, "interflow_event_clients", "Clients of the event socket.", viewers.count() as f64);
+    counter(
+        page,
+        "interflow_event_clients_cut_total",
+        "Clients of the event socket cut because they took nothing.",
+        viewers.cut(),
+    );
+    counter(
+        page,
+        "interflow_event_passed_by_total",
+        "Summaries or batches that a client was too slow for.",
+        viewers.passed_by(),
+    );
 }
 
 fn latency(page: &mut String, s: &Snapshot) {

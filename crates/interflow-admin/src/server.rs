@@ -1,21 +1,37 @@
-//! The admin listener and its routes.
+//! The admin listener: what its handlers share, and how routes and checks are put together.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::middleware;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
 use axum::routing::get;
 use interflow_engine::Engine;
+use interflow_record::Store;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
+use crate::api::{self, ApiError, Viewers};
 use crate::guard::{self, Guard};
-use crate::{AdminConfig, health, metrics};
+use crate::{AdminConfig, health, metrics, page};
+
+/// Questions to the store at a time; more wait.
+const QUESTIONS: usize = 16;
+/// Exports, imports, searches and raw bodies at a time; more are refused.
+const TRANSFERS: usize = 32;
 
 /// What the admin side shows and steers.
 pub struct AdminParts {
     /// The corridor.
     pub engine: Arc<Engine>,
+    /// The recording, when there is one.
+    pub store: Option<Arc<dyn Store>>,
+    /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
+    pub config: serde_json::Value,
     /// The token that opens it.
     pub token: String,
 }
@@ -23,6 +39,23 @@ pub struct AdminParts {
 /// What handlers share.
 pub(crate) struct AdminState {
     pub engine: Arc<Engine>,
+    pub store: Option<Arc<dyn Store>>,
+    pub config: serde_json::Value,
+    pub address: SocketAddr,
+    pub questions: Arc<Semaphore>,
+    pub transfers: Arc<Semaphore>,
+    pub viewers: Viewers,
+    pub events_patience: Duration,
+}
+
+impl AdminState {
+    /// The recording.
+    pub(crate) fn store(&self) -> Result<Arc<dyn Store>, ApiError> {
+        self.store.clone().ok_or_else(|| {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "nothing is recorded by this instance")
+                .remedy("set record.enabled = true and start without --no-record")
+        })
+    }
 }
 
 /// The admin side, ready to serve.
@@ -33,26 +66,58 @@ pub struct Admin {
 
 impl Admin {
     /// Puts it together on a listener that is bound already (the engine must know its address beforehand).
+    ///
+    /// # Errors
+    /// The listener has no address.
     pub fn new(config: &AdminConfig, listener: TcpListener, parts: AdminParts) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
-        let state = Arc::new(AdminState { engine: parts.engine });
-        let guard = Arc::new(Guard {
-            token: parts.token,
-            hosts: config.hosts.clone(),
+        let state = Arc::new(AdminState {
+            engine: parts.engine,
+            store: parts.store,
+            config: parts.config,
             address,
-            open_metrics: config.open_metrics,
+            questions: Arc::new(Semaphore::new(QUESTIONS)),
+            transfers: Arc::new(Semaphore::new(TRANSFERS)),
+            viewers: Viewers::default(),
+            events_patience: config.events_patience.0,
         });
-        let router = Router::new()
+        let guard = Arc::new(Guard::new(parts.token, config, address));
+        let router = api::router()
+            .route("/", get(page::status))
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
+            .fallback(api::nowhere)
             .with_state(state)
-            .layer(middleware::from_fn_with_state(guard, guard::check));
+            .layer(middleware::from_fn_with_state(guard, guard::check))
+            .layer(middleware::from_fn(protect));
         Ok(Self { router, listener })
     }
 
     /// Serves until `end` is ready, then lets requests under way finish.
+    ///
+    /// # Errors
+    /// The listener fails.
     pub async fn serve(self, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
         axum::serve(self.listener, self.router).with_graceful_shutdown(end).await
     }
+}
+
+/// Tells browsers what our pages may do, where a handler has not said it more strictly.
+async fn protect(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    let policy = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
+    set_if_absent(headers, header::CONTENT_SECURITY_POLICY, policy);
+    set_if_absent(headers, header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set_if_absent(headers, header::X_FRAME_OPTIONS, "DENY");
+    set_if_absent(headers, header::REFERRER_POLICY, "no-referrer");
+    set_if_absent(headers, HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    set_if_absent(headers, HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
+    set_if_absent(headers, header::CACHE_CONTROL, "no-store");
+    response
+}
+
+fn set_if_absent(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {
+    headers.entry(name).or_insert(HeaderValue::from_static(value));
 }

@@ -9,7 +9,7 @@ use interflow_engine::config::InterceptMode;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
 use interflow_net::ca::Ca;
-use interflow_record::EmbeddedStore;
+use interflow_record::{EmbeddedStore, Store};
 
 use crate::Failure;
 use crate::cli::RunArgs;
@@ -128,7 +128,12 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
     let admin = match admin {
         Some(listener) => {
             let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
-            let parts = AdminParts { engine: Arc::clone(&engine), token: token.clone() };
+            let parts = AdminParts {
+                engine: Arc::clone(&engine),
+                store: store.clone().map(|s| s as Arc<dyn Store>),
+                config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
+                token: token.clone(),
+            };
             let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
         }

@@ -1,0 +1,272 @@
+//! Bodies of recorded flows: the bytes as they were sent, in ranges, or views of what they say.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use interflow_flow::{Direction, FlowId, Headers};
+use interflow_record::{BodyRow, FlowRow, Store, content};
+use serde::Deserialize;
+
+use super::error::{ApiError, Result};
+use super::input::{Params, Side};
+use super::work::{ask, transfer, written};
+use super::{hostile, view};
+use crate::server::AdminState;
+
+/// The end of the window that a view may show, in bytes of the decoded body.
+const MAX_VIEW: u64 = 64 << 20;
+
+/// What a coding adds at most to bytes that it cannot make smaller: headers, and a few bytes for each block.
+const CODING_SLACK: u64 = 1 << 20;
+
+/// There is more of it behind what is shown.
+const TRUNCATED: HeaderName = HeaderName::from_static("interflow-truncated");
+/// Why the content coding could not be undone.
+const DECODE_ERROR: HeaderName = HeaderName::from_static("interflow-decode-error");
+/// Why less was kept than was sent: `capped`, `dropped`, `lost`.
+const MISSING: HeaderName = HeaderName::from_static("interflow-missing");
+/// Bytes that were sent, kept or not.
+const SENT: HeaderName = HeaderName::from_static("interflow-sent");
+
+/// How a body is shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum View {
+    /// The bytes as they were sent.
+    #[default]
+    Raw,
+    /// Content coding undone.
+    Decoded,
+    /// As text.
+    Text,
+    /// In hexadecimal digits, sixteen bytes to a line, content coding kept.
+    Hex,
+    /// JSON, indented.
+    JsonPretty,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct BodyParams {
+    view: View,
+    offset: u64,
+    limit: Option<u64>,
+}
+
+/// `GET /flows/{id}/{side}/body`
+pub(crate) async fn body(
+    State(state): State<Arc<AdminState>>,
+    Side(id, side): Side,
+    Params(params): Params<BodyParams>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let Some(known) = row.body(side).copied() else {
+        let message = format!("flow {id} has no {}", side.as_str());
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+    };
+    let mut response = match params.view {
+        View::Raw => raw(&state, id, side, &known, &params, &headers)?,
+        view => shown(&state, row, side, known, view, &params).await?,
+    };
+    hostile::set(&mut response, SENT, &known.size.to_string());
+    if let Some(missing) = known.missing {
+        hostile::set(&mut response, MISSING, &format!("{missing:?}").to_ascii_lowercase());
+    }
+    Ok(response)
+}
+
+fn raw(
+    state: &AdminState,
+    id: FlowId,
+    side: Direction,
+    known: &BodyRow,
+    params: &BodyParams,
+    headers: &HeaderMap,
+) -> Result<Response> {
+    let store = state.store()?;
+    let permit = transfer(state)?;
+    let asked = headers.get(header::RANGE).and_then(|v| v.to_str().ok());
+    let chosen = match asked.map(|r| range(r, known.kept)) {
+        Some(Chosen::Part(part)) => Some(part),
+        Some(Chosen::Beyond) => return Ok(beyond(known.kept)),
+        Some(Chosen::Whole) | None => None,
+    };
+    let end = params.limit.map_or(known.kept, |l| params.offset.saturating_add(l).min(known.kept));
+    let window = chosen.clone().unwrap_or(params.offset.min(end)..end);
+    let wanted = window.clone();
+    let body = written(permit, move |pipe| {
+        let mut reader = store.body(id, side, wanted).map_err(std::io::Error::other)?;
+        std::io::copy(&mut reader, pipe).map(drop)
+    });
+    let status = if chosen.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
+    let mut response = hostile::raw(status, &format!("{id}-{}.bin", side.as_str()), body);
+    hostile::set(&mut response, header::ACCEPT_RANGES, "bytes");
+    hostile::set(&mut response, header::CONTENT_LENGTH, &(window.end - window.start).to_string());
+    if chosen.is_some() {
+        let place = format!("bytes {}-{}/{}", window.start, window.end - 1, known.kept);
+        hostile::set(&mut response, header::CONTENT_RANGE, &place);
+    } else if window.end < known.kept {
+        hostile::set(&mut response, TRUNCATED, "true");
+    }
+    Ok(response)
+}
+
+fn beyond(kept: u64) -> Response {
+    let mut response = hostile::text("");
+    *response.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+    hostile::set(&mut response, header::CONTENT_RANGE, &format!("bytes */{kept}"));
+    response
+}
+
+/// What a `Range` field asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Chosen {
+    Part(Range<u64>),
+    /// Nothing of it is there.
+    Beyond,
+    /// Not understood, or several ranges: the whole is a right answer to that (RFC 9110 14.2).
+    Whole,
+}
+
+fn range(field: &str, len: u64) -> Chosen {
+    let Some((first, last)) = field.trim().strip_prefix("bytes=").and_then(|r| r.split_once('-')) else {
+        return Chosen::Whole;
+    };
+    let number = |text: &str| text.trim().parse::<u64>().ok();
+    let part = match (first.trim(), last.trim()) {
+        ("", suffix) => match number(suffix) {
+            Some(n) => len.saturating_sub(n)..len,
+            None => return Chosen::Whole,
+        },
+        (first, "") => match number(first) {
+            Some(first) => first..len,
+            None => return Chosen::Whole,
+        },
+        (first, last) => match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(len),
+            _ => return Chosen::Whole,
+        },
+    };
+    if part.start >= part.end { Chosen::Beyond } else { Chosen::Part(part) }
+}
+
+async fn shown(
+    state: &AdminState,
+    row: FlowRow,
+    side: Direction,
+    known: BodyRow,
+    view: View,
+    params: &BodyParams,
+) -> Result<Response> {
+    let limit = params.limit.unwrap_or(1 << 20);
+    let end = params.offset.saturating_add(limit);
+    if end > MAX_VIEW {
+        return Err(ApiError::bad_request(format!("a view shows at most the first {MAX_VIEW} bytes"))
+            .remedy("take the raw body in ranges"));
+    }
+    let (start, end) = (params.offset as usize, end as usize);
+    let empty = Headers::new();
+    ask(state, move |store, _| {
+        let headers = row.headers(side).unwrap_or(&empty);
+        let window = match view {
+            View::Hex => Window::plain(store, &row, side, known, start, end)?,
+            _ => Window::decoded(store, &row, side, headers, start, end)?,
+        };
+        let mut response = match view {
+            View::Raw | View::Decoded => {
+                hostile::raw(StatusCode::OK, &format!("{}-{}.decoded.bin", row.id, side.as_str()), window.bytes.into())
+            }
+            View::Text => hostile::text(view::text(headers, &window.bytes)),
+            View::Hex => hostile::text(view::hex(start as u64, &window.bytes)),
+            View::JsonPretty => hostile::text(pretty(&window)?),
+        };
+        if window.truncated {
+            hostile::set(&mut response, TRUNCATED, "true");
+        }
+        if let Some(error) = &window.error {
+            hostile::set(&mut response, DECODE_ERROR, &error.replace(|c: char| !(' '..='~').contains(&c), "?"));
+        }
+        Ok(response)
+    })
+    .await
+}
+
+fn pretty(window: &Window) -> Result<String> {
+    let not_json =
+        |why: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_json", why).remedy("ask for view=text");
+    if window.truncated {
+        return Err(not_json("the body is longer than the limit, and half of JSON is none".into()));
+    }
+    view::json(&window.bytes).map_err(|e| not_json(format!("the body is no JSON: {e}")))
+}
+
+/// A part of a body.
+struct Window {
+    bytes: Bytes,
+    truncated: bool,
+    error: Option<String>,
+}
+
+impl Window {
+    fn plain(
+        store: &dyn Store,
+        row: &FlowRow,
+        side: Direction,
+        known: BodyRow,
+        start: usize,
+        end: usize,
+    ) -> Result<Self> {
+        let bytes = store.body(row.id, side, start as u64..end as u64)?.read_all(end)?;
+        Ok(Self { bytes, truncated: known.kept > end as u64, error: None })
+    }
+
+    /// Decoding begins at the beginning; what is read of the sent bytes is bounded by what may come out.
+    fn decoded(
+        store: &dyn Store,
+        row: &FlowRow,
+        side: Direction,
+        headers: &Headers,
+        start: usize,
+        end: usize,
+    ) -> Result<Self> {
+        let sent = end as u64 + CODING_SLACK;
+        let bytes = store.body(row.id, side, 0..sent)?.read_all(sent as usize)?;
+        let decoded = content::decoded(headers, bytes, end);
+        let bytes = decoded.bytes.slice(start.min(decoded.bytes.len())..);
+        Ok(Self { bytes, truncated: decoded.truncated, error: decoded.error })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_rfc_9110_says() {
+        use Chosen::*;
+        for (field, expected) in [
+            ("bytes=0-9", Part(0..10)),
+            ("bytes=5-", Part(5..100)),
+            ("bytes=-7", Part(93..100)),
+            ("bytes=-700", Part(0..100)),
+            ("bytes=90-1000", Part(90..100)),
+            ("bytes=99-99", Part(99..100)),
+            ("bytes=100-", Beyond),
+            ("bytes=-0", Beyond),
+            ("bytes=0-18446744073709551615", Part(0..100)),
+            ("bytes=9-5", Whole),
+            ("bytes=a-b", Whole),
+            ("bytes=0-1,4-5", Whole),
+            ("lines=1-2", Whole),
+            ("bytes", Whole),
+        ] {
+            assert_eq!(range(field, 100), expected, "{field}");
+        }
+        assert_eq!(range("bytes=0-", 0), Beyond);
+    }
+}

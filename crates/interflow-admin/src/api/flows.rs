@@ -1,0 +1,375 @@
+//! Lists of flows, one flow, its messages, and the owner's marks on them.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use interflow_flow::units::Span;
+use interflow_flow::{FlowId, Timestamp};
+use interflow_query::Query;
+use interflow_record::formats::replay::masked_fields;
+use interflow_record::{Annotation, FlowRow, FlowState, FlowSummary, ListOptions, MessageRow, Order, Store};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Result};
+use super::hostile;
+use super::input::{Id, Input, MessageAt, Params, flow_id, query};
+use super::work::{Wanted, ask};
+use crate::server::AdminState;
+
+/// The most flows on one page.
+const MAX_PAGE: usize = 1000;
+/// The most bytes of messages on one page.
+const MAX_MESSAGES: usize = 16 << 20;
+/// Messages taken from the store at a time.
+const MESSAGE_STEP: u64 = 50;
+
+/// Newest or oldest first.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sort {
+    #[default]
+    Newest,
+    Oldest,
+}
+
+impl From<Sort> for Order {
+    fn from(sort: Sort) -> Self {
+        match sort {
+            Sort::Newest => Self::Newest,
+            Sort::Oldest => Self::Oldest,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ListParams {
+    query: String,
+    limit: usize,
+    after: Option<String>,
+    before: Option<String>,
+    order: Sort,
+}
+
+impl Default for ListParams {
+    fn default() -> Self {
+        Self { query: String::new(), limit: 100, after: None, before: None, order: Sort::Newest }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct FlowPage {
+    flows: Vec<FlowSummary>,
+    /// The cursor for the next page in the direction that was asked for.
+    next: Option<String>,
+}
+
+/// `GET /flows`
+pub(crate) async fn list(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<FlowPage>> {
+    let query = query(&params.query)?;
+    let (after, before) = (cursor(params.after)?, cursor(params.before)?);
+    if after.is_some() && before.is_some() {
+        return Err(ApiError::bad_request("give `after` or `before`, not both"));
+    }
+    let limit = params.limit.clamp(1, MAX_PAGE);
+    // What stands before a flow is what stands behind it in the opposite order.
+    let order = match (params.order.into(), before) {
+        (Order::Newest, Some(_)) => Order::Oldest,
+        (Order::Oldest, Some(_)) => Order::Newest,
+        (order, None) => order,
+    };
+    let options = ListOptions { query, order, after: after.or(before), limit };
+    ask(&state, move |store, wanted| {
+        let rows = store.list_while(&options, &mut || wanted.go_on())?;
+        let next = if rows.len() == limit { rows.last().map(|r| r.id.to_string()) } else { None };
+        let now = Timestamp::now();
+        let mut flows: Vec<_> = rows.iter().map(|r| r.summary(now)).collect();
+        if before.is_some() {
+            flows.reverse();
+        }
+        Ok(Json(FlowPage { flows, next }))
+    })
+    .await
+}
+
+fn cursor(text: Option<String>) -> Result<Option<FlowId>> {
+    text.map(|t| flow_id(&t)).transpose()
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct QueryParam {
+    pub query: String,
+}
+
+/// `GET /flows/count`
+pub(crate) async fn count(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<QueryParam>,
+) -> Result<Json<Value>> {
+    let query = query(&params.query)?;
+    ask(&state, move |store, wanted| Ok(Json(json!({ "count": counted(store, &query, wanted)? })))).await
+}
+
+/// Counting that looks into bodies may take long: several threads do it, and it ends when nobody waits.
+fn counted(store: &dyn Store, query: &Query, wanted: &Wanted) -> Result<u64> {
+    use interflow_flow::Direction::{Request, Response};
+    if !query.wants_body(Request) && !query.wants_body(Response) {
+        return Ok(store.count(query)?);
+    }
+    let mut n = 0;
+    store.search(query, &|_| wanted.go_on(), &mut |_| {
+        n += 1;
+        ControlFlow::Continue(())
+    })?;
+    Ok(n)
+}
+
+/// One flow with what is worked out from it.
+#[derive(Serialize)]
+struct Detail {
+    #[serde(flatten)]
+    row: FlowRow,
+    url: String,
+    /// Microseconds from its beginning to its end, or to now while it is open.
+    duration: u64,
+    /// Fields of the request whose values were masked: a replay leaves them out unless they are set anew.
+    masked: Vec<String>,
+}
+
+impl Detail {
+    fn of(row: FlowRow) -> Json<Self> {
+        let (url, masked) = (row.url(), masked_fields(&row));
+        let duration = row.summary(Timestamp::now()).duration;
+        Json(Self { row, url, duration, masked })
+    }
+}
+
+/// `GET /flows/{id}`
+pub(crate) async fn show(
+    State(state): State<Arc<AdminState>>,
+    Id(id): Id,
+) -> Result<impl axum::response::IntoResponse> {
+    ask(&state, move |store, _| Ok(Detail::of(store.get(id)?))).await
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Marks {
+    /// The tags it shall have, instead of those it has.
+    tags: Option<Vec<String>>,
+    add_tags: Vec<String>,
+    remove_tags: Vec<String>,
+    comment: Option<String>,
+}
+
+/// The longest tag, in bytes.
+const MAX_TAG: usize = 100;
+/// The longest comment, in bytes.
+const MAX_COMMENT: usize = 64 << 10;
+
+impl Marks {
+    fn check(&self) -> Result<()> {
+        let tags = self.tags.iter().flatten().chain(&self.add_tags);
+        if let Some(bad) = tags.into_iter().find(|t| t.is_empty() || t.len() > MAX_TAG || t.contains(char::is_control))
+        {
+            return Err(ApiError::bad_request(format!("`{bad}` is no tag"))
+                .remedy(format!("a tag is a text of 1 to {MAX_TAG} bytes without control characters")));
+        }
+        if self.comment.as_ref().is_some_and(|c| c.len() > MAX_COMMENT) {
+            return Err(ApiError::too_large("the comment", MAX_COMMENT as u64));
+        }
+        Ok(())
+    }
+
+    fn change(self, row: &FlowRow) -> Annotation {
+        let (mut add_tags, mut remove_tags) = (self.add_tags, self.remove_tags);
+        if let Some(tags) = self.tags {
+            remove_tags.extend(row.tags.iter().filter(|t| !tags.contains(t)).cloned());
+            add_tags.extend(tags);
+        }
+        Annotation { add_tags, remove_tags, comment: self.comment }
+    }
+}
+
+/// `PATCH /flows/{id}`
+pub(crate) async fn annotate(
+    State(state): State<Arc<AdminState>>,
+    Id(id): Id,
+    Input(marks): Input<Marks>,
+) -> Result<impl axum::response::IntoResponse> {
+    marks.check()?;
+    ask(&state, move |store, _| {
+        let change = marks.change(&store.get(id)?);
+        store.annotate(id, change)?;
+        Ok(Detail::of(store.get(id)?))
+    })
+    .await
+}
+
+/// `DELETE /flows/{id}`
+pub(crate) async fn delete(State(state): State<Arc<AdminState>>, Id(id): Id) -> Result<StatusCode> {
+    ask(&state, move |store, _| {
+        let row = store.get(id)?;
+        if store.delete(&[id])? == 0 && row.state == FlowState::Open {
+            return Err(ApiError::new(StatusCode::CONFLICT, "open", "the flow still runs")
+                .remedy("delete it when it has ended"));
+        }
+        Ok(StatusCode::NO_CONTENT)
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Chosen {
+    ids: Vec<String>,
+}
+
+impl Chosen {
+    pub(crate) fn ids(&self) -> Result<Vec<FlowId>> {
+        self.ids.iter().map(|t| flow_id(t)).collect()
+    }
+}
+
+/// `POST /flows/delete`
+pub(crate) async fn delete_chosen(
+    State(state): State<Arc<AdminState>>,
+    Input(chosen): Input<Chosen>,
+) -> Result<Json<Value>> {
+    let ids = chosen.ids()?;
+    ask(&state, move |store, _| Ok(Json(json!({ "deleted": store.delete(&ids)? })))).await
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Prune {
+    query: String,
+    older: Option<Span>,
+    all: bool,
+}
+
+/// `POST /flows/prune`
+pub(crate) async fn prune(State(state): State<Arc<AdminState>>, Input(prune): Input<Prune>) -> Result<Json<Value>> {
+    let mut selected = query(&prune.query)?;
+    if let Some(Span(age)) = prune.older {
+        let before = Timestamp::now().micros().saturating_sub(age.as_micros() as u64);
+        selected = selected.and(older_than(before));
+    }
+    if selected.is_all() && !prune.all {
+        return Err(ApiError::bad_request("this would delete every flow").remedy("say so with {\"all\": true}"));
+    }
+    ask(&state, move |store, _| Ok(Json(json!({ "pruned": store.prune(&selected)? })))).await
+}
+
+/// Flows that began before this moment, in microseconds since the Unix epoch.
+fn older_than(micros: u64) -> Query {
+    use interflow_query::{Expr, Key, Op, Test, Time, TimePoint};
+    let point = TimePoint::At { start: micros, lasts: 1 };
+    Expr::term(Key::Time, Test::Time(Time::Compare(Op::Lt, point))).into()
+}
+
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct MessageParams {
+    from: u64,
+    limit: u64,
+    payload: usize,
+}
+
+impl Default for MessageParams {
+    fn default() -> Self {
+        Self { from: 0, limit: 200, payload: 64 << 10 }
+    }
+}
+
+#[derive(Serialize)]
+pub(crate) struct MessagePage {
+    messages: Vec<MessageRow>,
+    total: u64,
+    next: Option<u64>,
+}
+
+/// `GET /flows/{id}/messages`
+pub(crate) async fn messages(
+    State(state): State<Arc<AdminState>>,
+    Id(id): Id,
+    Params(params): Params<MessageParams>,
+) -> Result<Json<MessagePage>> {
+    ask(&state, move |store, _| {
+        let total = store.get(id)?.messages;
+        let until = params.from.saturating_add(params.limit.clamp(1, 1000)).min(total);
+        let (mut messages, mut bytes, mut at) = (Vec::new(), 0, params.from);
+        while at < until && bytes < MAX_MESSAGES {
+            let step = store.messages(id, at..(at + MESSAGE_STEP).min(until))?;
+            at = (at + MESSAGE_STEP).min(until);
+            for mut message in step {
+                cut(&mut message.payload, params.payload);
+                bytes += message.payload.len();
+                messages.push(message);
+            }
+        }
+        Ok(Json(MessagePage { messages, total, next: (at < total).then_some(at) }))
+    })
+    .await
+}
+
+/// Cuts a payload; a text stays one.
+fn cut(payload: &mut Bytes, most: usize) {
+    if payload.len() <= most {
+        return;
+    }
+    let at = match std::str::from_utf8(payload) {
+        Ok(text) => text.floor_char_boundary(most),
+        Err(_) => most,
+    };
+    // The copy lets the rest go.
+    *payload = Bytes::copy_from_slice(&payload[..at]);
+}
+
+/// `GET /flows/{id}/messages/{index}`
+pub(crate) async fn message(State(state): State<Arc<AdminState>>, MessageAt(id, index): MessageAt) -> Result<Response> {
+    let message = ask(&state, move |store, _| {
+        let found = store.messages(id, index..index.saturating_add(1))?;
+        let missing = || ApiError::new(StatusCode::NOT_FOUND, "not_found", format!("flow {id} has no message {index}"));
+        found.into_iter().next().ok_or_else(missing)
+    })
+    .await?;
+    Ok(hostile::raw(StatusCode::OK, &format!("{id}-message-{index}.bin"), message.payload.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_text_stays_text() {
+        let mut payload = Bytes::from("aé");
+        cut(&mut payload, 2);
+        assert_eq!(payload, "a");
+        let mut payload = Bytes::from_static(&[0xff, 0xfe, 0xfd]);
+        cut(&mut payload, 2);
+        assert_eq!(&payload[..], [0xff, 0xfe]);
+    }
+
+    #[test]
+    fn older_selects_what_began_before() {
+        let row = |micros| {
+            let at = Timestamp::from_micros(micros);
+            let authority = "a.test:80".parse().unwrap();
+            let transport = interflow_flow::Transport::Absolute;
+            FlowRow::new(FlowId::new(at), at, transport, interflow_flow::Scheme::Http, authority)
+        };
+        let query = older_than(5_000_000);
+        assert!(query.matches(&row(4_999_999)) && !query.matches(&row(5_000_000)));
+    }
+}

@@ -1,0 +1,118 @@
+//! What a request says, read strictly: unknown parameters and fields are errors, and so is anything too large.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use interflow_flow::{Direction, FlowId};
+use serde::de::DeserializeOwned;
+
+use super::error::{ApiError, Result};
+
+/// The most that a JSON body may hold, in bytes; a replay brings its body along.
+const MAX_JSON: usize = 64 << 20;
+
+/// The parameters behind `?`.
+pub(crate) struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        Query::try_from_uri(&parts.uri).map(|Query(v)| Self(v)).map_err(|e| {
+            let text = e.body_text();
+            ApiError::bad_request(text).remedy("GET /api/v1/openapi.json lists the parameters of each route")
+        })
+    }
+}
+
+/// A JSON body; an absent one counts as `{}`. The media type must be JSON, which no form of another site can claim.
+pub(crate) struct Input<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Input<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self> {
+        let media = media_type(&request);
+        let body = axum::body::to_bytes(request.into_body(), MAX_JSON)
+            .await
+            .map_err(|_| ApiError::too_large("the body", MAX_JSON as u64))?;
+        if body.is_empty() {
+            return serde_json::from_str("{}").map(Self).map_err(|e| unreadable(&e));
+        }
+        if media.as_deref() != Some("application/json") {
+            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return Err(ApiError::new(status, "media_type", "the body must be application/json"));
+        }
+        serde_json::from_slice(&body).map(Self).map_err(|e| unreadable(&e))
+    }
+}
+
+fn media_type(request: &axum::http::Request<Body>) -> Option<String> {
+    let value = request.headers().get(axum::http::header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+fn unreadable(error: &serde_json::Error) -> ApiError {
+    ApiError::bad_request(format!("the body cannot be read: {error}"))
+        .remedy("GET /api/v1/openapi.json describes the body of each route")
+}
+
+/// A flow's id in the path.
+pub(crate) struct Id(pub FlowId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let Path(id) = Path::<String>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        flow_id(&id).map(Self)
+    }
+}
+
+/// A flow's id and a side of it in the path.
+pub(crate) struct Side(pub FlowId, pub Direction);
+
+impl<S: Send + Sync> FromRequestParts<S> for Side {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let Path((id, side)) = Path::<(String, String)>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        let side = match side.as_str() {
+            "request" => Direction::Request,
+            "response" => Direction::Response,
+            other => {
+                let message = format!("a flow has no side `{other}`: ask for request or response");
+                return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
+            }
+        };
+        Ok(Self(flow_id(&id)?, side))
+    }
+}
+
+/// A flow's id and the number of one of its messages in the path.
+pub(crate) struct MessageAt(pub FlowId, pub u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for MessageAt {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
+        let Path((id, index)) = Path::<(String, String)>::from_request_parts(parts, state).await.map_err(misplaced)?;
+        let index = index.parse().map_err(|_| ApiError::bad_request(format!("`{index}` is no message's number")))?;
+        Ok(Self(flow_id(&id)?, index))
+    }
+}
+
+fn misplaced(rejection: axum::extract::rejection::PathRejection) -> ApiError {
+    ApiError::bad_request(rejection.body_text())
+}
+
+/// Reads an id.
+pub(crate) fn flow_id(text: &str) -> Result<FlowId> {
+    text.parse().map_err(|e: interflow_flow::FlowIdError| ApiError::bad_request(format!("`{text}`: {e}")))
+}
+
+/// Reads a query.
+pub(crate) fn query(text: &str) -> Result<interflow_query::Query> {
+    Ok(interflow_query::Query::parse(text)?)
+}

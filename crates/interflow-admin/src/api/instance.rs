@@ -1,0 +1,130 @@
+//! The instance itself: figures, configuration, certificate authority, clients that pass unseen.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use interflow_engine::stats::LATENCY_BOUNDS;
+use serde_json::{Value, json};
+
+use super::error::Result;
+use super::work::ask;
+use crate::server::AdminState;
+
+/// `GET /stats`
+pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    let store = match state.store {
+        Some(_) => Some(ask(&state, |store, _| Ok(store.stats()?)).await?),
+        None => None,
+    };
+    let engine = &state.engine;
+    Ok(Json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime": engine.uptime().as_secs_f64(),
+        "draining": engine.is_draining(),
+        "addresses": {
+            "proxy": engine.proxy_addresses(),
+            "gateway": engine.gateway_addresses(),
+            "admin": state.address,
+        },
+        "engine": engine.snapshot(),
+        "latency_bounds": LATENCY_BOUNDS,
+        "store": store,
+        "event_clients": state.viewers.count(),
+    })))
+}
+
+/// `GET /config`
+pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    let mut config = state.config.clone();
+    // What the corridor obeys may have been reloaded since the start.
+    if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
+        all.extend(live);
+    }
+    mask(&mut config);
+    Json(json!({ "config": config }))
+}
+
+/// Names of keys whose values are secrets.
+const SECRET: [&str; 5] = ["password", "passphrase", "secret", "token", "api_key"];
+
+/// Hides secrets: by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where one is.
+fn mask(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let secret = SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
+                match value {
+                    Value::String(text) if secret && !text.starts_with("env:") && !text.starts_with("file:") => {
+                        *text = "***".to_owned();
+                    }
+                    other => mask(other),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(mask),
+        Value::String(text) => {
+            if let Some(masked) = without_credentials(text) {
+                *text = masked;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn without_credentials(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.find(['/', '?', '#']).map_or((rest, ""), |at| rest.split_at(at));
+    let (_, host) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}://***@{host}{path}"))
+}
+
+/// `GET /ca`
+pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    let ca = state.engine.ca();
+    Json(json!({
+        "name": ca.name(),
+        "fingerprint_sha256": ca.fingerprint_sha256(),
+        "not_after": ca.not_after().micros(),
+        "pem": ca.certificate_pem(),
+        "leaves_signed": ca.leaves_signed(),
+        "leaves_cached": ca.leaves_cached(),
+    }))
+}
+
+/// `GET /passthrough`
+pub(crate) async fn passthrough(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    Json(json!({ "passing": state.engine.passing() }))
+}
+
+/// `DELETE /passthrough`
+pub(crate) async fn forget_passthrough(State(state): State<Arc<AdminState>>) -> StatusCode {
+    state.engine.forget_passing();
+    StatusCode::NO_CONTENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden_and_their_places_are_not() {
+        let mut config = json!({
+            "upstream": {"proxy": [{"via": ["http://user:p@ss@proxy.test:3128/x@y", "socks5://plain.test"]}]},
+            "redact": {"api_key": "sk-1", "vault": {"Passphrase": "hunter2", "token": "env:TOKEN"}},
+            "proxy": {"tls": {"key": "/etc/key.pem"}},
+            "limits": {"head_bytes": "64KiB"},
+        });
+        mask(&mut config);
+        assert_eq!(
+            config,
+            json!({
+                "upstream": {"proxy": [{"via": ["http://***@proxy.test:3128/x@y", "socks5://plain.test"]}]},
+                "redact": {"api_key": "***", "vault": {"Passphrase": "***", "token": "env:TOKEN"}},
+                "proxy": {"tls": {"key": "/etc/key.pem"}},
+                "limits": {"head_bytes": "64KiB"},
+            })
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! The REST and WebSocket API under `/api/v1`. [`routes::all`] is the table of it: the router and the OpenAPI document
+//! are both made from it.
+
+mod body;
+mod error;
+mod events;
+mod flows;
+mod hostile;
+mod input;
+mod instance;
+mod openapi;
+mod replay;
+mod routes;
+mod schemas;
+mod subject;
+mod transfer;
+mod view;
+mod words;
+mod work;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{Method, StatusCode, Uri};
+
+use crate::server::AdminState;
+
+pub(crate) use error::ApiError;
+pub(crate) use events::Viewers;
+pub(crate) use work::ask;
+
+/// Where the API stands.
+pub(crate) const ROOT: &str = "/api/v1";
+
+/// The API's routes.
+pub(crate) fn router() -> Router<Arc<AdminState>> {
+    let mut router = Router::new();
+    for route in routes::all() {
+        router = router.route(&format!("{ROOT}{}", route.path), route.handler);
+    }
+    router.method_not_allowed_fallback(wrong_method)
+}
+
+/// Answers for a path that is none.
+pub(crate) async fn nowhere(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "no_route", format!("there is nothing at {}", uri.path()))
+        .remedy(format!("GET {ROOT}/openapi.json lists what there is"))
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!("{} does not take {method}", uri.path());
+    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+        .remedy(format!("GET {ROOT}/openapi.json lists what it takes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_routes_do_not_contradict_one_another() {
+        assert!(router().has_routes());
+        let mut all: Vec<_> = routes::all().iter().map(|r| (r.path, r.method.clone())).collect();
+        let before = all.len();
+        all.sort_by_key(|(path, method)| (*path, method.to_string()));
+        all.dedup();
+        assert_eq!(all.len(), before);
+    }
+}

@@ -1,0 +1,193 @@
+//! Sending recorded requests again, and comparing flows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use interflow_flow::{Body, Direction, FlowId, Frame, Request, Response};
+use interflow_record::formats::diff::FlowDiff;
+use interflow_record::formats::replay::{Edits, masked_fields};
+use interflow_record::formats::{Stored, WholeFlow};
+use interflow_record::{FlowRow, Store};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Result};
+use super::input::{Id, Input, Params, flow_id};
+use super::work::ask;
+use crate::server::AdminState;
+
+/// The most bytes of one flow that are taken into memory.
+const MAX_BODY: u64 = 256 << 20;
+/// How long the answer waits for the end of the response; the response goes on without it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A body given by the owner: a text, or bytes.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Bytes { base64: String },
+}
+
+impl Content {
+    fn bytes(self) -> Result<Bytes> {
+        match self {
+            Self::Text(text) => Ok(text.into()),
+            Self::Bytes { base64 } => {
+                let decoded = STANDARD.decode(base64);
+                decoded.map(Bytes::from).map_err(|e| ApiError::bad_request(format!("body.base64: {e}")))
+            }
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Replay {
+    method: Option<String>,
+    url: Option<String>,
+    headers: Vec<String>,
+    body: Option<Content>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Replayed {
+    id: String,
+    parent: String,
+    /// Fields that were masked when they were recorded and so were not sent.
+    left_out: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<Answered>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct Answered {
+    status: u16,
+    version: &'static str,
+    headers: Vec<(String, String)>,
+    size: u64,
+    /// The response's end has come.
+    complete: bool,
+}
+
+/// `POST /flows/{id}/replay`
+pub(crate) async fn replay(
+    State(state): State<Arc<AdminState>>,
+    Id(id): Id,
+    Input(replay): Input<Replay>,
+) -> Result<Json<Replayed>> {
+    let body = replay.body.map(Content::bytes).transpose()?;
+    let edits = Edits::parse(replay.method.as_deref(), replay.url.as_deref(), &replay.headers, body)?;
+    let (request, left_out) = ask(&state, move |store, _| prepare(store, id, &edits)).await?;
+    let (new, outcome) = state.engine.send(request, Some(id)).await;
+    let mut replayed = Replayed { id: new.to_string(), parent: id.to_string(), left_out, response: None, error: None };
+    match outcome {
+        Ok(response) => replayed.response = Some(answered(response).await),
+        Err(e) => {
+            let blame = format!("{:?}", e.blame()).to_ascii_lowercase();
+            replayed.error = Some(json!({"kind": e.kind().as_str(), "message": e.to_string(), "blame": blame}));
+        }
+    }
+    // Whoever asks for the new flow next shall find it.
+    let _ = ask(&state, |store, _| Ok(store.flush()?)).await;
+    Ok(Json(replayed))
+}
+
+fn prepare(store: &dyn Store, id: FlowId, edits: &Edits) -> Result<(Request, Vec<String>)> {
+    let row = store.get(id)?;
+    let kept = row.body(Direction::Request).map_or(0, |b| b.kept);
+    if kept > MAX_BODY && edits.body.is_none() {
+        return Err(too_long(&row, kept));
+    }
+    let body = match edits.body {
+        Some(_) => Bytes::new(),
+        None => store.body(id, Direction::Request, 0..kept)?.read_all(kept as usize)?,
+    };
+    Ok((edits.apply(&row, body)?, masked_fields(&row)))
+}
+
+fn too_long(row: &FlowRow, kept: u64) -> ApiError {
+    let message = format!("a body of flow {} has {kept} bytes; at most {MAX_BODY} are taken", row.id);
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_large", message)
+}
+
+/// Reads the response to its end, so that it is recorded whole, and says what it was.
+async fn answered(response: Response) -> Answered {
+    let head = response.head;
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    let mut answered = Answered {
+        status: head.status.as_u16(),
+        version: head.version.as_str(),
+        headers: head.headers.iter().map(|(n, v)| (text(n), text(v))).collect(),
+        size: 0,
+        complete: false,
+    };
+    let reading = tokio::spawn(read(response.body));
+    if let Ok(Ok(Some(size))) = tokio::time::timeout(PATIENCE, reading).await {
+        (answered.size, answered.complete) = (size, true);
+    }
+    answered
+}
+
+/// How many bytes there were; `None` when the body broke off.
+async fn read(mut body: Body) -> Option<u64> {
+    let mut size = 0;
+    while let Some(frame) = body.frame().await {
+        if let Frame::Data(data) = frame.ok()? {
+            size += data.len() as u64;
+        }
+    }
+    Some(size)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiffParams {
+    a: String,
+    b: String,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Compared {
+    a: String,
+    b: String,
+    equal: bool,
+    #[serde(flatten)]
+    diff: FlowDiff,
+}
+
+/// `GET /diff`
+pub(crate) async fn diff(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<DiffParams>,
+) -> Result<Json<Compared>> {
+    let (a, b) = (flow_id(&params.a)?, flow_id(&params.b)?);
+    ask(&state, move |store, _| {
+        let diff = FlowDiff::new(&whole(store, a)?, &whole(store, b)?);
+        Ok(Json(Compared { a: a.to_string(), b: b.to_string(), equal: diff.is_empty(), diff }))
+    })
+    .await
+}
+
+fn whole(store: &dyn Store, id: FlowId) -> Result<WholeFlow> {
+    let row = store.get(id)?;
+    for side in [Direction::Request, Direction::Response] {
+        let kept = row.body(side).map_or(0, |b| b.kept);
+        if kept > MAX_BODY {
+            return Err(too_long(&row, kept));
+        }
+    }
+    let failed = |e: std::io::Error| ApiError::internal(format!("flow {id} could not be read: {e}"));
+    // Messages are compared by their number.
+    let messageless = FlowRow { messages: 0, ..row.clone() };
+    let read = WholeFlow::read(&messageless, &Stored(store)).map_err(failed)?;
+    Ok(WholeFlow { row, ..read })
+}

@@ -1,0 +1,234 @@
+//! The table of routes: path, handler, and what the OpenAPI document says of it.
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::http::Method;
+use axum::routing::{MethodFilter, MethodRouter, on};
+
+use super::{body, events, flows, instance, openapi, replay, transfer, words};
+use crate::server::AdminState;
+
+/// A route.
+pub(crate) struct Route {
+    pub method: Method,
+    /// Below `/api/v1`.
+    pub path: &'static str,
+    pub handler: MethodRouter<Arc<AdminState>>,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    pub params: Vec<Param>,
+    pub input: Option<Content>,
+    pub answer: Answer,
+}
+
+/// A parameter behind `?`.
+pub(crate) struct Param {
+    pub name: &'static str,
+    /// JSON Schema's name for its type.
+    pub kind: &'static str,
+    pub required: bool,
+    pub doc: &'static str,
+}
+
+/// A body: its media type, and the name of its schema when it is JSON.
+#[derive(Clone, Copy)]
+pub(crate) struct Content {
+    pub media: &'static str,
+    pub schema: Option<&'static str>,
+}
+
+/// What comes back when all goes well.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    pub status: u16,
+    pub content: Option<Content>,
+}
+
+const fn json(schema: &'static str) -> Content {
+    Content { media: "application/json", schema: Some(schema) }
+}
+
+const BYTES: Content = Content { media: "application/octet-stream", schema: None };
+const LINES: Content = Content { media: "application/x-ndjson", schema: None };
+
+impl Route {
+    fn new<H, T>(method: Method, path: &'static str, summary: &'static str, answer: Content, handler: H) -> Self
+    where
+        H: Handler<T, Arc<AdminState>>,
+        T: 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("the table holds methods that axum knows");
+        Self {
+            method,
+            path,
+            handler: on(filter, handler),
+            summary,
+            params: Vec::new(),
+            input: None,
+            answer: Answer { status: 200, content: Some(answer) },
+        }
+    }
+
+    fn param(mut self, name: &'static str, kind: &'static str, doc: &'static str) -> Self {
+        self.params.push(Param { name, kind, required: false, doc });
+        self
+    }
+
+    fn required(mut self, name: &'static str, kind: &'static str, doc: &'static str) -> Self {
+        self.params.push(Param { name, kind, required: true, doc });
+        self
+    }
+
+    fn takes(mut self, input: Content) -> Self {
+        self.input = Some(input);
+        self
+    }
+
+    fn nothing_back(mut self, status: u16) -> Self {
+        self.answer = Answer { status, content: None };
+        self
+    }
+}
+
+const QUERY: &str = "the query; every flow when it is empty";
+const FORMAT: &str = "har (default), jsonl, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
+
+/// Every route of the API.
+pub(crate) fn all() -> Vec<Route> {
+    let mut all = of_flows();
+    all.extend(of_archives());
+    all.extend(of_the_instance());
+    all
+}
+
+fn of_flows() -> Vec<Route> {
+    use flows::{annotate, count, delete, delete_chosen, list, message, messages, prune, show};
+    let get = Method::GET;
+    vec![
+        Route::new(get.clone(), "/flows", "Flows of a query, page by page", json("FlowPage"), list)
+            .param("query", "string", QUERY)
+            .param("limit", "integer", "flows on a page, 1 to 1000; 100 when not given")
+            .param("after", "string", "only flows behind the flow of this id, in the order asked for")
+            .param("before", "string", "only flows before the flow of this id, those next to it")
+            .param("order", "string", "newest (default) or oldest first"),
+        Route::new(get.clone(), "/flows/count", "How many flows a query selects", json("Count"), count)
+            .param("query", "string", QUERY),
+        Route::new(Method::POST, "/flows/delete", "Delete chosen flows", json("Deleted"), delete_chosen)
+            .takes(json("Chosen")),
+        Route::new(
+            Method::POST,
+            "/flows/prune",
+            "Delete what a query selects and give its disk space back",
+            json("Pruned"),
+            prune,
+        )
+        .takes(json("Prune")),
+        Route::new(get.clone(), "/flows/{id}", "One flow with its heads", json("Flow"), show),
+        Route::new(Method::PATCH, "/flows/{id}", "Change tags and comment", json("Flow"), annotate)
+            .takes(json("Marks")),
+        Route::new(Method::DELETE, "/flows/{id}", "Delete a flow that has ended", BYTES, delete).nothing_back(204),
+        Route::new(
+            get.clone(),
+            "/flows/{id}/{side}/body",
+            "A body: its bytes in ranges, or a view of it",
+            BYTES,
+            body::body,
+        )
+        .param("view", "string", "raw (default), decoded, text, hex or json-pretty")
+        .param("offset", "integer", "where the view begins, in bytes of what it shows")
+        .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),
+        Route::new(
+            get.clone(),
+            "/flows/{id}/messages",
+            "Messages of a WebSocket, event stream or gRPC stream",
+            json("MessagePage"),
+            messages,
+        )
+        .param("from", "integer", "the number of the first one; 0 when not given")
+        .param("limit", "integer", "1 to 1000; 200 when not given")
+        .param("payload", "integer", "bytes shown of each payload; 65536 when not given"),
+        Route::new(get.clone(), "/flows/{id}/messages/{index}", "The payload of one message", BYTES, message),
+        Route::new(
+            Method::POST,
+            "/flows/{id}/replay",
+            "Send the request again, changed perhaps",
+            json("Replayed"),
+            replay::replay,
+        )
+        .takes(json("Replay")),
+        Route::new(get, "/diff", "What differs between two flows", json("Diff"), replay::diff)
+            .required("a", "string", "the id of the first flow")
+            .required("b", "string", "the id of the second flow"),
+    ]
+}
+
+fn of_archives() -> Vec<Route> {
+    let get = Method::GET;
+    vec![
+        Route::new(get.clone(), "/flows/{id}/export", "One flow as a file or command", BYTES, transfer::export_one)
+            .param("format", "string", FORMAT),
+        Route::new(get.clone(), "/export", "The flows of a query as a file, oldest first", BYTES, transfer::export)
+            .param("query", "string", QUERY)
+            .param("format", "string", FORMAT),
+        Route::new(Method::POST, "/export", "Chosen flows as a file", BYTES, transfer::export_chosen)
+            .takes(json("ExportChosen")),
+        Route::new(
+            Method::POST,
+            "/import",
+            "Take up the flows of a HAR or JSONL file",
+            json("Imported"),
+            transfer::import,
+        )
+        .param("format", "string", "har or jsonl; told by the first bytes when not given")
+        .takes(BYTES),
+        Route::new(
+            get,
+            "/search",
+            "Flows as they are found, by several threads, with progress",
+            LINES,
+            transfer::search,
+        )
+        .param("query", "string", QUERY)
+        .param("limit", "integer", "stop after so many; 1000 when not given"),
+    ]
+}
+
+fn of_the_instance() -> Vec<Route> {
+    use instance::{ca, config, forget_passthrough, passthrough, stats};
+    let get = Method::GET;
+    vec![
+        Route::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
+            .nothing_back(101),
+        Route::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
+        Route::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
+        Route::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
+        Route::new(
+            get.clone(),
+            "/passthrough",
+            "Clients whose TLS passes unseen since they refuse our certificate",
+            json("Passing"),
+            passthrough,
+        ),
+        Route::new(Method::DELETE, "/passthrough", "Look into those clients again", BYTES, forget_passthrough)
+            .nothing_back(204),
+        Route::new(
+            get.clone(),
+            "/query/complete",
+            "What the last word of a query may become",
+            json("Completions"),
+            words::complete,
+        )
+        .param("q", "string", "the query so far"),
+        Route::new(
+            get.clone(),
+            "/query/check",
+            "Whether a query can be read, and what is wrong with it",
+            json("Checked"),
+            words::check,
+        )
+        .param("q", "string", "the query"),
+        Route::new(get.clone(), "/query/help", "The query language on a page", json("Help"), words::help),
+        Route::new(get, "/openapi.json", "This document", json("OpenApi"), openapi::document),
+    ]
+}

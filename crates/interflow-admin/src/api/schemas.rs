@@ -1,0 +1,279 @@
+//! JSON Schemas of what the API takes and gives. A test holds real answers against them.
+
+use serde_json::{Map, Value, json};
+
+/// All of them by name.
+pub(crate) fn all() -> Value {
+    let mut all = Map::new();
+    for part in [vocabulary(), flows(), doings(), instance()] {
+        if let Value::Object(part) = part {
+            all.extend(part);
+        }
+    }
+    all.into()
+}
+
+/// An object: its required fields, and those that may be absent.
+fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
+    let properties: Map<String, Value> =
+        required.iter().chain(optional).map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    let names: Vec<&str> = required.iter().map(|(name, _)| *name).collect();
+    json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn number() -> Value {
+    json!({"type": "integer"})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn maybe(schema: &Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn list(of: &Value) -> Value {
+    json!({"type": "array", "items": of})
+}
+
+fn named(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+fn any() -> Value {
+    json!({})
+}
+
+fn vocabulary() -> Value {
+    let bytes = json!({"oneOf": [{"type": "string"}, {
+        "type": "object", "properties": {"base64": {"type": "string"}}, "required": ["base64"], "additionalProperties": false,
+    }]});
+    let field = json!({"type": "array", "items": named("Bytes"), "minItems": 2, "maxItems": 2});
+    json!({
+        "Bytes": bytes,
+        "Headers": list(&field),
+        "State": {"enum": ["open", "complete", "failed", "cut"]},
+        "Kind": {"enum": ["http", "websocket", "tunnel"]},
+        "Error": object(&[("error", object(
+            &[("kind", text()), ("message", text())],
+            &[("remedy", text()), ("column", number()), ("start", number()), ("end", number()), ("imported", number())],
+        ))], &[]),
+    })
+}
+
+fn summary() -> Value {
+    object(
+        &[
+            ("id", text()),
+            ("state", named("State")),
+            ("kind", named("Kind")),
+            ("started", number()),
+            ("duration", number()),
+            ("scheme", text()),
+            ("authority", text()),
+            ("version", text()),
+            ("client", maybe(&text())),
+            ("request_size", number()),
+            ("response_size", number()),
+            ("messages", number()),
+        ],
+        &[
+            ("method", text()),
+            ("path", text()),
+            ("status", number()),
+            ("user", text()),
+            ("request_type", text()),
+            ("response_type", text()),
+            ("error", text()),
+            ("tags", list(&text())),
+        ],
+    )
+}
+
+fn detail() -> Value {
+    object(
+        &[
+            ("id", text()),
+            ("state", named("State")),
+            ("kind", named("Kind")),
+            ("started", number()),
+            ("transport", json!({"enum": ["absolute", "connect", "socks5", "gateway", "internal"]})),
+            ("scheme", text()),
+            ("authority", text()),
+            ("client", named("Client")),
+            ("timings", named("Timings")),
+            ("messages", number()),
+            ("imported", flag()),
+            ("url", text()),
+            ("duration", number()),
+            ("masked", list(&text())),
+        ],
+        &[
+            ("user", text()),
+            ("upstream", named("Upstream")),
+            ("request", named("Request")),
+            ("interim", list(&named("Interim"))),
+            ("response", named("Response")),
+            ("error", object(&[("kind", text()), ("blame", text()), ("message", text())], &[])),
+            ("tunnel", object(&[("sent", number()), ("received", number())], &[])),
+            ("tags", list(&text())),
+            ("comment", text()),
+            ("parent", text()),
+            ("archive", json!({"type": "object"})),
+        ],
+    )
+}
+
+fn flows() -> Value {
+    let timings = [
+        "request_head",
+        "request_body",
+        "blocked",
+        "dns",
+        "connect",
+        "tls",
+        "request_sent",
+        "first_byte",
+        "last_byte",
+        "done",
+    ];
+    let timings: Vec<_> = timings.into_iter().map(|name| (name, number())).collect();
+    json!({
+        "FlowSummary": summary(),
+        "FlowPage": object(&[("flows", list(&named("FlowSummary"))), ("next", maybe(&text()))], &[]),
+        "Flow": detail(),
+        "Timings": object(&[], &timings),
+        "Client": object(
+            &[("connection", number()), ("peer", maybe(&text())), ("local", maybe(&text())), ("listener", text()), ("accepted", number())],
+            &[("tls", named("ClientTls"))],
+        ),
+        "ClientTls": object(&[], &[
+            ("sni", text()), ("version", text()), ("cipher", text()), ("alpn_offered", list(&text())), ("alpn", text()),
+            ("ja3", text()), ("ja4", text()),
+        ]),
+        "Upstream": object(
+            &[("peer", maybe(&text())), ("local", maybe(&text())), ("version", text()), ("connection", number()), ("reused", flag())],
+            &[("via", text()), ("tls", named("UpstreamTls"))],
+        ),
+        "UpstreamTls": object(&[("unverified", flag()), ("resumed", flag())], &[
+            ("version", text()), ("cipher", text()), ("alpn", text()), ("problem", text()),
+        ]),
+        "Request": object(
+            &[("method", text()), ("path", text()), ("version", text()), ("headers", named("Headers")), ("body", named("Body"))],
+            &[("protocol", text()), ("trailers", named("Headers"))],
+        ),
+        "Interim": object(&[("status", number()), ("headers", named("Headers"))], &[]),
+        "Response": object(
+            &[("status", number()), ("version", text()), ("headers", named("Headers")), ("body", named("Body"))],
+            &[("reason", named("Bytes")), ("trailers", named("Headers"))],
+        ),
+        "Body": object(&[("size", number()), ("kept", number())], &[("missing", json!({"enum": ["capped", "dropped", "lost"]}))]),
+        "Message": object(&[
+            ("index", number()), ("direction", json!({"enum": ["request", "response"]})),
+            ("kind", json!({"enum": ["text", "binary", "ping", "pong", "close", "event", "grpc"]})),
+            ("at", number()), ("size", number()), ("payload", named("Bytes")),
+        ], &[]),
+        "MessagePage": object(&[("messages", list(&named("Message"))), ("total", number()), ("next", maybe(&number()))], &[]),
+        "Count": object(&[("count", number())], &[]),
+    })
+}
+
+fn doings() -> Value {
+    let ids = ("ids", list(&text()));
+    let change = object(&[("at", text())], &[("before", text()), ("after", text())]);
+    let body = json!({"oneOf": [
+        object(&[("kind", json!({"const": "same"}))], &[]),
+        object(&[("kind", json!({"const": "json"})), ("changes", list(&change))], &[]),
+        object(&[("kind", json!({"const": "lines"})), ("lines", list(&object(
+            &[("side", json!({"enum": ["both", "before", "after", "gap"]})), ("text", text())], &[])))], &[]),
+        object(&[("kind", json!({"const": "binary"})), ("before", number()), ("after", number())], &[]),
+    ]});
+    json!({
+        "Chosen": object(std::slice::from_ref(&ids), &[]),
+        "ExportChosen": object(std::slice::from_ref(&ids), &[("format", text())]),
+        "Deleted": object(&[("deleted", number())], &[]),
+        "Prune": object(&[], &[("query", text()), ("older", json!({"type": "string", "description": "a duration such as 7d"})), ("all", flag())]),
+        "Pruned": object(&[("pruned", number())], &[]),
+        "Marks": object(&[], &[
+            ("tags", list(&text())), ("add_tags", list(&text())), ("remove_tags", list(&text())), ("comment", text()),
+        ]),
+        "Imported": object(&[("imported", number()), ("present", number()), ("skipped", number()), ("reasons", list(&text()))], &[]),
+        "Replay": object(&[], &[
+            ("method", text()), ("url", text()),
+            ("headers", json!({"type": "array", "items": {"type": "string"}, "description": "`Name: value` sets, `Name:` removes"})),
+            ("body", named("Bytes")),
+        ]),
+        "Replayed": object(&[("id", text()), ("parent", text()), ("left_out", list(&text()))], &[
+            ("response", object(&[
+                ("status", number()), ("version", text()), ("headers", list(&json!({"type": "array", "items": {"type": "string"}}))),
+                ("size", number()), ("complete", flag()),
+            ], &[])),
+            ("error", object(&[("kind", text()), ("message", text()), ("blame", text())], &[])),
+        ]),
+        "Diff": object(&[
+            ("a", text()), ("b", text()), ("equal", flag()), ("head", list(&change)), ("request_headers", list(&change)),
+            ("request_body", body.clone()), ("response_headers", list(&change)), ("response_body", body),
+        ], &[]),
+    })
+}
+
+fn instance() -> Value {
+    let engine = [
+        "connections",
+        "connections_refused",
+        "connections_open",
+        "requests",
+        "active",
+        "tunnels",
+        "intercepted",
+        "leaf_refused",
+        "bytes_sent",
+        "bytes_received",
+        "messages",
+        "latency_sum",
+    ];
+    let mut engine: Vec<_> = engine.into_iter().map(|name| (name, number())).collect();
+    engine.extend([("responses", list(&number())), ("errors", list(&any())), ("latency", list(&number()))]);
+    let store = [
+        "flows",
+        "open_flows",
+        "segments",
+        "segment_bytes",
+        "database_bytes",
+        "queue_bytes",
+        "queue_flows",
+        "recorded_flows",
+        "dropped_flows",
+        "lost_flows",
+        "dropped_bytes",
+        "waits",
+        "expired_flows",
+    ];
+    let mut store: Vec<_> = store.into_iter().map(|name| (name, number())).collect();
+    store.push(("suspended", maybe(&text())));
+    let addresses = object(&[("proxy", list(&text())), ("gateway", list(&text())), ("admin", text())], &[]);
+    let completion = object(&[("start", number()), ("text", text()), ("doc", text())], &[]);
+    let passing = object(&[("client", text()), ("host", text()), ("seconds_left", number())], &[]);
+    json!({
+        "Stats": object(&[
+            ("version", text()), ("uptime", json!({"type": "number"})), ("draining", flag()), ("addresses", addresses),
+            ("engine", object(&engine, &[])), ("latency_bounds", list(&number())), ("store", maybe(&object(&store, &[]))),
+            ("event_clients", number()),
+        ], &[]),
+        "Config": object(&[("config", json!({"type": "object"}))], &[]),
+        "Ca": object(&[
+            ("name", text()), ("fingerprint_sha256", text()), ("not_after", number()), ("pem", text()), ("leaves_signed", number()),
+            ("leaves_cached", number()),
+        ], &[]),
+        "Passing": object(&[("passing", list(&passing))], &[]),
+        "Completions": object(&[("completions", list(&completion))], &[]),
+        "Checked": object(&[("ok", flag())], &[("query", text()), ("all", flag()), ("error", any())]),
+        "Help": object(&[("text", text())], &[]),
+        "OpenApi": json!({"type": "object"}),
+    })
+}

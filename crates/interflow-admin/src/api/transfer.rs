@@ -1,0 +1,222 @@
+//! Archives out and in, and searches that report as they go: everything here streams.
+
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use interflow_flow::{FlowId, Timestamp};
+use interflow_query::Query;
+use interflow_record::formats::{self, Format, Stored};
+use interflow_record::{FlowRow, ListOptions, Order, Store};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Result};
+use super::hostile;
+use super::input::{Id, Input, Params, flow_id, query};
+use super::work::{Pipe, ask, read_upload, transfer, written};
+use crate::server::AdminState;
+
+/// Flows taken from the store at a time.
+const PAGE: usize = 100;
+/// The most that an upload may hold, in bytes.
+const MAX_UPLOAD: u64 = 8 << 30;
+/// Flows found by a search between two words on how far it is.
+const LOOKED: u64 = 2000;
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct FormatParam {
+    format: Option<String>,
+}
+
+impl FormatParam {
+    fn read(&self) -> Result<Option<Format>> {
+        let unknown = |e: formats::UnknownFormat| ApiError::bad_request(e.to_string());
+        self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
+    }
+}
+
+const fn media(format: Format) -> &'static str {
+    match format {
+        Format::Har => "application/json",
+        Format::Jsonl => "application/x-ndjson",
+        Format::Raw | Format::RawRequest | Format::RawResponse => "application/octet-stream",
+        _ => "text/plain; charset=utf-8",
+    }
+}
+
+fn archive(name: &str, format: Format, body: Body) -> Response {
+    let extension = format.extensions().first().copied().unwrap_or("txt");
+    hostile::file(media(format), &format!("{name}.{extension}"), body)
+}
+
+/// `GET /flows/{id}/export`
+pub(crate) async fn export_one(
+    State(state): State<Arc<AdminState>>,
+    Id(id): Id,
+    Params(params): Params<FormatParam>,
+) -> Result<Response> {
+    let format = params.read()?.unwrap_or(Format::Har);
+    let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = written(permit, move |pipe| {
+        let mut exporter = formats::exporter(format, pipe)?;
+        exporter.flow(&row, &Stored(&*store))?;
+        exporter.finish()
+    });
+    Ok(archive(&id.to_string(), format, body))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ExportParams {
+    query: String,
+    format: Option<String>,
+}
+
+/// `GET /export`
+pub(crate) async fn export(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<ExportParams>,
+) -> Result<Response> {
+    let format = FormatParam { format: params.format }.read()?.unwrap_or(Format::Har);
+    let query = query(&params.query)?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = written(permit, move |pipe| export_selected(&*store, query, format, pipe));
+    Ok(archive("flows", format, body))
+}
+
+fn export_selected(store: &dyn Store, query: Query, format: Format, pipe: &mut Pipe) -> io::Result<()> {
+    let watch = pipe.watch();
+    let mut exporter = formats::exporter(format, pipe)?;
+    let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
+    loop {
+        let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
+        for row in &page {
+            exporter.flow(row, &Stored(store))?;
+        }
+        options.after = page.last().map(|r| r.id);
+        if page.len() < PAGE {
+            return exporter.finish();
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExportChosen {
+    ids: Vec<String>,
+    #[serde(default)]
+    format: Option<String>,
+}
+
+/// `POST /export`
+pub(crate) async fn export_chosen(
+    State(state): State<Arc<AdminState>>,
+    Input(chosen): Input<ExportChosen>,
+) -> Result<Response> {
+    let format = FormatParam { format: chosen.format }.read()?.unwrap_or(Format::Har);
+    let ids: Vec<FlowId> = chosen.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
+    // Asked beforehand, so that an id that is none gets an error and not half a file.
+    let rows: Vec<FlowRow> =
+        ask(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let body = written(permit, move |pipe| {
+        let mut exporter = formats::exporter(format, pipe)?;
+        for row in &rows {
+            exporter.flow(row, &Stored(&*store))?;
+        }
+        exporter.finish()
+    });
+    Ok(archive("flows", format, body))
+}
+
+/// `POST /import`
+pub(crate) async fn import(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<FormatParam>,
+    body: Body,
+) -> Result<Json<Value>> {
+    let format = params.read()?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    read_upload(permit, body, MAX_UPLOAD, move |upload| {
+        let (mut imported, mut present) = (0_u64, 0_u64);
+        let report = formats::import(format, upload, &mut |flow| {
+            let new = store.insert(flow.into()).map_err(io::Error::other)?;
+            *(if new { &mut imported } else { &mut present }) += 1;
+            Ok(())
+        })?;
+        Ok(Json(json!({
+            "imported": imported,
+            "present": present,
+            "skipped": report.skips,
+            "reasons": report.skipped,
+        })))
+    })
+    .await
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SearchParams {
+    query: String,
+    limit: Option<u64>,
+}
+
+/// `GET /search`: lines of JSON, in the order of their finding.
+pub(crate) async fn search(
+    State(state): State<Arc<AdminState>>,
+    Params(params): Params<SearchParams>,
+) -> Result<Response> {
+    let query = query(&params.query)?;
+    let (store, permit) = (state.store()?, transfer(&state)?);
+    let limit = params.limit.unwrap_or(1000).max(1);
+    let body = written(permit, move |pipe| hunt(&*store, &query, limit, pipe));
+    Ok(hostile::file("application/x-ndjson", "search.ndjson", body))
+}
+
+fn hunt(store: &dyn Store, query: &Query, limit: u64, pipe: &mut Pipe) -> io::Result<()> {
+    let watch = pipe.watch();
+    let seen = parking_lot::Mutex::new((0_u64, None));
+    let (mut found, mut failed) = (0, None);
+    let now = Timestamp::now();
+    let outcome = store.search(
+        query,
+        &|progress| {
+            let mut seen = seen.lock();
+            if progress.looked >= seen.0 + LOOKED {
+                *seen = (progress.looked, Some(progress));
+            }
+            watch()
+        },
+        &mut |row| {
+            let far = seen.lock().1.take();
+            let told = far.map_or(Ok(()), |p| {
+                say(pipe, &json!({"progress": {"looked": p.looked, "found": p.found, "total": p.total}}))
+            });
+            if let Err(e) = told.and_then(|()| say(pipe, &json!({"flow": row.summary(now)}))) {
+                failed = Some(e);
+                return ControlFlow::Break(());
+            }
+            found += 1;
+            if found >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        },
+    );
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    outcome.map_err(io::Error::other)?;
+    say(pipe, &json!({"done": {"found": found, "complete": found < limit}}))
+}
+
+/// Writes a line and hands it on at once.
+fn say(pipe: &mut Pipe, line: &Value) -> io::Result<()> {
+    serde_json::to_writer(&mut *pipe, line)?;
+    pipe.write_all(b"\n")?;
+    pipe.flush()
+}

@@ -1,0 +1,195 @@
+//! Views of bodies: text, hexadecimal digits, indented JSON.
+
+use std::fmt::Write as _;
+
+use interflow_flow::Headers;
+use serde::de::IgnoredAny;
+
+/// The text of a body in the charset that its head or its byte order mark names; what is no text becomes U+FFFD.
+pub(crate) fn text(headers: &Headers, bytes: &[u8]) -> String {
+    match bytes {
+        [0xef, 0xbb, 0xbf, rest @ ..] => return String::from_utf8_lossy(rest).into_owned(),
+        [0xff, 0xfe, rest @ ..] => return utf16(rest, u16::from_le_bytes),
+        [0xfe, 0xff, rest @ ..] => return utf16(rest, u16::from_be_bytes),
+        _ => {}
+    }
+    match charset(headers).as_deref() {
+        Some("iso-8859-1" | "latin1" | "us-ascii" | "windows-1252") => bytes.iter().copied().map(char::from).collect(),
+        Some("utf-16le") => utf16(bytes, u16::from_le_bytes),
+        Some("utf-16" | "utf-16be") => utf16(bytes, u16::from_be_bytes),
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let units = bytes.as_chunks::<2>().0.iter().map(|pair| unit(*pair));
+    char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+}
+
+fn charset(headers: &Headers) -> Option<String> {
+    let value = headers.get_str("content-type")?.to_ascii_lowercase();
+    let (_, charset) = value.split(';').filter_map(|p| p.split_once('=')).find(|(name, _)| name.trim() == "charset")?;
+    Some(charset.trim().trim_matches('"').to_owned())
+}
+
+/// Sixteen bytes to a line: the place, the digits, and the characters where they are printable ASCII.
+pub(crate) fn hex(start: u64, bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 5);
+    for (i, line) in bytes.chunks(16).enumerate() {
+        let _ = write!(out, "{:08x} ", start + i as u64 * 16);
+        for at in 0..16 {
+            let gap = if at == 8 { " " } else { "" };
+            let _ = match line.get(at) {
+                Some(b) => write!(out, "{gap} {b:02x}"),
+                None => write!(out, "{gap}   "),
+            };
+        }
+        let shown: String =
+            line.iter().map(|&b| if (b' '..=b'~').contains(&b) { char::from(b) } else { '.' }).collect();
+        let _ = writeln!(out, "  |{shown}|");
+    }
+    out
+}
+
+/// JSON indented by two spaces. Only the space between tokens changes: numbers, escapes and repeated names stay as they
+/// were written. Several values one after another (JSON lines) become several blocks.
+///
+/// # Errors
+/// The place where it stops being JSON.
+pub(crate) fn json(bytes: &[u8]) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|e| format!("byte {} is no UTF-8", e.valid_up_to()))?;
+    let text = text.trim_start_matches('\u{feff}');
+    let mut values = 0;
+    for value in serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>() {
+        value.map_err(|e| e.to_string())?;
+        values += 1;
+    }
+    if values == 0 {
+        return Err("it is empty".into());
+    }
+    Ok(indent(text))
+}
+
+/// Writes the tokens of valid JSON anew.
+fn indent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() * 2);
+    let mut depth = 0_usize;
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => {
+                let mut escaped = false;
+                let mut end = at + 1;
+                for (i, c) in chars.by_ref() {
+                    end = i + 1;
+                    match c {
+                        _ if escaped => escaped = false,
+                        '\\' => escaped = true,
+                        '"' => break,
+                        _ => end = i + c.len_utf8(),
+                    }
+                }
+                out.push_str(&text[at..end]);
+            }
+            '{' | '[' => {
+                out.push(c);
+                while chars.next_if(|(_, c)| c.is_ascii_whitespace()).is_some() {}
+                if let Some((_, close)) = chars.next_if(|(_, c)| matches!(c, '}' | ']')) {
+                    out.push(close);
+                    end_of_value(&mut out, depth);
+                } else {
+                    depth += 1;
+                    line(&mut out, depth);
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+                end_of_value(&mut out, depth);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c if c.is_ascii_whitespace() => {
+                // Between values that follow one another at the top.
+                if depth == 0 && !out.is_empty() && !out.ends_with('\n') {
+                    out.push('\n');
+                }
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn end_of_value(out: &mut String, depth: usize) {
+    if depth == 0 {
+        out.push('\n');
+    }
+}
+
+/// Nesting deeper than this is indented no further: the text would grow with the square of the depth.
+const MAX_INDENT: usize = 64;
+
+fn line(out: &mut String, depth: usize) {
+    out.push('\n');
+    for _ in 0..depth.min(MAX_INDENT) {
+        out.push_str("  ");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_keeps_its_tokens() {
+        let text = r#"{"a":1.0000000000000000001,"a":[],"b":[1,{"c":"x\"},{\u00e9 é"}],"d":{ } , "e" : -0.0e5}"#;
+        let shown = json(text.as_bytes()).unwrap();
+        let expected = "{\n  \"a\": 1.0000000000000000001,\n  \"a\": [],\n  \"b\": [\n    1,\n    {\n      \"c\": \"x\\\"},{\\u00e9 é\"\n    }\n  ],\n  \"d\": {},\n  \"e\": -0.0e5\n}\n";
+        assert_eq!(shown, expected);
+        assert_eq!(json(shown.as_bytes()).unwrap(), shown, "what is indented stays so");
+    }
+
+    #[test]
+    fn lines_of_json_become_blocks() {
+        assert_eq!(json(b"{\"a\":1}\n{\"b\":2}\n").unwrap(), "{\n  \"a\": 1\n}\n{\n  \"b\": 2\n}\n");
+        assert_eq!(json(b"1 2").unwrap(), "1\n2");
+    }
+
+    #[test]
+    fn what_is_no_json_is_refused_with_the_place() {
+        for (bad, why) in [(&b"{\"a\":}"[..], "line 1 column 6"), (b"", "empty"), (b"\xff", "byte 0"), (b"{", "EOF")] {
+            assert!(json(bad).unwrap_err().contains(why), "{bad:?}: {:?}", json(bad));
+        }
+        assert!(json("[".repeat(100_000).as_bytes()).is_err(), "depth is bounded");
+    }
+
+    #[test]
+    fn charsets_are_obeyed() {
+        let headers = |value| [("Content-Type", value)].into_iter().collect::<Headers>();
+        for (value, bytes, shown) in [
+            ("text/html; charset=ISO-8859-1", &[b'a', 0xe9][..], "aé"),
+            ("text/html; charset=\"utf-8\"", "é".as_bytes(), "é"),
+            ("text/plain", &[0xef, 0xbb, 0xbf, b'a'], "a"),
+            ("text/plain", &[0xff, 0xfe, b'a', 0], "a"),
+            ("text/plain; charset=utf-16be", &[0, b'b'], "b"),
+            ("text/plain", &[b'a', 0xff], "a\u{fffd}"),
+        ] {
+            assert_eq!(text(&headers(value), bytes), shown, "{value}");
+        }
+    }
+
+    #[test]
+    fn hex_shows_place_digits_and_characters() {
+        let shown = hex(32, b"<script>\0\x7f\xff4567890");
+        assert_eq!(
+            shown,
+            "00000020  3c 73 63 72 69 70 74 3e  00 7f ff 34 35 36 37 38  |<script>...45678|\n\
+             00000030  39 30                                             |90|\n"
+        );
+    }
+}

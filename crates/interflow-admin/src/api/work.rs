@@ -1,0 +1,170 @@
+//! Work on blocking threads: questions to the store, and bodies that a thread writes or reads piece by piece. Whoever
+//! goes away is noticed, and the work for them given up.
+
+use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use axum::body::{Body, BodyDataStream};
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::{StreamExt, stream};
+use interflow_record::Store;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use super::error::{ApiError, Result};
+use crate::server::AdminState;
+
+/// Pieces that wait between a thread and a client.
+const PIECES: usize = 4;
+/// The size at which a piece is handed on, in bytes.
+const PIECE: usize = 64 << 10;
+
+/// Whether somebody still waits for the answer.
+#[derive(Clone, Default)]
+pub(crate) struct Wanted(Arc<AtomicBool>);
+
+impl Wanted {
+    /// `Break` once nobody waits any more.
+    pub(crate) fn go_on(&self) -> ControlFlow<()> {
+        if self.0.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Says that nobody waits any more when it is dropped: with the request's future, when the client has gone.
+struct Waiting(Wanted);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.store(true, Relaxed);
+    }
+}
+
+/// Asks the store something on a blocking thread. Only so many questions run at a time; others wait.
+pub(crate) async fn ask<T: Send + 'static>(
+    state: &AdminState,
+    work: impl FnOnce(&dyn Store, &Wanted) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let store = state.store()?;
+    let permit = Arc::clone(&state.questions).acquire_owned().await.map_err(|_| ApiError::busy())?;
+    let waiting = Waiting(Wanted::default());
+    let wanted = waiting.0.clone();
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work(&*store, &wanted)
+    });
+    done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+}
+
+/// A place for one long transfer; refused when too many run.
+pub(crate) fn transfer(state: &AdminState) -> Result<OwnedSemaphorePermit> {
+    Arc::clone(&state.transfers).try_acquire_owned().map_err(|_| ApiError::busy())
+}
+
+/// A body that a blocking thread writes as the client takes it. An error cuts the connection, so that half an answer is
+/// never taken for a whole one.
+pub(crate) fn written(
+    permit: OwnedSemaphorePermit,
+    write: impl FnOnce(&mut Pipe) -> io::Result<()> + Send + 'static,
+) -> Body {
+    let (pieces, taken) = mpsc::channel(PIECES);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        let mut pipe = Pipe { pieces, buffer: BytesMut::new() };
+        let end = write(&mut pipe).and_then(|()| pipe.flush());
+        if let Err(e) = end
+            && !pipe.pieces.is_closed()
+        {
+            tracing::warn!("admin: an answer was cut: {e}");
+            let _ = pipe.pieces.blocking_send(Err(e));
+        }
+    });
+    Body::from_stream(stream::unfold(taken, |mut taken| async move { taken.recv().await.map(|piece| (piece, taken)) }))
+}
+
+/// Where a blocking thread writes a body.
+pub(crate) struct Pipe {
+    pieces: mpsc::Sender<io::Result<Bytes>>,
+    buffer: BytesMut,
+}
+
+impl Pipe {
+    /// Says whether somebody still reads; usable while the pipe is lent.
+    pub(crate) fn watch(&self) -> impl Fn() -> ControlFlow<()> + Sync + use<> {
+        let pieces = self.pieces.clone();
+        move || if pieces.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let piece = self.buffer.split().freeze();
+        self.pieces.blocking_send(Ok(piece)).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// Reads an upload on a blocking thread, at most `limit` bytes of it.
+pub(crate) async fn read_upload<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    body: Body,
+    limit: u64,
+    read: impl FnOnce(Upload) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let (pieces, upload) = mpsc::channel(PIECES);
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read(Upload { pieces: upload, current: Bytes::new() })
+    });
+    let over = feed(body.into_data_stream(), &pieces, limit).await;
+    drop(pieces);
+    let done = done.await.map_err(|e| ApiError::internal(format!("the upload was not read to its end: {e}")))?;
+    if over { Err(ApiError::too_large("the upload", limit)) } else { done }
+}
+
+/// Hands pieces on until the end; true when there was more than the limit.
+async fn feed(mut body: BodyDataStream, pieces: &mpsc::Sender<io::Result<Bytes>>, limit: u64) -> bool {
+    let mut seen = 0;
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(io::Error::other);
+        seen += piece.as_ref().map_or(0, |p| p.len() as u64);
+        let over = seen > limit;
+        let piece = if over { Err(io::Error::other("the upload is too large")) } else { piece };
+        let failed = piece.is_err();
+        if pieces.send(piece).await.is_err() || failed {
+            return over;
+        }
+    }
+    false
+}
+
+/// An upload as a blocking thread reads it.
+pub(crate) struct Upload {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+    current: Bytes,
+}
+
+impl Read for Upload {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() {
+            match self.pieces.blocking_recv() {
+                Some(piece) => self.current = piece?,
+                None => return Ok(0),
+            }
+        }
+        let n = out.len().min(self.current.len());
+        out[..n].copy_from_slice(&self.current[..n]);
+        self.current.advance(n);
+        Ok(n)
+    }
+}
