@@ -1,11 +1,11 @@
 //! Measures detection against labelled texts (presidio-research's JSON form): per type the exact and the overlapping
 //! spans found, the characters covered, precision and F2; and false positives on texts that hold nothing.
 //!
-//! `accuracy LABELLED.json [--negatives FILE...] [--show TYPE]`
+//! `accuracy LABELLED.json [--least PERCENT] [--show TYPE|FP|FP:kind] [--negatives FILE...]`
 
 use std::collections::{BTreeMap, HashMap};
 
-use interflow_redact::{Finding, Kind, find_all};
+use interflow_redact::{Finding, Kind, Policy, Redactor, Session};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -90,17 +90,19 @@ fn main() {
     let path = args.next().expect("the path of a labelled file");
     let rest: Vec<String> = args.collect();
     let value_of = |flag: &str| rest.iter().position(|a| a == flag).and_then(|i| rest.get(i + 1)).cloned();
-    let least = value_of("--least").and_then(|v| v.parse().ok()).unwrap_or(50);
+    let least: u8 = value_of("--least").and_then(|v| v.parse().ok()).unwrap_or(50);
+    let redactor = Redactor::new(Policy::parse(&format!("confidence = {least}")).expect("a policy"));
+    let find = |text: &str| redactor.find(text, &Session::one_way()).to_vec();
     let show = value_of("--show");
     let items: Vec<Item> =
         serde_json::from_str(&std::fs::read_to_string(path).expect("a readable file")).expect("labelled texts");
     let mut scores: BTreeMap<String, Score> = BTreeMap::new();
     let mut plain = Score::default();
     for item in &items {
-        score(item, &find_all(&item.full_text, least), &mut scores, &mut plain, show.as_deref());
+        score(item, &find(&item.full_text), &mut scores, &mut plain, show.as_deref());
     }
     report(&scores, &plain);
-    negatives(&rest, least);
+    negatives(&rest, &find);
 }
 
 fn score(item: &Item, found: &[Finding], scores: &mut BTreeMap<String, Score>, plain: &mut Score, show: Option<&str>) {
@@ -199,12 +201,12 @@ fn report(scores: &BTreeMap<String, Score>, plain: &Score) {
 }
 
 /// False positives per thousand words of texts that hold nothing.
-fn negatives(args: &[String], least: u8) {
+fn negatives(args: &[String], find: &dyn Fn(&str) -> Vec<Finding>) {
     let Some(from) = args.iter().position(|a| a == "--negatives") else { return };
     let (mut words, mut hits) = (0, 0);
     for path in &args[from + 1..] {
         let Ok(text) = std::fs::read_to_string(path) else { continue };
-        let found = find_all(&text, least);
+        let found = find(&text);
         let n = text.split_whitespace().count();
         println!("{path}: {} in {n} words ({:.2} per 1,000)", found.len(), ratio(found.len() * 1000, n));
         for f in found.iter().take(60) {

@@ -37,11 +37,3 @@ impl Engine {
         found
     }
 }
-
-/// Findings with every detector on, for the accuracy program.
-pub fn find_all(text: &str, least: u8) -> Vec<Finding> {
-    let mut found = Engine::default().find(text);
-    found.retain(|f| f.confidence >= least);
-    crate::overlap::resolve(&mut found);
-    found
-}

@@ -22,7 +22,6 @@ mod vault;
 
 pub use detect::Finding;
 pub use document::{Explanation, Format};
-pub use engine::find_all;
 pub use error::RedactError;
 pub use json::{JsonSpan, MAX_DEPTH, escape_into, string_values};
 pub use kind::{Kind, KindSet};

@@ -140,6 +140,9 @@ fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
 
 /// `98 Tylova 1036`, `85 Trg revolucije 12`: a name between two house numbers, where an address is spoken of or goes on.
 fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    if let Some(found) = above_postcode(scan, i, token).or_else(|| above_town(scan, i, token)) {
+        return Some(found);
+    }
     if !is_house_number(scan, token) || token.len() > 3 || scan.gap(i) != " " {
         return None;
     }
@@ -165,6 +168,65 @@ fn bare(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     let goes_on = scan.gap(last).starts_with([',', '\n']) && scan.token(last + 1).is_some_and(|t| t.is_capital());
     let fits = capitals > 0 && last > i + 1 && number.len() <= 4 && !followed_by_unit_of_measure(scan, last);
     (fits && (cued || goes_on)).then_some(Part { first: i, last, confidence: 55 })
+}
+
+/// `3265 Mary Bridge` and a line, then a town with its code: what the street's word is does not matter.
+fn above_town(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    if !is_house_number(scan, token) || scan.gap(i) != " " {
+        return None;
+    }
+    let mut last = i;
+    while last < i + 4
+        && scan.gap(last) == " "
+        && scan.token(last + 1).is_some_and(|t| t.is_capital() && !t.has(mark::STOP))
+    {
+        last += 1;
+    }
+    if last == i || !scan.gap(last).starts_with(['\n', ',']) {
+        return None;
+    }
+    let (end, _) = extend(scan, last);
+    let coded = scan.token(end).is_some_and(|t| t.is_digits() && t.len() >= 4) && end > last + 1;
+    coded.then_some(Part { first: i, last, confidence: 60 })
+}
+
+/// `Fempad 3`, a line, `3576 HW Friens`: the line above a postal code and a town ends with a house number.
+fn above_postcode(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
+    let end = i.checked_sub(1)?;
+    let code = token.is_digits() && matches!(token.len(), 4 | 5)
+        || token.is_digits()
+            && token.len() == 2
+            && scan.gap(i) == "-"
+            && scan.token(i + 1).is_some_and(|t| t.is_digits() && t.len() == 3)
+        || token.shape == Shape::Mixed
+            && token.len() == 6
+            && scan.word(token).ends_with(|c: char| c.is_ascii_uppercase());
+    let number = scan.list()[end];
+    if !code
+        || !matches!(scan.gap(end), "\n" | ",\n" | ", ")
+        || !is_house_number(scan, &number)
+        || scan.gap(end) == ", " && token.len() != 5
+    {
+        return None;
+    }
+    let mut first = end;
+    let mut capitals = 0;
+    while let Some(p) = first.checked_sub(1) {
+        let before = &scan.list()[p];
+        let joined = matches!(scan.gap(p), " " | ", " | "/" | "-" | ". " | "'");
+        let street = before.is_capital()
+            || before.has(mark::PARTICLE | mark::STREET_PREFIX)
+            || before.class == 0
+            || !before.is_word();
+        if !joined || !street || end - first > 6 || before.has(mark::STOP) && !before.has(mark::PARTICLE) {
+            break;
+        }
+        capitals += usize::from(before.is_capital());
+        first = p;
+    }
+    let town = if token.len() == 2 { i + 2 } else { i + 1 };
+    let towned = scan.token(town).is_some_and(Token::is_capital) && scan.gap(town - 1).len() <= 2;
+    (capitals > 0 && towned).then_some(Part { first, last: town, confidence: 70 })
 }
 
 /// The lines of capitals right before an address block name who lives or works there.

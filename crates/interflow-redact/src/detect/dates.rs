@@ -49,7 +49,7 @@ fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     }
     // `Date: 2024-06-01`: a label or a birth; ISO dates elsewhere are mostly software's.
     let labelled = scan.gap_before(at).contains(':') && scan.near(at, topic::DATE, 1, 0)
-        || scan.near_word(at, &["date", "between"], 1, 0);
+        || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.near(at, topic::BIRTH, 6, 2);
     let logged = timed && line_starts(scan, run.groups[k].0);
     let confidence = match (spoken, logged) {

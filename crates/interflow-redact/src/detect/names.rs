@@ -55,9 +55,47 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
     } else {
         (Kind::Person, chunk.person)
     };
+    if chunk.person.max(chunk.place).max(chunk.org) >= 15
+        && let Some(longer) = company_form(scan, end)
+    {
+        return scan.push(Kind::Organization, start, longer, 80);
+    }
     if score >= TOLD {
         scan.push(kind, start, end, score.clamp(0, 95) as u8);
     }
+}
+
+/// Where a company's form behind a name ends: forms with stops in them are no words.
+fn company_form(scan: &Scan<'_>, end: usize) -> Option<usize> {
+    const FORMS: &[&str] = &[
+        " S.A.U",
+        " S.L.N.E",
+        " S.L.U.",
+        " S.L.",
+        " S.A.",
+        " S.C.P",
+        " S.p.A.",
+        " S.r.l.",
+        " Sp. z o.o.",
+        " sp. z o.o.",
+        " s.r.o.",
+        " a.s.",
+        " s.c.",
+        " e.V.",
+        " & Co. KG",
+        " & Sons",
+        " and Sons",
+        " & Co",
+        ", Inc",
+        ", LLC",
+        ", Ltd",
+        " LLC",
+        " Ltd",
+    ];
+    let rest = scan.text.get(end..)?;
+    let form = FORMS.iter().find(|f| rest.starts_with(**f))?;
+    let next = rest.as_bytes().get(form.len());
+    next.is_none_or(|b| !b.is_ascii_alphanumeric()).then_some(end + form.len())
 }
 
 /// A run of capitalised words from token `i` on; gives the token to go on from.

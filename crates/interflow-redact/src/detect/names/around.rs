@@ -79,7 +79,8 @@ fn person_cue<'a>(
     );
     let greeted = topics_before & topic::GREETED != 0;
     let strong_greeted = topics_before & topic::ADDRESSED != 0;
-    let related = marks_before(1) & (RELATION | JOB) != 0 && gap_before == " ";
+    let related = marks_before(1) & (RELATION | JOB) != 0
+        && (gap_before == " " || gap_before == ", " && matches!(gap_after, ", " | "."));
     let says = after.is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower) && matches!(gap_after, " " | ", ");
     let possessive = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s";
     let spoken_to = matches!(b1, "at" | "to") && marks_before(2) & SAY != 0 && gap_before == " ";
@@ -105,8 +106,7 @@ pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
     let mut buffer = [0; 8];
     let word = short_lower(scan.word(before), &mut buffer);
     let spoken_to =
-        first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower)
-            && matches!(word, "at" | "to");
+        first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY)) && matches!(word, "at" | "to");
     let direct = gap == " " && before.has(PREP) && !matches!(word, "of" | "via") && !spoken_to;
     let labelled = gap.contains(':')
         && matches!(word, "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");

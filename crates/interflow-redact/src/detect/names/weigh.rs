@@ -86,6 +86,9 @@ pub(super) fn classify(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chu
     if let Some(org) = organisation(scan, first, last) {
         return Some(org);
     }
+    if let Some(place) = compass(scan, first, last) {
+        return Some(place);
+    }
     // A trade or a plain word before a first name belongs to the sentence: `Producer Amanda Sultygov`.
     let mut from = first;
     let named_word = first < last
@@ -107,6 +110,19 @@ pub(super) fn classify(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chu
         return single(scan, from);
     }
     several(scan, from, last)
+}
+
+/// `North Kristen`, `Port Allison`: a town named after another name.
+fn compass(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
+    let list = scan.list();
+    let lead = ["North", "South", "East", "West", "New", "Port", "Lake", "Fort", "Mount", "Saint", "Upper", "Lower"];
+    if last == first || last > first + 2 || !lead.contains(&scan.word(&list[first])) || scan.gap(first) != " " {
+        return None;
+    }
+    let tail = &list[first + 1];
+    let named = as_first(tail) >= 60 || as_last(tail) >= 45 || tail.has(PLACE | REGION) && !tail.has(COMMON | WORD);
+    let place = if around(scan, first, last).place_cue { 80 } else { 58 };
+    (named && !tail.has(TECH)).then_some(Chunk { first, last, person: 0, place, org: 0 })
 }
 
 fn initial(token: &Token) -> bool {
@@ -159,6 +175,7 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         (45.., 60..) => 78,
         (45.., 45..) => 62,
         (20.., 75..) => 56,
+        (20.., 60..) => 42,
         _ if as_last(head) >= 60 && l >= 60 => 58,
         _ if (as_last(head) >= 45 || foreign(head)) && l >= 60 => 52,
         _ if foreigns == core.len() => 40,
@@ -276,7 +293,7 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         person = person.max(20) + 55;
     } else if around.person_cue {
         person += match (around.strong_cue, unknown) {
-            (true, _) if person >= 20 => 24,
+            (true, _) if person >= 20 => 26,
             (false, false) if person >= 20 => 22,
             _ if person > 0 => 12,
             _ => 0,
@@ -346,6 +363,19 @@ fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
                 | "Co"
                 | "Company"
                 | "Group"
+                | "HB"
+                | "GbR"
+                | "OHG"
+                | "SPA"
+                | "SARL"
+                | "SAS"
+                | "SA"
+                | "NV"
+                | "ASA"
+                | "mbH"
+                | "KGaA"
+                | "Sons"
+                | "Bros"
         )
     };
     if let Some(at) = suffix.filter(|at| *at > 0 && held(&words[*at])) {
