@@ -9,6 +9,7 @@ mod net;
 mod numbers;
 mod phone;
 mod secrets;
+mod small;
 
 use crate::lexicon::topic;
 use crate::token::{Token, Tokens};
@@ -170,6 +171,7 @@ fn camel_topics(word: &str) -> u32 {
 /// Runs every detector.
 pub(crate) fn detect(scan: &mut Scan<'_>) {
     structured(scan);
+    small::optional(scan);
     address::addresses(scan);
     names::names(scan);
 }

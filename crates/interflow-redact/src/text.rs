@@ -62,22 +62,27 @@ impl OffsetMap {
 ///
 /// Text that holds none of these is given back as it is.
 pub fn normalize(text: &str) -> (Cow<'_, str>, OffsetMap) {
-    let Some(first) = first_special(text) else { return (Cow::Borrowed(text), OffsetMap::identity()) };
+    let Some(first) = next_special(text, 0) else { return (Cow::Borrowed(text), OffsetMap::identity()) };
     let mut out = String::with_capacity(text.len());
     let mut map = OffsetMap::default();
-    out.push_str(&text[..first]);
-    for (at, c) in text[first..].char_indices() {
-        let at = first + at;
+    let (mut copied, mut next) = (0, Some(first));
+    while let Some(at) = next {
+        out.push_str(&text[copied..at]);
+        let Some(c) = text[at..].chars().next() else { break };
+        let end = at + c.len_utf8();
         match plain(c) {
             Plain::Same => out.push(c),
             Plain::Other(p) => {
                 map.point(out.len(), at, at);
                 out.push(p);
-                map.point(out.len(), at + c.len_utf8(), at + c.len_utf8());
+                map.point(out.len(), end, end);
             }
-            Plain::Gone => map.point(out.len(), at, at + c.len_utf8()),
+            Plain::Gone => map.point(out.len(), at, end),
         }
+        copied = end;
+        next = next_special(text, end);
     }
+    out.push_str(&text[copied..]);
     (Cow::Owned(out), map)
 }
 
@@ -125,15 +130,12 @@ fn shifted(c: char, from: u32, to: char) -> Plain {
     char::from_u32(c as u32 - from + to as u32).map_or(Plain::Same, Plain::Other)
 }
 
-/// Where the first character stands that has a plainer form.
-fn first_special(text: &str) -> Option<usize> {
-    if text.is_ascii() {
-        return None;
-    }
-    // Latin letters with accents begin with C3..CA and need no closer look.
+/// Where the next character stands, from `from` on, that has a plainer form.
+fn next_special(text: &str, from: usize) -> Option<usize> {
+    // Latin letters with accents begin with C3..CB and need no closer look.
     let bytes = text.as_bytes();
-    let mut at = 0;
-    while let Some(skip) = bytes[at..].iter().position(|b| *b >= 0xc2 && !(0xc3..=0xcb).contains(b)) {
+    let mut at = from;
+    while let Some(skip) = next_lead(bytes.get(at..)?) {
         at += skip;
         let c = text[at..].chars().next()?;
         if !matches!(plain(c), Plain::Same) {
@@ -142,6 +144,24 @@ fn first_special(text: &str) -> Option<usize> {
         at += c.len_utf8();
     }
     None
+}
+
+/// The next byte that may begin such a character; eight ASCII bytes are passed at a time.
+fn next_lead(bytes: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        while let Some(word) = bytes.get(at..at + 8).and_then(|w| <[u8; 8]>::try_from(w).ok()) {
+            if u64::from_ne_bytes(word) & 0x8080_8080_8080_8080 != 0 {
+                break;
+            }
+            at += 8;
+        }
+        let b = *bytes.get(at)?;
+        if b >= 0xc2 && !(0xc3..=0xcb).contains(&b) {
+            return Some(at);
+        }
+        at += 1;
+    }
 }
 
 #[cfg(test)]

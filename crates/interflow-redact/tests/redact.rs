@@ -54,6 +54,9 @@ fn structured_values_are_found_with_their_kind() {
         ("CPF 529.982.247-25", Kind::Cpf, "529.982.247-25"),
         ("DNI 12345678Z", Kind::Dni, "12345678Z"),
         ("codice fiscale RSSMRA85T10A562S", Kind::CodiceFiscale, "RSSMRA85T10A562S"),
+        ("rut 12.345.678-5", Kind::Rut, "12.345.678-5"),
+        ("rut 10.000.013-K", Kind::Rut, "10.000.013-K"),
+        ("Personalausweis L01X00T471", Kind::Personalausweis, "L01X00T471"),
         ("NHS number 943 476 5919", Kind::Nhs, "943 476 5919"),
         ("born on 1/30/1950", Kind::Date, "1/30/1950"),
         ("born March 12, 1987 in", Kind::Date, "March 12, 1987"),
@@ -248,6 +251,16 @@ fn a_policy_says_what_is_found_and_what_replaces_it() {
     assert_eq!(redact(&redactor, "4111111111111111 5500000000000004"), "################ 5500000000000004");
     assert_eq!(redact(&redactor, "blue falcon B-1234"), "the project B-[badge]");
     assert_eq!(redact(&redactor, "Jenny Gibson"), "Jenny Gibson");
+}
+
+#[test]
+fn kinds_that_are_off_are_found_when_a_policy_names_them() {
+    let redactor = toml("kinds = ['currency', 'state-abbreviation', 'phone-number-extension']\nconfidence = 20");
+    let text = "paid $1,234.50 and 99 EUR in CA, ext. 12 or x345";
+    let mark = |kind: &str| format!("{{{{{{REDACTED-{kind}}}}}}}");
+    let (money, state, ext) = (mark("currency"), mark("state-abbreviation"), mark("phone-number-extension"));
+    assert_eq!(redact(&redactor, text), format!("paid {money} and {money} in {state}, {ext} or {ext}"));
+    assert_eq!(redact(&Redactor::default(), "paid $1,234.50"), "paid $1,234.50");
 }
 
 #[test]

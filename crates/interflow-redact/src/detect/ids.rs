@@ -121,6 +121,7 @@ static RULES: &[Rule] = &[
     ),
     rule(Isikukood, 11, None, isikukood, &["isikukood", "asmens", "kodas", "estonian", "lithuanian"]),
     rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, &["cuit", "cuil"]),
+    rule(Rut, 9, Some((&[2, 3, 3, 1], b".-")), |d| rut_check(&d[..8]) == u32::from(d[8]), &["rut", "run", "rol"]),
     rule(Npi, 10, None, npi, &["npi", "provider"]),
     rule(BankRouting, 9, None, aba, &["routing", "aba", "rtn"]),
     rule(Ein, 9, Some((&[2, 7], b"-")), ein_prefix, &["ein", "fein", "employer", "tax"]),
@@ -172,7 +173,18 @@ fn confidence(rule: &Rule, run: &Run, k: usize, n: usize, named: bool, topics: u
     let distinct = grouped
         && matches!(
             rule.kind,
-            Cpf | Cnpj | Nir | Abn | Ahv | Personnummer | Rrn | ThId | BeNationalNumber | Cuit | Aadhaar | AuMedicare
+            Cpf | Cnpj
+                | Nir
+                | Abn
+                | Ahv
+                | Personnummer
+                | Rrn
+                | ThId
+                | BeNationalNumber
+                | Cuit
+                | Rut
+                | Aadhaar
+                | AuMedicare
         );
     let whole = k + n == run.groups.len() || run.sep(k + n - 1) == b' ';
     match (named, distinct) {
@@ -362,6 +374,12 @@ fn cuit(d: &[u8]) -> bool {
     matches!(two(d, 0), 20 | 23 | 24 | 27 | 30 | 33 | 34) && (11 - rest) % 11 % 10 == u32::from(d[10])
 }
 
+/// Chile's check digit; a tenth value is written `K`.
+pub(super) fn rut_check(d: &[u8]) -> u32 {
+    let sum: u32 = d.iter().rev().zip([2, 3, 4, 5, 6, 7].into_iter().cycle()).map(|(d, w)| u32::from(*d) * w).sum();
+    (11 - sum % 11) % 11
+}
+
 /// US providers: Luhn with the prefix 80840 before it.
 fn npi(d: &[u8]) -> bool {
     matches!(d[0], 1 | 2) && luhn(&[&[8, 0, 8, 4, 0], d].concat())
@@ -412,6 +430,7 @@ mod tests {
             (Oib, "33392005961"),
             (Isikukood, "37605030299"),
             (Cuit, "20123456786"),
+            (Rut, "123456785"),
             (Npi, "1234567893"),
             (BankRouting, "021000021"),
         ] {

@@ -36,6 +36,7 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) -> usize {
 pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     match token.len() {
+        1 if scan.gap_before(i) == "-" && matches!(scan.word(&token), "K" | "k") => rut(scan, i, &token),
         2 if scan.byte_at(token.end()) == b'-' => {
             mac(scan, i, &token);
         }
@@ -150,6 +151,11 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
         (p, 15) if p.starts_with("DDLLLLLDDDDLD") || p.starts_with("DDLLLLLDDDDLL") => {
             (upper[13] == b'Z' || near(&["gst", "gstin"])).then_some((Kind::Gstin, 90))
         }
+        (_, 9 | 10)
+            if near(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"]) && card_of_germany(upper) =>
+        {
+            Some((Kind::Personalausweis, 90))
+        }
         ("LLLDDDDDDD", _) if near(&["voter", "epic"]) => Some((Kind::InVoter, 85)),
         ("DDDDDDDL" | "DDDDDDDLL", _) if pps(upper) => Some((Kind::Pps, if near(&["pps", "ppsn"]) { 95 } else { 45 })),
         ("LLDDDDDDD", _) if dea(upper) => {
@@ -238,6 +244,23 @@ fn postcode(scan: &mut Scan<'_>, i: usize, token: &Token) {
     let upper = a.iter().chain(b).all(|b| !b.is_ascii_lowercase());
     if (canadian || british) && upper {
         scan.push(Kind::ZipCode, token.start(), next.end(), 80);
+    }
+}
+
+/// `12.345.678-K`: the digits before the letter.
+fn rut(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    let mut first = i;
+    while first > 0
+        && i - first < 3
+        && scan.list()[first - 1].is_digits()
+        && matches!(scan.gap_before(first), "-" | ".")
+    {
+        first -= 1;
+    }
+    let start = scan.list()[first].start();
+    let number = digits(&scan.bytes[start..token.start()]);
+    if matches!(number.len(), 7 | 8) && ids::rut_check(&number) == 10 {
+        scan.push(Kind::Rut, start, token.end(), 85);
     }
 }
 
@@ -330,6 +353,16 @@ fn dea(upper: &[u8]) -> bool {
     let d = digits(&upper[2..]);
     let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
     matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
+}
+
+/// Germany's identity card: nine places and perhaps their check digit, weights 7, 3, 1 (ICAO 9303).
+fn card_of_germany(upper: &[u8]) -> bool {
+    let value = |b: &u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' + 10 });
+    let sum: u32 = upper[..9].iter().zip([7, 3, 1].into_iter().cycle()).map(|(b, w)| value(b) * w).sum();
+    upper
+        .iter()
+        .all(|b| b.is_ascii_digit() || !matches!(b, b'A' | b'B' | b'D' | b'E' | b'I' | b'O' | b'Q' | b'S' | b'U'))
+        && upper.get(9).is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
 }
 
 fn cn_id(upper: &[u8]) -> bool {

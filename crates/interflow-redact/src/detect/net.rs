@@ -1,5 +1,8 @@
 //! E-mail addresses, URLs, host names, IPv6 and hardware addresses.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use super::Scan;
 use crate::Kind;
 use crate::lexicon::topic;
@@ -303,12 +306,22 @@ fn reserved_host(host: &str) -> bool {
             "test.com",
         ]
         .iter()
-        .any(|h| host == *h || host.ends_with(&format!(".{h}")))
+        .any(|h| host.strip_suffix(h).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
 }
 
 fn public_host(host: &str) -> bool {
+    static HOSTS: LazyLock<HashSet<&str>> = LazyLock::new(|| PUBLIC_HOSTS.iter().copied().collect());
     let host = host.to_ascii_lowercase();
-    PUBLIC_HOSTS.iter().any(|p| host.strip_suffix(p).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    let mut rest = host.as_str();
+    loop {
+        if HOSTS.contains(rest) {
+            return true;
+        }
+        match rest.split_once('.') {
+            Some((_, parent)) => rest = parent,
+            None => return false,
+        }
+    }
 }
 
 /// URLs around every `://`, and `www.` names.
