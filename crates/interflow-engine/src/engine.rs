@@ -73,6 +73,7 @@ impl Engine {
         };
         let (addresses, listeners) = bind_all(&config, count)?;
         let settings = Arc::new(settings(&config, &parts, &addresses)?);
+        settings.warm();
         let shared = Arc::new(shared(&config)?);
         let tls = PortTls::load(&config)?;
         let stats = Stats::new(count);

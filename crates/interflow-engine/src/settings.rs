@@ -92,6 +92,12 @@ impl Settings {
         })
     }
 
+    /// Reads the platform's roots, which takes some milliseconds, before a request has to wait for them.
+    pub fn warm(&self) {
+        let profile = Arc::clone(&self.tls);
+        std::thread::spawn(move || profile.warm());
+    }
+
     /// Whether TLS to this host is looked into, as far as the config says.
     pub fn intercepts(&self, host: &Host) -> bool {
         let wanted = match self.config.intercept.mode {

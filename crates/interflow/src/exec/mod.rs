@@ -35,10 +35,14 @@ pub fn exec(args: &ExecArgs, loaded: Loaded, home: &Home) -> Result<(), Failure>
 }
 
 async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
-    let running = if args.private { None } else { home.running() };
-    if let Some(instance) = running {
-        let code = with_instance(args, home, &instance).await?;
-        return end(code);
+    match home.running() {
+        Some(instance) if !args.private => {
+            let code = with_instance(args, home, &instance, &config).await?;
+            return end(code);
+        }
+        // The running instance holds the recording; a store has one writer.
+        Some(_) => config.record.dir = format!("record-exec-{}", std::process::id()).into(),
+        None => {}
     }
     // A private instance: any free ports, and nobody else's requests.
     let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
@@ -55,15 +59,18 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
     if let Some(store) = &running.store {
         let _ = store.flush();
         summarise(args, store, began);
+        if args.private {
+            tracing::warn!("recorded in {}", home.join(&config.record.dir).display());
+        }
     }
     running.close();
     end(code)
 }
 
-async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance) -> Result<u8, Failure> {
+async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance, config: &Config) -> Result<u8, Failure> {
     let began = Timestamp::now();
     let code = run_command(args, home, instance).await?;
-    let dir = home.join(interflow_record::RecordConfig::default().dir);
+    let dir = home.join(&config.record.dir);
     // The other process writes behind; give its last batch the moment it needs.
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     if let Ok(store) = EmbeddedStore::open_read(&dir) {
