@@ -246,11 +246,13 @@ async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, he
 
 async fn leaf_refused(place: &Place, live: &Live, mut tracker: Tracker, inside: &Inside, error: Error) {
     let config = &live.settings.config.intercept;
-    if ClientTlsFailure::of(&error).is_some_and(ClientTlsFailure::is_refusal) {
+    if let Some(failure) = ClientTlsFailure::of(&error).filter(|f| f.is_refusal()) {
         place.worker.counters.leaf_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let host = &inside.authority.host;
         let client = place.client.peer.ip();
-        if place.worker.shared.pinning.refused(client, host, config.pinning_failures, config.pinning_pass.0) {
+        let silently = failure == ClientTlsFailure::ClosedAfterLeaf;
+        let pinning = &place.worker.shared.pinning;
+        if pinning.refused(client, host, silently, config.pinning_failures, config.pinning_pass.0) {
             tracing::warn!(%client, %host, "the client refuses our certificate: its TLS to this host passes unseen for {}", config.pinning_pass);
         }
     }

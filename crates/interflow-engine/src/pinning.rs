@@ -18,6 +18,8 @@ pub struct Pinning {
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// It has taken our leaf before: it trusts our CA.
+    trusts: bool,
     failures: u32,
     pass_until: Option<Instant>,
     last: Option<Instant>,
@@ -46,8 +48,11 @@ impl Pinning {
             && seen.get(&(client, host.clone())).and_then(|s| s.pass_until).is_some_and(|until| until > Instant::now())
     }
 
-    /// The client refused our leaf. `true` when from now on it passes unseen.
-    pub fn refused(&self, client: IpAddr, host: &Host, failures: u32, pass: Duration) -> bool {
+    /// The client refused our leaf, or (`silently`) went away when it saw it. `true` when from now on it passes unseen.
+    ///
+    /// A client that is known to trust our CA goes away for reasons of its own: that must not open a way around
+    /// interception, and around all that rests on it.
+    pub fn refused(&self, client: IpAddr, host: &Host, silently: bool, failures: u32, pass: Duration) -> bool {
         if failures == 0 {
             return false;
         }
@@ -55,8 +60,14 @@ impl Pinning {
         let mut seen = self.seen.lock();
         if seen.len() >= MOST {
             seen.retain(|_, s| s.pass_until.is_some_and(|until| until > now));
+            if seen.len() >= MOST {
+                seen.clear();
+            }
         }
         let entry = seen.entry((client, host.clone())).or_default();
+        if silently && entry.trusts {
+            return false;
+        }
         // Failures far apart are different stories.
         if entry.last.is_some_and(|last| now - last > pass) {
             entry.failures = 0;
@@ -74,8 +85,8 @@ impl Pinning {
     /// The client took our leaf: what it refused before no longer counts.
     pub fn accepted(&self, client: IpAddr, host: &Host) {
         let mut seen = self.seen.lock();
-        if !seen.is_empty() {
-            seen.remove(&(client, host.clone()));
+        if seen.len() < MOST || seen.contains_key(&(client, host.clone())) {
+            seen.insert((client, host.clone()), Seen { trusts: true, ..Seen::default() });
         }
     }
 
@@ -108,7 +119,7 @@ mod tests {
         let p = Pinning::default();
         let client: IpAddr = [127, 0, 0, 1].into();
         let host = Host::parse("pinned.test").unwrap();
-        let refuse = || p.refused(client, &host, 2, Duration::from_secs(60));
+        let refuse = || p.refused(client, &host, false, 2, Duration::from_secs(60));
         assert!(!refuse());
         p.accepted(client, &host);
         assert!(!refuse() && !p.passes(client, &host));
@@ -124,8 +135,20 @@ mod tests {
         let p = Pinning::default();
         let host = Host::parse("pinned.test").unwrap();
         let client: IpAddr = [127, 0, 0, 1].into();
-        assert!(!p.refused(client, &host, 0, Duration::from_secs(60)));
-        assert!(p.refused(client, &host, 1, Duration::ZERO));
+        assert!(!p.refused(client, &host, false, 0, Duration::from_secs(60)));
+        assert!(p.refused(client, &host, false, 1, Duration::ZERO));
         assert!(!p.passes(client, &host));
+    }
+
+    #[test]
+    fn a_client_that_trusts_us_does_not_pass_by_going_away() {
+        let p = Pinning::default();
+        let host = Host::parse("a.test").unwrap();
+        let client: IpAddr = [127, 0, 0, 1].into();
+        let leave = || p.refused(client, &host, true, 1, Duration::from_secs(60));
+        p.accepted(client, &host);
+        assert!(!leave() && !leave() && !p.passes(client, &host));
+        p.forget();
+        assert!(leave() && p.passes(client, &host));
     }
 }
