@@ -13,15 +13,15 @@ use interflow_net::io::Io;
 use crate::access::Credentials;
 use crate::conn::Conn;
 use crate::exchange::fail;
-use crate::inside::{Place, dial, look_inside, pass};
+use crate::inside::{Place, Wish, dial, look_inside, pass};
 use crate::pages;
 use crate::tracker::Tracker;
 use crate::worker::Live;
 
 /// What is decided about a tunnel before a byte of it has come.
 enum Choice {
-    /// Look at what the client says first.
-    Look,
+    /// Look at what the client says first; TLS is looked into in any case when a stage said so.
+    Look(Wish),
     /// Pass it through unseen.
     Pass,
 }
@@ -54,15 +54,16 @@ async fn admit(
     }
     let plan = Arc::clone(&tracker.plan);
     let mut look = plan.intercept && !conn.worker.shared.pinning.passes(conn.client.peer.ip(), &authority.host);
+    let mut wish = Wish::None;
     for stage in plan.stages(Phase::Authority) {
         match stage.authority(&mut tracker.flow).get().await {
             Verdict::Deny(e) => return Err((tracker, e)),
-            Verdict::Intercept => look = true,
-            Verdict::Tunnel => look = false,
+            Verdict::Intercept => (look, wish) = (true, Wish::Intercept),
+            Verdict::Tunnel => (look, wish) = (false, Wish::None),
             Verdict::Continue | Verdict::Answer(_) | Verdict::Drop => {}
         }
     }
-    let choice = if look || pages::is_local(&authority.host) { Choice::Look } else { Choice::Pass };
+    let choice = if look || pages::is_local(&authority.host) { Choice::Look(wish) } else { Choice::Pass };
     Ok(Tunnel { tracker, choice })
 }
 
@@ -85,9 +86,9 @@ pub(crate) async fn http_connect(conn: &Conn, live: Arc<Live>, incoming: Incomin
     let place = Place::of(conn);
     let established = ResponseHead { reason: "Connection established".into(), ..ResponseHead::new(StatusCode::OK) };
     match tunnel.choice {
-        Choice::Look => {
+        Choice::Look(wish) => {
             let tracker = tunnel.tracker;
-            Outgoing::Upgrade(established, Box::new(|io| look_inside(place, live, tracker, io)))
+            Outgoing::Upgrade(established, Box::new(move |io| look_inside(place, live, tracker, io, wish)))
         }
         Choice::Pass => {
             let mut tracker = tunnel.tracker;
@@ -133,9 +134,9 @@ pub(crate) async fn socks(conn: &Conn, live: Arc<Live>, io: Io) -> Result<()> {
     };
     let mut tracker = tunnel.tracker;
     match tunnel.choice {
-        Choice::Look => {
+        Choice::Look(wish) => {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-            look_inside(Place::of(conn), live, tracker, io).await;
+            look_inside(Place::of(conn), live, tracker, io, wish).await;
         }
         Choice::Pass => match dial(&mut tracker, &live).await {
             Ok(upstream) => {

@@ -1,10 +1,11 @@
 //! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, Error, Flow, Host, Kind, Method, Phase, Request, RequestHead, Response, ResponseHead, Result,
-    Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
+    Authority, Body, BodyStream, Error, Flow, Frame, Host, Kind, Method, Phase, Request, RequestHead, Response,
+    ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -176,7 +177,7 @@ async fn run(conn: &Conn, live: Arc<Live>, mut flow: Flow, key: PlanKey, url: Ur
         }
     };
     let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
-    let asked = match request_phases(&mut tracker, &mut head, body, &live).await {
+    let asked = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
         Ok(body) => body,
         Err(end) => {
             tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -222,17 +223,30 @@ async fn request_phases(
     tracker: &mut Tracker,
     head: &mut RequestHead,
     mut body: Body,
+    interim: &Interim,
     live: &Live,
 ) -> Result<Body, End> {
     hop::clean_request(head);
+    let plan = Arc::clone(&tracker.plan);
+    // A tunnel's requests were asked about with their tunnel.
+    if matches!(tracker.flow.transport, Transport::Absolute | Transport::Gateway) {
+        for stage in plan.stages(Phase::Authority) {
+            if let Some(end) = End::of(stage.authority(&mut tracker.flow).get().await) {
+                return Err(end);
+            }
+        }
+    }
     if hop::max_forwards(head) == MaxForwards::Answer {
         return Err(End::Answered(Box::new(pages::last_hop(head))));
     }
-    let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::RequestHead) {
         if let Some(end) = End::of(stage.request_head(&mut tracker.flow, head).get().await) {
             return Err(end);
         }
+    }
+    if plan.wants(Phase::RequestBody) && head.headers.has_token("expect", "100-continue") {
+        head.headers.remove("expect");
+        body = Body::stream(Continue { body, interim: Some(interim.clone()) });
     }
     for stage in plan.stages(Phase::RequestBody) {
         body = match stage.request_body(&mut tracker.flow, head, body).get().await {
@@ -249,6 +263,26 @@ async fn request_phases(
         hop::add_via(&mut head.headers, version, via);
     }
     Ok(body)
+}
+
+/// A body that its client holds back until it is told to go on (RFC 9110 10.1.1), and that a stage may want before the
+/// origin is asked: whoever reads it first says so.
+struct Continue {
+    body: Body,
+    interim: Option<Interim>,
+}
+
+impl BodyStream for Continue {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        if let Some(interim) = self.interim.take() {
+            interim.send(ResponseHead::new(StatusCode::CONTINUE));
+        }
+        self.body.poll_frame(cx)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
 }
 
 fn stage_gave_up(name: &str) -> Error {

@@ -48,12 +48,25 @@ impl Place {
     }
 }
 
-/// The tunnel stands; what comes out of it decides what it is. Boxed, since requests inside may open tunnels again.
-pub(crate) fn look_inside(place: Place, live: Arc<Live>, tracker: Tracker, io: Io) -> BoxFuture<'static, ()> {
-    Box::pin(first_bytes(place, live, tracker, io))
+/// What a stage wished of a tunnel's TLS before its hello was known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    None,
+    Intercept,
 }
 
-async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io) {
+/// The tunnel stands; what comes out of it decides what it is. Boxed, since requests inside may open tunnels again.
+pub(crate) fn look_inside(
+    place: Place,
+    live: Arc<Live>,
+    tracker: Tracker,
+    io: Io,
+    wish: Wish,
+) -> BoxFuture<'static, ()> {
+    Box::pin(first_bytes(place, live, tracker, io, wish))
+}
+
+async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, wish: Wish) {
     let expect = expect_in_tunnel(&live);
     let (mut detected, mut io) = match ingress::detect(io, expect).await {
         Ok(found) => found,
@@ -85,8 +98,12 @@ async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io
         transport: tracker.flow.transport,
         user: tracker.flow.user.clone(),
     };
+    let detected = match detected {
+        Detected::ForProxy(named) if names(&named, &inside) => Detected::Http1,
+        other => other,
+    };
     match detected {
-        Detected::Tls(hello) => intercept(place, live, tracker, io, *hello).await,
+        Detected::Tls(hello) => intercept(place, live, tracker, io, *hello, wish).await,
         Detected::Http1 => {
             tracker.replaced();
             place.serve_http1(&live, io, inside, None).await;
@@ -96,7 +113,7 @@ async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io
             place.serve_http2(&live, io, inside, None).await;
         }
         Detected::Closed => tracker.replaced(),
-        Detected::Socks5 | Detected::Other | Detected::Silent => {
+        Detected::ForProxy(_) | Detected::Socks5 | Detected::Other | Detected::Silent => {
             let far = match upstream {
                 Some(far) => Ok(far),
                 None => dial(&mut tracker, &live).await,
@@ -141,12 +158,13 @@ async fn never_connected(mut tracker: Tracker, live: &Live, error: &Error) {
 }
 
 /// TLS in a tunnel that may be looked into: decided once more, now that the hello is known.
-async fn intercept(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, hello: ClientHello) {
+async fn intercept(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, hello: ClientHello, wish: Wish) {
     let identity = identity(&tracker.flow.authority, &hello);
     let client = place.client.peer.ip();
-    let mut look = !live.settings.never_intercepts(&identity.host)
-        && (tracker.plan.intercept || live.settings.intercepts(&identity.host))
-        && !place.worker.shared.pinning.passes(client, &identity.host);
+    let mut look = wish == Wish::Intercept
+        || !live.settings.never_intercepts(&identity.host)
+            && (tracker.plan.intercept || live.settings.intercepts(&identity.host))
+            && !place.worker.shared.pinning.passes(client, &identity.host);
     tracker.flow.client_tls = Some(Arc::new(hello_facts(&hello)));
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::ClientHello) {
@@ -267,15 +285,23 @@ async fn inside_tls(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io,
             tracker.replaced();
             return place.serve_http2(&live, io, inside, Some(tls)).await;
         }
-        Some("http/1.1") => {
-            tracker.replaced();
-            return place.serve_http1(&live, io, inside, Some(tls)).await;
-        }
         _ => {}
     }
-    let (detected, io) = match ingress::detect(io, expect_in_tunnel(&live)).await {
+    let agreed = tls.alpn.as_deref() == Some("http/1.1");
+    let mut expect = expect_in_tunnel(&live);
+    if agreed {
+        expect.first = live.settings.config.timeouts.idle.0;
+    }
+    let (detected, io) = match ingress::detect(io, expect).await {
         Ok(found) => found,
         Err(e) => return tracker.fail(&e),
+    };
+    let detected = match detected {
+        Detected::ForProxy(named) if names(&named, &inside) => Detected::Http1,
+        other @ (Detected::ForProxy(_) | Detected::Closed) => other,
+        // Who agreed to HTTP/1.1 speaks it, or hears that what it says is none.
+        _ if agreed => Detected::Http1,
+        other => other,
     };
     match detected {
         Detected::Http1 => {
@@ -292,6 +318,11 @@ async fn inside_tls(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io,
             Err(e) => never_connected(tracker, &live, &e).await,
         },
     }
+}
+
+/// Whether a request in absolute-form is for the tunnel's own authority, and not for a proxy at its end.
+fn names(authority: &str, inside: &Inside) -> bool {
+    Authority::parse(authority, Some(inside.scheme.default_port())).is_ok_and(|a| a == inside.authority)
 }
 
 /// Connects to the tunnel's authority.

@@ -169,20 +169,23 @@ impl Worker {
                     }
                     io = rest;
                 }
-                Err(e) => return self.log_end(&client, Err(e)),
+                Err(e) => return self.count_end(&client, &e),
             }
         }
         let client = Arc::new(client);
         for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
             if let Verdict::Deny(e) = stage.accepted(&client).get().await {
-                return self.log_end(&client, Err(e));
+                return self.count_end(&client, &e);
             }
         }
-        let served = self.speak(&live, io, &client, role, None).await;
-        self.log_end(&client, served);
+        match self.speak(&live, io, &client, role, None).await {
+            Ok(served) => self.log_end(&client, served),
+            Err(e) => self.count_end(&client, &e),
+        }
     }
 
-    /// Finds out what the client speaks, and speaks it.
+    /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one
+    /// how it ended: flows have told of that already.
     async fn speak(
         self: &Arc<Self>,
         live: &Arc<Live>,
@@ -190,7 +193,7 @@ impl Worker {
         client: &Arc<ClientInfo>,
         role: Role,
         tls: Option<Arc<ClientTls>>,
-    ) -> Result<()> {
+    ) -> Result<Result<()>> {
         let options = live.settings.http_options();
         let entry = || match role {
             Role::Proxy => Entry::Proxy,
@@ -198,13 +201,13 @@ impl Worker {
         };
         let conn = |tls| Arc::new(Conn::new(Arc::clone(self), Arc::clone(client), entry(), tls));
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
-            return ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await;
+            return Ok(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await);
         }
         let expect = Expect { first: options.idle_timeout, rest: options.head_timeout, place: ingress::Place::Port };
         let (detected, io) = ingress::detect(io, expect).await?;
         match detected {
-            Detected::Http2 => ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await,
-            Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await,
+            Detected::Http2 => Ok(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await),
+            Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await.map(Ok),
             Detected::Tls(_) if tls.is_none() => {
                 let port_tls = match role {
                     Role::Proxy => &live.port_tls.proxy,
@@ -219,18 +222,23 @@ impl Worker {
                 let (io, agreed) = tls::accept_tls(io, port_tls, live.settings.config.timeouts.handshake.0).await?;
                 Box::pin(self.speak(live, io, client, role, Some(Arc::new(agreed)))).await
             }
-            Detected::Closed | Detected::Silent => Ok(()),
+            Detected::Closed | Detected::Silent => Ok(Ok(())),
             // What is no HTTP/1 gets its clear 400 from the HTTP/1 driver.
-            Detected::Http1 | Detected::Tls(_) | Detected::Other | Detected::Socks5 => {
-                ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await
+            Detected::Http1 | Detected::ForProxy(_) | Detected::Tls(_) | Detected::Other | Detected::Socks5 => {
+                Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await)
             }
         }
+    }
+
+    /// As [`log_end`](Self::log_end), where no flow tells of the error.
+    fn count_end(&self, client: &ClientInfo, error: &Error) {
+        self.counters.error(error);
+        tracing::debug!(peer = %client.peer, kind = error.kind().as_str(), "connection ended: {error}");
     }
 
     /// How a connection ended, for the log.
     pub fn log_end(&self, client: &ClientInfo, served: Result<()>) {
         if let Err(e) = served {
-            self.counters.error(&e);
             tracing::debug!(peer = %client.peer, kind = e.kind().as_str(), "connection ended: {e}");
         }
     }

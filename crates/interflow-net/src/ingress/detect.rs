@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::Result;
+use interflow_flow::{ByteStr, Result};
 use interflow_wire::client_hello::{ClientHello, looks_like_tls};
 
 use super::peek::{Peek, Stop};
@@ -13,6 +13,9 @@ use crate::io::Io;
 pub enum Detected {
     /// HTTP/1, as far as a first line shows.
     Http1,
+    /// HTTP/1 as one speaks it to a proxy, only told apart in a tunnel: a CONNECT, or a request in absolute-form, with
+    /// the authority that it names.
+    ForProxy(ByteStr),
     /// HTTP/2 with prior knowledge (RFC 9113 3.4).
     Http2,
     /// TLS; here is its ClientHello.
@@ -110,7 +113,13 @@ fn may_be_request(buf: &[u8], place: Place) -> bool {
     let word = text.iter().take_while(|&&b| is_token_byte(b)).count();
     match place {
         Place::Port => word == text.len(),
-        Place::Tunnel => word == text.len() && METHODS.iter().any(|m| m.starts_with(text)),
+        Place::Tunnel => {
+            let (method, rest) = text.split_at(word);
+            match rest.is_empty() {
+                true => METHODS.iter().any(|m| m.starts_with(method)),
+                false => rest.starts_with(b" ") && METHODS.contains(&method),
+            }
+        }
     }
 }
 
@@ -149,6 +158,7 @@ fn classify_text(text: &[u8], read: usize, place: Place) -> Option<Detected> {
             Some(Detected::Other)
         }
         None => None,
+        Some(b' ') if known && place == Place::Tunnel => classify_target(&text[..word], &text[word + 1..], read),
         Some(b' ' | b'\t') if known => Some(Detected::Http1),
         Some(next) if word > 0 => {
             let line = match text.iter().position(|&b| b == b'\n') {
@@ -162,6 +172,31 @@ fn classify_text(text: &[u8], read: usize, place: Place) -> Option<Detected> {
         }
         Some(_) => Some(Detected::Other),
     }
+}
+
+/// Whom the request line of a tunnel is for: the tunnel's end as an origin, or as a proxy (RFC 9112 3.2).
+fn classify_target(method: &[u8], rest: &[u8], read: usize) -> Option<Detected> {
+    const ABSOLUTE: &[u8] = b"http://";
+    let authority = if method == b"CONNECT" {
+        rest
+    } else if let Some(rest) = rest.strip_prefix(ABSOLUTE) {
+        rest
+    } else {
+        let open = ABSOLUTE.starts_with(rest) && read < LINE_MAX;
+        return if open { None } else { Some(Detected::Http1) };
+    };
+    match authority.iter().position(|b| !is_authority_byte(*b)) {
+        None if read < LINE_MAX => None,
+        None => Some(Detected::Http1),
+        Some(end) => {
+            Some(std::str::from_utf8(&authority[..end]).map_or(Detected::Http1, |a| Detected::ForProxy(a.into())))
+        }
+    }
+}
+
+/// RFC 3986 3.2, without user information.
+fn is_authority_byte(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(&b)
 }
 
 /// RFC 9110 5.6.2.
@@ -214,7 +249,6 @@ mod tests {
             (&b"GET / HTTP/1.1\r\n"[..], "Http1"),
             (b"\r\nPOST http://a/ HTTP/1.1\r\n", "Http1"),
             (b"x-custom /a HTTP/1.1\r\n", "Http1"),
-            (b"CONNECT a:1 HTTP/1.1\r\n", "Http1"),
             (b"EHLO example.com\r\n", "Other"),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "Other"),
             (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nmore", "Http2"),
@@ -248,6 +282,21 @@ mod tests {
         ] {
             assert_eq!(detected(bytes, end, Place::Port).await.0, port, "{bytes:?}");
             assert_eq!(detected(bytes, end, Place::Tunnel).await.0, tunnel, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_to_a_proxy_are_told_apart_in_a_tunnel() {
+        for (bytes, tunnel) in [
+            (&b"CONNECT a:1 HTTP/1.1\r\n"[..], "ForProxy(\"a:1\")"),
+            (b"GET http://a.test/x HTTP/1.1\r\n", "ForProxy(\"a.test\")"),
+            (b"GET http://[::1]:8080?q HTTP/1.1\r\n", "ForProxy(\"[::1]:8080\")"),
+            (b"GET /http://a/ HTTP/1.1\r\n", "Http1"),
+            (b"OPTIONS * HTTP/1.1\r\n", "Http1"),
+            (b"GET ht", "Http1"),
+        ] {
+            assert_eq!(detected(bytes, true, Place::Tunnel).await.0, tunnel, "{bytes:?}");
+            assert_eq!(detected(bytes, true, Place::Port).await.0, "Http1", "{bytes:?}");
         }
     }
 

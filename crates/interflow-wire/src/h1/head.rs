@@ -205,7 +205,11 @@ fn refused(e: httparse::Error, head: &[u8], line: Rule) -> Rule {
 /// Whether the version is at least spelled as one, `HTTP/2.0`: then it is unsupported rather than malformed.
 fn names_other_version(first: &[u8], line: Rule) -> bool {
     let mut words = first.split(|&b| b == b' ');
-    let version = if line == Rule::StatusLine { words.next() } else { words.next_back() };
+    let version = match line {
+        Rule::StatusLine => words.next(),
+        // A request line has three words; more of them are a target with a space in it.
+        _ => words.nth(2).filter(|_| words.next().is_none()),
+    };
     matches!(version, Some([b'H', b'T', b'T', b'P', b'/', major, b'.', minor]) if major.is_ascii_digit() && minor.is_ascii_digit())
 }
 

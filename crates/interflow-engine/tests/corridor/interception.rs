@@ -1,0 +1,244 @@
+//! Looking into TLS: leaves, ALPN, certificates of origins, and who passes unseen.
+
+use std::sync::Arc;
+
+use interflow_engine::config::{ClientCertificate, InterceptMode};
+use interflow_flow::Kind;
+use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
+
+use crate::support::{End, Proxy, inside, until};
+
+#[tokio::test]
+async fn a_thousand_first_hits_mint_one_leaf() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let proxy = Arc::new(Proxy::trusting(&[&origin], |c| c.workers.count = 2).await);
+    let before = proxy.engine.ca().leaves_signed();
+    let hosts = interflow_flow::Host::parse("localhost").unwrap();
+    let ca = Arc::clone(proxy.engine.ca());
+    let hits: Vec<_> = (0..8)
+        .map(|_| {
+            let (ca, hosts) = (Arc::clone(&ca), hosts.clone());
+            std::thread::spawn(move || {
+                for _ in 0..125 {
+                    drop(ca.server_tls(&hosts, interflow_net::tls::Alpn::Both));
+                }
+            })
+        })
+        .collect();
+    let mut handshakes = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (proxy, authority) = (Arc::clone(&proxy), origin.authority());
+        handshakes.spawn(async move { proxy.tls(&authority, &["http/1.1"]).await });
+    }
+    assert_eq!(handshakes.join_all().await.len(), 20);
+    hits.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(proxy.engine.ca().leaves_signed() - before, 1);
+}
+
+#[tokio::test]
+async fn addresses_are_intercepted_with_certificates_for_addresses() {
+    let v4 = Origin::https().start().await;
+    let v6 = Origin::https().bind("[::1]:0".parse().unwrap()).start().await;
+    let proxy = Proxy::trusting(&[&v4, &v6], |_| ()).await;
+    for authority in [format!("127.0.0.1:{}", v4.port()), format!("[::1]:{}", v6.port())] {
+        let mut wire = proxy.tls(&authority, &["http/1.1"]).await;
+        wire.send(inside(&authority, "/bytes/7")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().body.len(), 7, "{authority}");
+    }
+    let flows = proxy.flows(2).await;
+    assert_eq!(flows[1].url, Some(format!("GET https://[::1]:{}/bytes/7", v6.port())));
+}
+
+#[tokio::test]
+async fn the_protocol_agreed_on_is_the_one_that_the_origin_speaks() {
+    for (speaks, offers, agreed) in [
+        (&["h2", "http/1.1"][..], &["h2", "http/1.1"][..], Some("h2")),
+        (&["http/1.1"], &["h2", "http/1.1"], Some("http/1.1")),
+        (&["h2", "http/1.1"], &["http/1.1"], Some("http/1.1")),
+        (&["http/1.1"], &["h2"], Some("h2")),
+        (&["http/1.1"], &["imap"], None),
+        (&["http/1.1"], &[], None),
+    ] {
+        let origin = Origin::https().alpn(speaks).start().await;
+        let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+        let wire = proxy.tls(&origin.authority(), offers).await;
+        assert_eq!(wire.tls().alpn(), agreed.map(|a| a.as_bytes().to_vec()), "{speaks:?} {offers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_does_not_hold_gives_a_page_that_names_the_reason() {
+    let stranger = Origin::https().start().await;
+    let misnamed = Origin::https().names(&["elsewhere.test"]).start().await;
+    let proxy = Proxy::trusting(&[&misnamed], |_| ()).await;
+    for (origin, reason) in [(&stranger, "issuer"), (&misnamed, "elsewhere.test")] {
+        let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        let ask = format!("GET / HTTP/1.1\r\nHost: {}\r\nAccept: text/html\r\n\r\n", origin.authority());
+        wire.send(ask).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("upstream_certificate")));
+        assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
+        let text = answer.text().to_lowercase();
+        assert!(text.contains(reason) && text.contains("danger_insecure_hosts"), "{text}");
+        assert_eq!(origin.served(), 0);
+    }
+    assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(Kind::UpstreamCertificate)));
+}
+
+#[tokio::test]
+async fn an_origin_on_the_list_of_dangers_is_not_verified_and_others_are() {
+    let stranger = Origin::https().start().await;
+    let proxy = Proxy::start(|c| c.upstream.danger_insecure_hosts = vec!["localhost".into()]).await;
+    let mut wire = proxy.tls(&stranger.authority(), &["http/1.1"]).await;
+    wire.send(inside(&stranger.authority(), "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    let by_address = format!("127.0.0.1:{}", stranger.port());
+    let mut wire = proxy.tls(&by_address, &["http/1.1"]).await;
+    wire.send(inside(&by_address, "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 502);
+}
+
+#[tokio::test]
+async fn a_client_that_pins_passes_unseen_after_a_few_refusals() {
+    let origin = Origin::https().start().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
+    let pins = || client_trusting(origin.ca().pem(), &["http/1.1"]);
+    for refusal in 1..=2_u64 {
+        let wire = proxy.tunnel(&origin.authority()).await;
+        assert!(wire.into_tls("localhost", pins()).await.is_err());
+        until("the refusal to be counted", || proxy.engine.snapshot().leaf_refused == refusal).await;
+    }
+    assert_eq!(proxy.engine.passing().len(), 1);
+    let wire = proxy.tunnel(&origin.authority()).await;
+    let mut wire = wire.into_tls("localhost", pins()).await.unwrap();
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    drop(wire);
+    let flows = proxy.flows(3).await;
+    assert_eq!(flows[0].error(), Some(Kind::ClientTls));
+    assert!(matches!(flows[2].end, Some(End::Tunnelled(_))), "{:#?}", flows[2]);
+    proxy.engine.forget_passing();
+    let wire = proxy.tunnel(&origin.authority()).await;
+    assert!(wire.into_tls("localhost", pins()).await.is_err(), "looked into again");
+}
+
+#[tokio::test]
+async fn hosts_that_are_never_looked_into_show_their_own_certificate() {
+    let origin = Origin::https().start().await;
+    let theirs = client_trusting(origin.ca().pem(), &["http/1.1"]);
+    for listed in [true, false] {
+        let proxy = Proxy::start(|c| match listed {
+            true => c.intercept.never = vec!["localhost".into()],
+            false => c.intercept.mode = InterceptMode::Listed,
+        })
+        .await;
+        let wire = proxy.tunnel(&origin.authority()).await;
+        let mut wire = wire.into_tls("localhost", theirs.clone()).await.unwrap();
+        wire.send(inside(&origin.authority(), "/bytes/3")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().body.len(), 3);
+        drop(wire);
+        let flow = proxy.flow().await;
+        assert!(matches!(flow.end, Some(End::Tunnelled(b)) if b.received > 3), "{flow:#?}");
+        assert_eq!(flow.url, None);
+    }
+}
+
+#[tokio::test]
+async fn the_name_in_the_hello_decides_when_the_tunnel_names_an_address() {
+    let origin = Origin::https().names(&["hidden.test"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let wire = proxy.tunnel(&format!("127.0.0.1:{}", origin.port())).await;
+    let ours = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+    let mut wire = wire.into_tls("hidden.test", ours).await.unwrap();
+    wire.send(inside("hidden.test", "/")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(origin.only_request().sni.as_deref(), Some("hidden.test"));
+    assert_eq!(proxy.flow().await.authority, format!("hidden.test:{}", origin.port()));
+}
+
+#[tokio::test]
+async fn what_is_no_http_inside_tls_passes_and_is_a_tunnel() {
+    let ca = Arc::new(TestCa::new());
+    let config = ca.server(&["localhost"], &[]);
+    let origin = Origin::raw(move |wire: Wire, _| {
+        let config = config.clone();
+        async move {
+            let mut wire = wire.accept_tls(config).await?;
+            let bytes = wire.exactly(5).await?;
+            wire.send([&b"echo "[..], &bytes].concat()).await?;
+            wire.to_end().await?;
+            wire.finish().await
+        }
+    })
+    .await;
+    let proxy = Proxy::start(|c| c.upstream.danger_insecure = true).await;
+    let mut wire = proxy.tls(&origin.authority(), &[]).await;
+    wire.send([0, 1, 2, 3, 4]).await.unwrap();
+    assert_eq!(&wire.exactly(10).await.unwrap()[..], b"echo \0\x01\x02\x03\x04");
+    wire.finish().await.unwrap();
+    assert!(wire.to_end().await.unwrap().is_empty());
+    let flow = proxy.flow().await;
+    assert!(matches!(flow.end, Some(End::Tunnelled(b)) if b.received == 10), "{flow:#?}");
+}
+
+#[tokio::test]
+async fn broken_tls_in_a_tunnel_passes_as_bytes() {
+    let origin = Origin::script(Script::new().exactly(6).send("what?")).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = proxy.tunnel(&origin.authority()).await;
+    wire.send([22, 9, 9, 1, 1, 1]).await.unwrap();
+    assert_eq!(&wire.to_end().await.unwrap()[..], b"what?");
+}
+
+#[tokio::test]
+async fn an_origin_that_asks_for_a_certificate_is_shown_one() {
+    let clients = Arc::new(TestCa::new());
+    let origin = Origin::https().client_ca(clients.clone()).start().await;
+    let (chain, key) = clients.leaf_pem(&["us"]);
+    let without = Proxy::trusting(&[&origin], |_| ()).await;
+    let folder = without.home.path();
+    std::fs::write(folder.join("us.pem"), chain).unwrap();
+    std::fs::write(folder.join("us.key"), key).unwrap();
+    let with = Proxy::trusting(&[&origin], |c| {
+        c.upstream.client_certificate = vec![ClientCertificate {
+            hosts: vec!["localhost".into()],
+            certificate: folder.join("us.pem"),
+            key: folder.join("us.key"),
+        }];
+    })
+    .await;
+    for (proxy, status) in [(&with, 200), (&without, 502)] {
+        let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        wire.send(inside(&origin.authority(), "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, status);
+    }
+    assert_eq!(origin.served(), 1);
+}
+
+#[tokio::test]
+async fn connections_are_shared_within_a_host_and_not_across_what_changes_identity() {
+    let origin = Origin::https().names(&["localhost", "127.0.0.1", "a.test"]).alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.upstream.danger_insecure_hosts = vec!["a.test".into()]).await;
+    let ours = || client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+    for (tunnel, name) in [("localhost", "localhost"), ("localhost", "localhost"), ("127.0.0.1", "a.test")] {
+        let wire = proxy.tunnel(&format!("{tunnel}:{}", origin.port())).await;
+        let mut wire = wire.into_tls(name, ours()).await.unwrap();
+        wire.send(inside(name, "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+    }
+    let used: Vec<_> = origin.requests().iter().map(|r| (r.connection, r.sni.clone().unwrap_or_default())).collect();
+    assert_eq!(used, [(0, "localhost".into()), (0, "localhost".into()), (1, "a.test".into())]);
+}
+
+#[tokio::test]
+async fn large_bodies_pass_through_intercepted_tls_unchanged() {
+    let origin = Origin::https().start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let body = pattern(3 << 20);
+    let client: H2Client = proxy.h2(&origin.authority()).await;
+    let request = http::Request::post(origin.url("/echo")).body(()).unwrap();
+    assert!(client.request(request, body.slice(..500_000)).await.unwrap().body == body.slice(..500_000));
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(inside(&origin.authority(), &format!("/bytes/{}", body.len()))).await.unwrap();
+    assert!(wire.answer().await.unwrap().body == body);
+}

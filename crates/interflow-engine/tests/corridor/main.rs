@@ -1,0 +1,16 @@
+//! The corridor from outside: a real engine, real origins and real clients in one process, all on loopback.
+
+mod access;
+mod auth;
+mod errors;
+mod forward;
+mod http2;
+mod interception;
+mod life;
+mod smuggling;
+mod stages;
+mod streams;
+mod support;
+mod tunnels;
+mod upstream;
+mod websocket;

@@ -1,0 +1,246 @@
+//! A proxy to test, one line to start, and a recorder that remembers everything.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_engine::{Engine, EngineConfig, Parts};
+use interflow_flow::{
+    Capture, Direction, Flow, Headers, Kind, Message, Outcome, Recorder, RequestHead, ResponseHead, Stage, TunnelBytes,
+};
+use interflow_net::ca::Ca;
+use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
+use tempfile::TempDir;
+
+/// How a flow ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End {
+    Complete,
+    Tunnelled(TunnelBytes),
+    Failed(Kind, String),
+}
+
+/// What was recorded of a flow.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    pub authority: String,
+    pub transport: String,
+    pub user: Option<String>,
+    pub tags: Vec<String>,
+    pub url: Option<String>,
+    pub sent: Vec<u8>,
+    pub status: Option<u16>,
+    pub received: Vec<u8>,
+    pub trailers: Headers,
+    pub interim: Vec<u16>,
+    pub messages: Vec<Message>,
+    pub end: Option<End>,
+}
+
+impl Kept {
+    pub fn error(&self) -> Option<Kind> {
+        match self.end {
+            Some(End::Failed(kind, _)) => Some(kind),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Memory(Arc<Mutex<Vec<Arc<Mutex<Kept>>>>>);
+
+struct Keeper(Arc<Mutex<Kept>>);
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder for Memory {
+    fn begin(&self, flow: &Flow, head: Option<&RequestHead>) -> Option<Box<dyn Capture>> {
+        let kept = Arc::new(Mutex::new(Kept {
+            authority: flow.authority.to_string(),
+            transport: flow.transport.as_str().into(),
+            user: flow.user.as_deref().map(Into::into),
+            url: head.map(|h| format!("{} {}", h.method, h.url)),
+            ..Kept::default()
+        }));
+        lock(&self.0).push(Arc::clone(&kept));
+        Some(Box::new(Keeper(kept)))
+    }
+}
+
+impl Capture for Keeper {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+    fn data(&mut self, direction: Direction, chunk: &Bytes) {
+        let mut kept = lock(&self.0);
+        match direction {
+            Direction::Request => kept.sent.extend_from_slice(chunk),
+            Direction::Response => kept.received.extend_from_slice(chunk),
+        }
+    }
+    fn trailers(&mut self, _: Direction, trailers: &Headers) {
+        lock(&self.0).trailers = trailers.clone();
+    }
+    fn interim(&mut self, head: &ResponseHead) {
+        lock(&self.0).interim.push(head.status.as_u16());
+    }
+    fn response(&mut self, _: &Flow, head: &ResponseHead) {
+        lock(&self.0).status = Some(head.status.as_u16());
+    }
+    fn message(&mut self, message: &Message) {
+        lock(&self.0).messages.push(message.clone());
+    }
+    fn done(self: Box<Self>, flow: &Flow, outcome: Outcome<'_>) {
+        let mut kept = lock(&self.0);
+        kept.tags = flow.tags.iter().map(ToString::to_string).collect();
+        kept.end = Some(match outcome {
+            Outcome::Complete => End::Complete,
+            Outcome::Tunnelled(bytes) => End::Tunnelled(bytes),
+            Outcome::Failed(e, _) => End::Failed(e.kind(), e.to_string()),
+        });
+    }
+}
+
+/// A proxy under test.
+pub struct Proxy {
+    pub engine: Arc<Engine>,
+    memory: Memory,
+    pub home: TempDir,
+}
+
+/// A config for tests: free ports, one worker.
+pub fn config() -> EngineConfig {
+    let mut config = EngineConfig::default();
+    config.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.gateway.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+    config.workers.count = 1;
+    config.intercept.server_first_after = interflow_flow::units::Span::millis(50);
+    config
+}
+
+impl Proxy {
+    pub async fn start(change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::with(Vec::new(), change).await
+    }
+
+    /// One that trusts these origins.
+    pub async fn trusting(origins: &[&Origin], change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::build(origins, Vec::new(), change)
+    }
+
+    pub async fn with(stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::build(&[], stages, change)
+    }
+
+    pub fn build(origins: &[&Origin], stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut config = config();
+        for (i, origin) in origins.iter().enumerate() {
+            let path = home.path().join(format!("origin-{i}.pem"));
+            std::fs::write(&path, origin.ca().pem()).unwrap();
+            config.upstream.extra_ca.push(path);
+        }
+        change(&mut config);
+        let memory = Memory::default();
+        let parts = Parts {
+            ca: Arc::new(Ca::open_or_create(&home.path().join("ca")).unwrap()),
+            recorder: Some(Arc::new(memory.clone())),
+            stages,
+            own: Vec::new(),
+        };
+        let engine = Engine::start(config, parts).unwrap_or_else(|e| panic!("{e}"));
+        Self { engine, memory, home }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.engine.proxy_addresses()[0]
+    }
+
+    pub fn gateway(&self) -> SocketAddr {
+        self.engine.gateway_addresses()[0]
+    }
+
+    pub async fn connect(&self) -> Wire {
+        Wire::connect(self.addr()).await.unwrap()
+    }
+
+    /// One request in absolute-form on a connection of its own.
+    pub async fn get(&self, url: &str) -> Answer {
+        client::get_through(self.addr(), url).await.unwrap()
+    }
+
+    pub async fn tunnel(&self, authority: &str) -> Wire {
+        client::connect_tunnel(self.addr(), authority, None).await.unwrap()
+    }
+
+    /// A tunnel with TLS in it, our CA trusted.
+    pub async fn tls(&self, authority: &str, alpn: &[&str]) -> Wire {
+        self.try_tls(authority, alpn).await.unwrap()
+    }
+
+    pub async fn try_tls(&self, authority: &str, alpn: &[&str]) -> std::io::Result<Wire> {
+        let (host, _) = authority.rsplit_once(':').unwrap();
+        let wire = self.tunnel(authority).await;
+        wire.into_tls(host.trim_matches(['[', ']']), client_trusting(self.engine.ca().certificate_pem(), alpn)).await
+    }
+
+    /// HTTP/2 inside intercepted TLS.
+    pub async fn h2(&self, authority: &str) -> H2Client {
+        H2Client::new(self.tls(authority, &["h2"]).await).await.unwrap()
+    }
+
+    /// What was recorded, once at least so many flows are over.
+    pub async fn flows(&self, n: usize) -> Vec<Kept> {
+        for _ in 0..1000 {
+            let all: Vec<Kept> = lock(&self.memory.0).iter().map(|k| lock(k).clone()).collect();
+            if all.iter().filter(|k| k.end.is_some()).count() >= n {
+                return all;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("{n} flows were not over in time: {:#?}", lock(&self.memory.0));
+    }
+
+    /// The one flow recorded.
+    pub async fn flow(&self) -> Kept {
+        let flows = self.flows(1).await;
+        assert_eq!(flows.len(), 1, "{flows:#?}");
+        flows.into_iter().next().unwrap()
+    }
+
+    /// How often an error of this kind was counted.
+    pub fn errors(&self, kind: Kind) -> u64 {
+        self.engine.snapshot().errors.iter().find(|(k, _)| *k == kind.as_str()).map_or(0, |(_, n)| *n)
+    }
+}
+
+/// A GET in absolute-form.
+pub fn get(url: &str) -> String {
+    request("GET", url, "")
+}
+
+/// A request in absolute-form with more fields, each with its CRLF.
+pub fn request(method: &str, url: &str, fields: &str) -> String {
+    let host = url.split('/').nth(2).unwrap_or_default();
+    format!("{method} {url} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")
+}
+
+/// A GET in origin-form.
+pub fn inside(authority: &str, path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {authority}\r\n\r\n")
+}
+
+/// Waits until it holds.
+pub async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("in vain waited for: {what}");
+}
