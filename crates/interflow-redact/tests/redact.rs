@@ -62,6 +62,9 @@ fn structured_values_are_found_with_their_kind() {
         ("born March 12, 1987 in", Kind::Date, "March 12, 1987"),
         ("a 50 year old man", Kind::Age, "50 year old"),
         ("location 52.520008, 13.404954", Kind::Gps, "52.520008, 13.404954"),
+        ("error in /home/priya/app.py", Kind::Username, "priya"),
+        (r"see C:\Users\jgibson\x.txt", Kind::Username, "jgibson"),
+        ("username: jgibson42", Kind::Username, "jgibson42"),
         ("ZIP code 90210", Kind::ZipCode, "90210"),
         ("passport number 123456789", Kind::Passport, "123456789"),
     ] {
@@ -136,6 +139,7 @@ fn people_places_and_organisations_are_found() {
         ("talk to Ludwig van Beethoven now", Kind::Person, "Ludwig van Beethoven"),
         ("She lives in Reykjavik now", Kind::Location, "Reykjavik"),
         ("I moved to New York last year", Kind::Location, "New York"),
+        ("Priyanka did it, see priyanka.r@firm.com", Kind::Person, "Priyanka"),
         ("He works at Brightmoor Technologies Inc in town", Kind::Organization, "Brightmoor Technologies Inc"),
         (
             "send it to 123 Main Street, Springfield, IL 62704.",
@@ -155,6 +159,7 @@ fn ordinary_words_stay() {
         "The quick brown fox jumps over the lazy dog.",
         "Please set the Content-Type header and restart the Docker container.",
         "Capitalized words like Wisdom and Discipline are often mistaken with names.",
+        "Hi Claude, read /home/user/notes and /Users/runner/x.",
         "Use Kubernetes with Helm, Terraform or Ansible on Linux.",
         "CAN I SPEAK TO A REAL PERSON?!",
     ] {

@@ -319,6 +319,29 @@ fn speaks(scan: &Scan<'_>, i: usize) -> bool {
         })
 }
 
+/// The words of the mailboxes in the text: `priya.r@…` tells that Priya is a name.
+fn mailboxes<'t>(scan: &Scan<'t>) -> Vec<&'t str> {
+    let list = scan.list();
+    let mut words = Vec::new();
+    for at in scan.tokens.ats.iter().take(64) {
+        let mut i = list.partition_point(|t| t.end <= *at);
+        let mut end = *at as usize;
+        while let Some(token) = i.checked_sub(1).and_then(|p| list.get(p)) {
+            if token.end() != end {
+                break;
+            }
+            if token.is_word() && token.len() >= 3 && !token.has(COMMON | WORD | STOP | TECH) {
+                words.push(scan.word(token));
+            }
+            if !matches!(scan.byte_before(token.start()), b'.' | b'_' | b'-') {
+                break;
+            }
+            (i, end) = (i - 1, token.start() - 1);
+        }
+    }
+    words
+}
+
 /// Second look: a doubtful word beside a person in a list, or one that was part of a name elsewhere in the text.
 fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
     const SURE: i32 = 55;
@@ -333,6 +356,8 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
         .filter(|t| t.len() >= 3 && !t.has(COMMON | STOP))
         .map(|t| scan.word(t))
         .collect();
+    let mails = !scan.tokens.ats.is_empty();
+    parts.extend(mailboxes(scan));
     parts.sort_unstable();
     // Two doubtful family names joined: `norberg and smith were`.
     for at in 1..chunks.len() {
@@ -354,7 +379,10 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
         if sure(&c) || c.person < 8 {
             continue;
         }
-        let known = c.first == c.last && parts.binary_search(&scan.word(&list[c.first])).is_ok();
+        let known = c.first == c.last && {
+            let word = scan.word(&list[c.first]);
+            parts.binary_search(&word).is_ok() || mails && parts.iter().any(|p| p.eq_ignore_ascii_case(word))
+        };
         let tied = |a: &Chunk, b: &Chunk| {
             b.first == a.last + 1 && matches!(scan.gap(a.last), ", " | " & ")
                 || b.first == a.last + 2

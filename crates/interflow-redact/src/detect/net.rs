@@ -403,7 +403,11 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
         return;
     }
     let word = scan.word(next);
-    if !SAFE_TLDS.contains(&word) || is_host(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.' {
+    if next.shape != crate::token::Shape::Lower
+        || word.len() > 6
+        || !SAFE_TLDS.contains(&word)
+        || is_host(scan.byte_at(next.end())) && scan.byte_at(next.end()) != b'.'
+    {
         return;
     }
     let mut start = token.start();

@@ -150,6 +150,9 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
     {
         return;
     }
+    if matches!(token.len(), 4 | 5) && matches!(scan.byte_at(token.end()), b'/' | b'\\') && scan.want(Kind::Username) {
+        home_folder(scan, &token);
+    }
     if token.class != 0 || token.shape == Shape::Camel {
         let topics = if token.class != 0 { token.topics } else { camel(scan, &token) };
         if topics & (topic::SECRET | topic::PASSWORD) != 0 {
@@ -173,7 +176,11 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     if rest.starts_with("eyJ") {
         return jwt(scan, start);
     }
-    let Some(known) = KNOWN.iter().find(|k| rest.starts_with(k.prefix)) else { return false };
+    // Two bytes rule nearly all of them out before texts are compared.
+    let Some([a, b]) = scan.bytes.get(start..start + 2) else { return false };
+    let begins =
+        |k: &&Known| matches!(k.prefix.as_bytes(), [x, y, ..] if x == a && y == b) && rest.starts_with(k.prefix);
+    let Some(known) = KNOWN.iter().find(begins) else { return false };
     let dotted = known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3");
     let body: &str = {
         let body = &rest[known.prefix.len()..];
@@ -308,6 +315,69 @@ fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
     if let Some(confidence) = confidence {
         let kind = if password { Kind::Password } else { Kind::Secret };
         scan.push(kind, from, from + value.len(), confidence);
+    }
+}
+
+/// Accounts that are a machine's and nobody's.
+const MACHINE_ACCOUNTS: &[&str] = &[
+    "user",
+    "username",
+    "name",
+    "me",
+    "you",
+    "root",
+    "admin",
+    "ubuntu",
+    "debian",
+    "runner",
+    "node",
+    "app",
+    "vscode",
+    "ec2-user",
+    "circleci",
+    "travis",
+    "jenkins",
+    "public",
+    "shared",
+    "default",
+    "git",
+    "www",
+    "www-data",
+    "linuxbrew",
+    "work",
+    "dev",
+    "vagrant",
+    "pi",
+    "builder",
+    "docker",
+    "test",
+    "some",
+    "foo",
+    "bar",
+    "your",
+    "myuser",
+    "guest",
+    "coder",
+    "gitpod",
+    "nobody",
+];
+
+/// The account in `/home/anna/…`, `/Users/anna/…`, `C:\\Users\\anna\\…`.
+fn home_folder(scan: &mut Scan<'_>, token: &Token) {
+    let separator = scan.byte_at(token.end());
+    let word = scan.word(token);
+    if scan.byte_before(token.start()) != separator || !matches!(word, "home" | "Users") {
+        return;
+    }
+    let from = token.end() + scan.bytes[token.end()..].iter().take_while(|b| **b == separator).count();
+    let name = scan.text.get(from..).unwrap_or_default();
+    let len = name.bytes().take_while(|b| in_key(*b) || *b == b'.').count();
+    let name = name[..len].trim_end_matches('.');
+    if (2..=32).contains(&name.len())
+        && !MACHINE_ACCOUNTS.contains(&name.to_ascii_lowercase().as_str())
+        && !is_placeholder(name)
+    {
+        scan.push(Kind::Username, from, from + name.len(), 65);
     }
 }
 

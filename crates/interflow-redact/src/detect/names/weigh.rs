@@ -291,6 +291,9 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     }
     if around.honorific {
         person = person.max(20) + 55;
+    } else if m & TECH != 0 {
+        // `Hi Claude`, `Jenkins said`: by itself rather the machine.
+        person = person.min(45);
     } else if around.person_cue {
         person += match (around.strong_cue, unknown) {
             (true, _) if person >= 20 => 26,
