@@ -280,12 +280,9 @@ async fn leaf_refused(place: &Place, live: &Live, mut tracker: Tracker, inside: 
 
 /// TLS is open; usually HTTP is inside, but nothing says so before the client does.
 async fn inside_tls(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io, inside: Inside, tls: Arc<ClientTls>) {
-    match tls.alpn.as_deref() {
-        Some("h2") => {
-            tracker.replaced();
-            return place.serve_http2(&live, io, inside, Some(tls)).await;
-        }
-        _ => {}
+    if tls.alpn.as_deref() == Some("h2") {
+        tracker.replaced();
+        return place.serve_http2(&live, io, inside, Some(tls)).await;
     }
     let agreed = tls.alpn.as_deref() == Some("http/1.1");
     let mut expect = expect_in_tunnel(&live);

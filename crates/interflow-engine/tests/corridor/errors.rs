@@ -152,12 +152,12 @@ async fn our_own_requests_end_in_errors_like_any_other() {
         body: interflow_flow::Body::Empty,
     };
     let engine = Arc::clone(&proxy.engine);
-    let (_, response) = engine.send(ask(origin.authority()), None).await.unwrap();
-    let (body, _) = response.body.collect(10).await.unwrap();
+    let (_, response) = engine.send(ask(origin.authority()), None).await;
+    let (body, _) = response.unwrap().body.collect(10).await.unwrap();
     assert_eq!(body.len(), 3);
-    assert_eq!(engine.send(ask(nobody.to_string()), None).await.unwrap_err().kind(), Kind::Connect);
+    assert_eq!(engine.send(ask(nobody.to_string()), None).await.1.unwrap_err().kind(), Kind::Connect);
     let own = engine.send(ask(proxy.addr().to_string()), None).await;
-    assert_eq!(own.unwrap_err().kind(), Kind::Loop);
+    assert_eq!(own.1.unwrap_err().kind(), Kind::Loop);
     let flows = proxy.flows(3).await;
     assert_eq!(flows[0].end, Some(End::Complete));
     assert_eq!((flows[1].error(), flows[1].transport.as_str()), (Some(Kind::Connect), "internal"));
