@@ -63,7 +63,7 @@ fn conversation(prompts: &[&str]) {
         black_box(redactor.redact_json(black_box(body), &mut session).expect("JSON"))
     };
     redact(&body(50));
-    let bodies: Vec<_> = (60..260).map(|n| body(n)).collect();
+    let bodies: Vec<_> = (60..260).map(body).collect();
     let start = on_cpu();
     bodies.iter().for_each(|b| drop(redact(b)));
     let each = (on_cpu() - start) / bodies.len() as f64;

@@ -4,6 +4,7 @@
 //! without anything being kept; the way back exists only in this map. A vault is never shared between conversations.
 
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -51,8 +52,8 @@ pub struct Vault {
     mac: Hmac<Sha256>,
     /// Placeholder to original, by the placeholder in lower case.
     originals: HashMap<String, String>,
-    /// Placeholders in lower case, sorted, for the search by prefix.
-    sorted: Vec<Box<str>>,
+    /// Placeholders in lower case, sorted, for the search by prefix; made when something is to be restored.
+    sorted: OnceLock<Vec<Box<str>>>,
     /// The bytes that a placeholder may begin with, in both cases.
     first: [bool; 256],
     limit: usize,
@@ -68,7 +69,7 @@ impl Vault {
     /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
         let mac = Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length");
-        Self { mac, originals: HashMap::new(), sorted: Vec::new(), first: [false; 256], limit: MOST_ENTRIES }
+        Self { mac, originals: HashMap::new(), sorted: OnceLock::new(), first: [false; 256], limit: MOST_ENTRIES }
     }
 
     /// The same with another bound on its placeholders.
@@ -112,9 +113,8 @@ impl Vault {
     }
 
     fn remember(&mut self, key: String, value: &str) {
-        let at = self.sorted.partition_point(|k| **k < *key);
         self.may_begin_with(&key);
-        self.sorted.insert(at, key.as_str().into());
+        self.sorted = OnceLock::new();
         self.originals.insert(key, value.to_owned());
     }
 
@@ -136,10 +136,15 @@ impl Vault {
 
     /// Looks for a placeholder at the beginning of a text.
     pub(crate) fn at_start<'v>(&'v self, text: &[u8], more_may_come: bool) -> AtStart<'v> {
-        let (mut low, mut high) = (0, self.sorted.len());
+        let sorted = self.sorted.get_or_init(|| {
+            let mut keys: Vec<Box<str>> = self.originals.keys().map(|k| k.as_str().into()).collect();
+            keys.sort_unstable();
+            keys
+        });
+        let (mut low, mut high) = (0, sorted.len());
         let (mut read, mut matched) = (0, 0);
         while low < high {
-            let key = &self.sorted[low];
+            let key = &sorted[low];
             if key.len() == matched {
                 let original = self.originals.get(&**key).map_or("", String::as_str);
                 return AtStart::Found { len: read, original };
@@ -153,7 +158,7 @@ impl Vault {
             if byte == b'\\' && matched > 0 && key.as_bytes()[matched] == b'_' {
                 continue;
             }
-            let keys = &self.sorted[low..high];
+            let keys = &sorted[low..high];
             let from = keys.partition_point(|k| k.as_bytes()[matched] < byte);
             let to = keys.partition_point(|k| k.as_bytes()[matched] <= byte);
             (low, high) = (low + from, low + to);
@@ -220,8 +225,6 @@ impl Vault {
         let plain = open(key, nonce, body).ok_or(RedactError::Seal)?;
         let originals: HashMap<String, String> = serde_json::from_slice(&plain).map_err(|_| RedactError::Seal)?;
         let mut vault = Self::new(vault_key);
-        vault.sorted = originals.keys().map(|k| k.as_str().into()).collect();
-        vault.sorted.sort_unstable();
         originals.keys().for_each(|k| vault.may_begin_with(k));
         vault.originals = originals;
         Ok(vault)

@@ -347,10 +347,10 @@ fn promote(scan: &Scan<'_>, chunks: &mut [Chunk]) {
     const SURE: i32 = 55;
     let list = scan.list();
     let sure = |c: &Chunk| c.person >= SURE && c.person >= c.place && c.person >= c.org;
-    // Parts of sure names, by their class and text.
+    // Parts of sure names; a single word that no list knows is not sure enough to look for it everywhere.
     let mut parts: Vec<&str> = chunks
         .iter()
-        .filter(|c| sure(c))
+        .filter(|c| sure(c) && (c.last > c.first || list[c.first].has(FIRST | LAST)))
         .take(64)
         .flat_map(|c| list[c.first..=c.last].iter())
         .filter(|t| t.len() >= 3 && !t.has(COMMON | STOP))

@@ -197,7 +197,8 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let at = run.first + k;
     let zero = scan.bytes[start] == b'0';
     let paren = scan.byte_before(start) == b'(' && run.sep(k) == b'(';
-    let near = scan.near(at, topic::PHONE, 6, 2);
+    // `fax`, `office` may also stand right behind the number.
+    let near = scan.near(at, topic::PHONE, 6, run.groups.len() - k);
     let least = match (near, paren) {
         (true, _) if run.groups.len() > k + 1 => 6,
         (true, _) | (_, true) => 7,

@@ -8,6 +8,8 @@ use crate::token::{Shape, Token};
 /// What the words before and behind say.
 pub(super) struct Around {
     pub honorific: bool,
+    /// The text says that a name comes: `my name is`.
+    pub name_told: bool,
     /// A name must follow: `my name is`, `says`, `called`.
     pub strong_cue: bool,
     pub person_cue: bool,
@@ -33,15 +35,17 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
     let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
-    let honorific = near_before && marks_before(1) & HONORIFIC != 0 && before(1).is_some_and(Token::is_capital);
+    let honorific = near_before
+        && marks_before(1) & HONORIFIC != 0
+        && (gap_before == ". " || before(1).is_some_and(Token::is_capital));
     let topics_before = before(1).map_or(0, |t| t.topics);
-    let (strong_cue, person_cue) =
-        person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
+    let cue = person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
     let caps = |t: Option<&Token>| t.is_some_and(|t| t.shape == Shape::Upper && t.len() >= 2);
     Around {
         honorific,
-        strong_cue,
-        person_cue,
+        name_told: cue.told,
+        strong_cue: cue.strong,
+        person_cue: cue.any,
         place_cue: located(scan, first),
         org_cue: org_cue(scan, first, last),
         opening,
@@ -50,7 +54,14 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
     }
 }
 
-/// Whether the words around speak of a person: surely, and at all.
+/// How much the words around speak of a person.
+struct Cue {
+    told: bool,
+    strong: bool,
+    any: bool,
+}
+
+/// Whether the words around speak of a person: by saying so, surely, and at all.
 fn person_cue<'a>(
     marks_before: &impl Fn(usize) -> u32,
     word_before: &impl Fn(usize) -> &'a str,
@@ -59,7 +70,7 @@ fn person_cue<'a>(
     after: Option<&Token>,
     gap_before: &str,
     gap_after: &str,
-) -> (bool, bool) {
+) -> Cue {
     let near = matches!(gap_before, " " | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \"");
     let (mut one, mut two) = ([0; 8], [0; 8]);
     let b1 = short_lower(word_before(1), &mut one);
@@ -96,7 +107,7 @@ fn person_cue<'a>(
         || greeted && near && (acts || gap_after != " " || possessive)
         || possessive && gap_before == " "
         || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
-    (strong, strong || any)
+    Cue { told: named || called, strong, any: strong || any }
 }
 
 pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {

@@ -294,6 +294,8 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     } else if m & TECH != 0 {
         // `Hi Claude`, `Jenkins said`: by itself rather the machine.
         person = person.min(45);
+    } else if around.name_told && unknown && !around.code {
+        person = person.max(56);
     } else if around.person_cue {
         person += match (around.strong_cue, unknown) {
             (true, _) if person >= 20 => 26,
