@@ -31,6 +31,8 @@ pub enum Command {
     /// Recorded flows: list, show, follow, export, import, replay, compare, prune, check.
     #[command(subcommand)]
     Flows(FlowsCommand),
+    /// Take personal data and secrets out of text or JSON.
+    Redact(RedactArgs),
     /// The configuration: check, print, schema, reference.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -157,6 +159,19 @@ pub enum ConfigCommand {
     Schema,
     /// Print the reference page in Markdown.
     Reference,
+}
+
+#[derive(Debug, Args)]
+pub struct RedactArgs {
+    /// The policy: our TOML, or a Phileas policy in JSON. Without it the default policy is used.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Print what was found and why, as JSON, instead of the redacted form. Never shows an original.
+    #[arg(long)]
+    pub explain: bool,
+    /// The text or JSON; standard input when it is `-` or not given.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod exec;
 mod flows;
 mod home;
 mod log;
+mod redact;
 mod run;
 mod trust_store;
 mod watch;
@@ -70,6 +71,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         return config_command::run(command, loaded);
     }
     let loaded = loaded?;
+    if let Command::Redact(args) = &cli.command {
+        return redact::run(args);
+    }
     let home = Home::find(cli.home.as_deref().or(loaded.config.home.as_deref()))?;
     match cli.command {
         Command::Run(args) => run::run(&args, loaded, home),
@@ -77,6 +81,6 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Ca(command) => ca::run(&command, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
-        Command::Config(_) => Ok(()),
+        Command::Config(_) | Command::Redact(_) => Ok(()),
     }
 }

@@ -1,0 +1,60 @@
+//! The command `interflow redact`, as a user runs it.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+fn redact(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_interflow"))
+        .arg("redact")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn text_comes_out_without_what_is_private() {
+    let out = redact(&[], "Mail anna@firm.com, card 4111 1111 1111 1111.\n");
+    assert!(out.status.success());
+    let shown = text(&out.stdout);
+    assert!(!shown.contains("anna@") && !shown.contains("4111"), "{shown}");
+    assert!(shown.starts_with("Mail ") && shown.ends_with(".\n"), "{shown}");
+}
+
+#[test]
+fn json_keeps_every_byte_outside_the_strings_that_held_something() {
+    let out = redact(&["-"], "{ \"n\": 1.0,\"mail\":\"anna@firm.com\" ,\"x\":[null ]}");
+    let shown = text(&out.stdout);
+    assert!(shown.starts_with("{ \"n\": 1.0,\"mail\":\"") && shown.ends_with("\" ,\"x\":[null ]}"), "{shown}");
+    assert!(!shown.contains("anna"));
+}
+
+#[test]
+fn explain_tells_kinds_and_places_but_no_original() {
+    let out = redact(&["--explain"], "mail anna@firm.com");
+    let shown = text(&out.stdout);
+    assert!(shown.contains("\"email-address\"") && !shown.contains("anna"), "{shown}");
+}
+
+#[test]
+fn a_bad_policy_is_named_and_nothing_comes_out() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("policy.toml");
+    std::fs::write(&path, "nonsense = 1\n").expect("written");
+    let out = redact(&["--policy", path.to_str().expect("a path")], "mail anna@firm.com");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(out.stdout.is_empty());
+    assert!(
+        text(&out.stderr).contains("policy.toml") && text(&out.stderr).contains("nonsense"),
+        "{}",
+        text(&out.stderr)
+    );
+}
