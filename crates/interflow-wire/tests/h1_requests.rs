@@ -148,6 +148,7 @@ fn errors_carry_the_kind_that_picks_the_status() {
     for (raw, kind) in [
         ("GET / HTTP/2.0\r\n\r\n".to_owned(), Kind::Unsupported),
         ("GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(), Kind::Unsupported),
+        ("GET /a b HTTP/1.1\r\n\r\n".to_owned(), Kind::BadRequest),
         (format!("GET /{}", "a".repeat(20_000)), Kind::UriTooLong),
         (format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "a".repeat(70_000)), Kind::HeadTooLarge),
         (format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200)), Kind::HeadTooLarge),

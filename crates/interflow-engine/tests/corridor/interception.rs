@@ -231,6 +231,39 @@ async fn connections_are_shared_within_a_host_and_not_across_what_changes_identi
 }
 
 #[tokio::test]
+async fn early_hints_come_before_the_answer_inside_tls() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(inside(&origin.authority(), "/early-hints")).await.unwrap();
+    let answer = wire.answer().await.unwrap();
+    assert_eq!((answer.informational[0].0, answer.status), (103, 200));
+}
+
+#[tokio::test]
+async fn a_body_that_only_the_end_of_tls_delimits_is_whole_with_a_closing_alert_alone() {
+    for alert in [true, false] {
+        let ca = Arc::new(TestCa::new());
+        let config = ca.server(&["localhost"], &["http/1.1"]);
+        let origin = Origin::raw(move |wire: Wire, _| {
+            let config = config.clone();
+            async move {
+                let mut wire = wire.accept_tls(config).await?;
+                wire.head().await?;
+                wire.send("HTTP/1.1 200 OK\r\n\r\nall of it").await?;
+                if alert { wire.finish().await } else { Ok(()) }
+            }
+        })
+        .await;
+        let proxy = Proxy::start(|c| c.upstream.danger_insecure = true).await;
+        let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        wire.send(inside(&origin.authority(), "/")).await.unwrap();
+        let answer = wire.answer().await.map(|a| a.text());
+        assert_eq!(answer.is_ok_and(|text| text == "all of it"), alert, "RFC 9112 9.8");
+    }
+}
+
+#[tokio::test]
 async fn large_bodies_pass_through_intercepted_tls_unchanged() {
     let origin = Origin::https().start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;

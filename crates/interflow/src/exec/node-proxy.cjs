@@ -16,8 +16,10 @@ if (proxy && !native) {
   // Opens a tunnel; gives the socket, or the error, to done.
   const tunnel = (host, targetPort, done) => {
     const authority = `${net.isIPv6(host) ? `[${host}]` : host}:${targetPort}`;
+    // Without an agent, whose connections would go through the proxy again.
     const request = http.request({
-      host: proxyHost, port, method: 'CONNECT', path: authority, headers: { host: authority }, agent: false,
+      method: 'CONNECT', path: authority, headers: { host: authority },
+      createConnection: () => net.connect(port, proxyHost),
     });
     request.once('connect', (response, socket, head) => {
       if (response.statusCode !== 200) {
