@@ -96,7 +96,7 @@ struct Instance {
 
 impl Instance {
     fn start(folder: &Path, ca: &TestCa, api: &Origin) -> Self {
-        let home = folder.join("home");
+        let home = folder.join(".local/share/interflow");
         fs::write(folder.join("origin-ca.pem"), ca.pem()).unwrap();
         let config = format!(
             "[upstream]\nextra_ca = [\"{}\"]\nresolve = {{ \"example.com\" = [\"127.0.0.1\"] }}\n\
@@ -110,7 +110,8 @@ impl Instance {
             .arg("-c")
             .arg(folder.join("instance.toml"))
             .args(["run", "--proxy", "127.0.0.1:0", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0"])
-            .env("INTERFLOW_HOME", &home)
+            .envs(home_of(folder))
+            .env_remove("INTERFLOW_HOME")
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -164,7 +165,8 @@ impl Instance {
             .args(["-eu", "-o", "pipefail", "-c", script])
             .current_dir(scratch.path())
             .env("PATH", path)
-            .env("INTERFLOW_HOME", &self.home)
+            .envs(home_of(&self.folder))
+            .env_remove("INTERFLOW_HOME")
             // curl's default is to say nothing of a 404; an example must do what it shows.
             .env("CURL_HOME", self.curl_settings())
             .output()
@@ -182,6 +184,11 @@ impl Drop for Instance {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The variables by which the data folder is found where the pages say it is.
+fn home_of(folder: &Path) -> [(&'static str, PathBuf); 2] {
+    [("HOME", folder.to_owned()), ("XDG_DATA_HOME", folder.join(".local/share"))]
 }
 
 /// Fails unless `interflow config check` is content.
