@@ -122,16 +122,10 @@ async fn the_gateway_speaks_http2_to_those_who_know() {
 #[tokio::test]
 async fn users_do_not_share_connections_to_origins() {
     let origin = Origin::http().start().await;
-    let proxy = Proxy::start(|c| {
-        let path = std::env::temp_dir().join(format!("interflow-two-users-{}", std::process::id()));
-        let hash = bcrypt::hash("x", 4).unwrap();
-        std::fs::write(&path, format!("ada:{hash}\nbob:{hash}\n")).unwrap();
-        c.auth.users = Some(path);
-    })
-    .await;
+    let proxy = Proxy::asking(&["ada", "bob"], |_| ()).await;
     let mut wire = proxy.connect().await;
     for user in ["ada", "bob", "ada"] {
-        let login = interflow_testkit::ProxyLogin { user, password: "x" };
+        let login = interflow_testkit::ProxyLogin { user, password: "enigma" };
         let field = format!("Proxy-Authorization: {}\r\n", login.basic());
         wire.send(request("GET", &origin.url("/"), &field)).await.unwrap();
         assert_eq!(wire.answer().await.unwrap().status, 200);

@@ -8,15 +8,7 @@ use crate::support::{Proxy, get, inside, request};
 const RIGHT: ProxyLogin<'_> = ProxyLogin { user: "ada", password: "enigma" };
 
 async fn guarded() -> Proxy {
-    Proxy::start(|c| {
-        let folder = std::env::temp_dir();
-        let path = folder.join(format!("interflow-users-{}-{:?}", std::process::id(), std::thread::current().id()));
-        let hash = bcrypt::hash("enigma", 4).unwrap();
-        std::fs::write(&path, format!("ada:{hash}\n")).unwrap();
-        c.auth.users = Some(path);
-        c.auth.realm = "the house".into();
-    })
-    .await
+    Proxy::asking(&["ada"], |c| c.auth.realm = "the house".into()).await
 }
 
 #[tokio::test]

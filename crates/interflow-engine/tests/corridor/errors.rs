@@ -7,7 +7,7 @@ use interflow_flow::Kind;
 use interflow_flow::units::Span;
 use interflow_testkit::{Origin, Script};
 
-use crate::support::{End, Proxy, get, inside, request, until};
+use crate::support::{End, Nobody, Proxy, get, inside, request, until};
 
 #[tokio::test]
 async fn each_bad_origin_has_its_answer() {
@@ -74,11 +74,11 @@ async fn a_body_that_breaks_off_breaks_off_for_the_client_and_the_record() {
 
 #[tokio::test]
 async fn nobody_listens() {
-    let nobody = Origin::nobody().await;
+    let nobody = Nobody::new();
     let proxy = Proxy::start(|_| ()).await;
-    let answer = proxy.get(&format!("http://{nobody}/")).await;
+    let answer = proxy.get(&format!("http://{}/", nobody.addr())).await;
     assert_eq!((answer.status, answer.header("x-interflow-error")), (502, Some("connect")));
-    assert!(answer.text().contains(&nobody.to_string()), "{}", answer.text());
+    assert!(answer.text().contains(&nobody.addr().to_string()), "{}", answer.text());
     assert_eq!(proxy.flow().await.error(), Some(Kind::Connect));
 }
 
@@ -135,7 +135,7 @@ async fn a_request_on_a_dead_connection_is_sent_once_more_when_that_is_allowed()
 #[tokio::test]
 async fn our_own_requests_end_in_errors_like_any_other() {
     let origin = Origin::http().start().await;
-    let nobody = Origin::nobody().await;
+    let nobody = Nobody::new();
     let proxy = Proxy::start(|_| ()).await;
     let ask = |authority: String| interflow_flow::Request {
         head: interflow_flow::RequestHead {
@@ -155,7 +155,7 @@ async fn our_own_requests_end_in_errors_like_any_other() {
     let (_, response) = engine.send(ask(origin.authority()), None).await;
     let (body, _) = response.unwrap().body.collect(10).await.unwrap();
     assert_eq!(body.len(), 3);
-    assert_eq!(engine.send(ask(nobody.to_string()), None).await.1.unwrap_err().kind(), Kind::Connect);
+    assert_eq!(engine.send(ask(nobody.addr().to_string()), None).await.1.unwrap_err().kind(), Kind::Connect);
     let own = engine.send(ask(proxy.addr().to_string()), None).await;
     assert_eq!(own.1.unwrap_err().kind(), Kind::Loop);
     let flows = proxy.flows(3).await;

@@ -137,7 +137,27 @@ impl Proxy {
     }
 
     pub fn build(origins: &[&Origin], stages: Vec<Arc<dyn Stage>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::build_in(tempfile::tempdir().unwrap(), origins, stages, change)
+    }
+
+    /// One that asks these users, each with the password `enigma`, who they are.
+    pub async fn asking(users: &[&str], change: impl FnOnce(&mut EngineConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("users");
+        let hash = bcrypt::hash("enigma", 4).unwrap();
+        std::fs::write(&path, users.iter().map(|u| format!("{u}:{hash}\n")).collect::<String>()).unwrap();
+        Self::build_in(home, &[], Vec::new(), |c| {
+            c.auth.users = Some(path);
+            change(c);
+        })
+    }
+
+    fn build_in(
+        home: TempDir,
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Self {
         let mut config = config();
         for (i, origin) in origins.iter().enumerate() {
             let path = home.path().join(format!("origin-{i}.pem"));
@@ -215,6 +235,21 @@ impl Proxy {
     /// How often an error of this kind was counted.
     pub fn errors(&self, kind: Kind) -> u64 {
         self.engine.snapshot().errors.iter().find(|(k, _)| *k == kind.as_str()).map_or(0, |(_, n)| *n)
+    }
+}
+
+/// An address at which nobody listens, and nobody else can as long as this lives.
+pub struct Nobody(tokio::net::TcpSocket);
+
+impl Nobody {
+    pub fn new() -> Self {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        Self(socket)
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
     }
 }
 

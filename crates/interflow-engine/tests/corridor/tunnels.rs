@@ -7,7 +7,7 @@ use interflow_flow::Kind;
 use interflow_flow::units::Span;
 use interflow_testkit::{Origin, Script, Wire, client, pattern};
 
-use crate::support::{End, Proxy};
+use crate::support::{End, Nobody, Proxy};
 
 async fn echo() -> Origin {
     Origin::raw(|mut wire: Wire, _| async move {
@@ -167,11 +167,12 @@ async fn socks5_takes_names_and_addresses() {
 
 #[tokio::test]
 async fn a_tunnel_to_nobody_is_refused_in_the_words_of_its_protocol() {
-    let nobody = Origin::nobody().await;
+    let nobody = Nobody::new();
     let proxy = Proxy::start(|c| c.intercept.mode = InterceptMode::None).await;
-    let refused = client::connect_tunnel(proxy.addr(), &nobody.to_string(), None).await.map(drop).unwrap_err();
+    let refused = client::connect_tunnel(proxy.addr(), &nobody.addr().to_string(), None).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("502"), "{refused}");
-    let refused = client::socks5_tunnel(proxy.addr(), "127.0.0.1", nobody.port(), None).await.map(drop).unwrap_err();
+    let refused =
+        client::socks5_tunnel(proxy.addr(), "127.0.0.1", nobody.addr().port(), None).await.map(drop).unwrap_err();
     assert!(refused.to_string().contains("reply 5"), "{refused}");
     assert!(proxy.flows(2).await.iter().all(|f| f.error() == Some(Kind::Connect)));
 }

@@ -12,13 +12,7 @@ fn via(config: &mut EngineConfig, proxies: &[String]) {
 
 /// Another proxy, which asks for a password.
 async fn far_proxy(name: &str) -> Proxy {
-    Proxy::start(|c| {
-        let path = std::env::temp_dir().join(format!("interflow-far-{name}-{}", std::process::id()));
-        std::fs::write(&path, format!("ada:{}\n", bcrypt::hash("enigma", 4).unwrap())).unwrap();
-        c.auth.users = Some(path);
-        c.proxy.via = name.into();
-    })
-    .await
+    Proxy::asking(&["ada"], |c| c.proxy.via = name.into()).await
 }
 
 #[tokio::test]

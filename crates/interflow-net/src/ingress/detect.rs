@@ -247,7 +247,7 @@ mod tests {
         broken[43] = 200;
         for (bytes, want) in [
             (&b"GET / HTTP/1.1\r\n"[..], "Http1"),
-            (b"\r\nPOST http://a/ HTTP/1.1\r\n", "Http1"),
+            (b"\r\nPOST /a HTTP/1.1\r\n", "Http1"),
             (b"x-custom /a HTTP/1.1\r\n", "Http1"),
             (b"EHLO example.com\r\n", "Other"),
             (b"SSH-2.0-OpenSSH_9.2\r\n", "Other"),
