@@ -374,6 +374,9 @@ pub struct FlowSummary {
     /// Marks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The flow this one was made from: what was replayed.
+    #[serde(default, with = "serial::maybe_text", skip_serializing_if = "Option::is_none")]
+    pub parent: Option<FlowId>,
 }
 
 impl FlowRow {
@@ -481,6 +484,7 @@ impl FlowRow {
             messages: self.messages,
             error: self.error.as_ref().map(|e| e.kind.clone()),
             tags: self.tags.clone(),
+            parent: self.parent,
         }
     }
 }

@@ -91,6 +91,7 @@ fn summary() -> Value {
             ("response_type", text()),
             ("error", text()),
             ("tags", list(&text())),
+            ("parent", text()),
         ],
     )
 }
