@@ -1,4 +1,4 @@
-//! The admin side: health, metrics and the API, behind a token, on an address of its own.
+//! The admin side: health, metrics, the API and the web UI, behind a token, on an address of its own.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -8,6 +8,7 @@ mod health;
 mod metrics;
 mod page;
 mod server;
+mod ui;
 
 pub use config::AdminConfig;
 pub use guard::new_token;

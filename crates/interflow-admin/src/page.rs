@@ -1,4 +1,4 @@
-//! The page at `/`, and the way in for a browser: the token in the URL becomes a cookie.
+//! The page that stands in for the web UI where that was not built, and the way in for a browser: the token in the URL becomes a cookie.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::{Html, IntoResponse, Response};
 use crate::guard::Guard;
 use crate::server::AdminState;
 
-/// `GET /`: how the instance fares.
+/// How the instance fares, and how to get the web UI.
 pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String> {
     let s = state.engine.snapshot();
     let recording = if state.store.is_some() { "on" } else { "off" };
@@ -27,6 +27,8 @@ pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String>
          <tr><th scope=\"row\">Connections</th><td>{open} open</td></tr>\
          <tr><th scope=\"row\">Up for</th><td>{uptime} s</td></tr>\
          </table>\
+         <p>This binary was built without the web UI. To have it: <code>make ui</code>, which needs Node 20, then build \
+         the binary again.</p>\
          <p><a href=\"/api/v1/flows\">Flows</a>, <a href=\"/api/v1/stats\">figures</a>, \
          <a href=\"/api/v1/openapi.json\">the API</a>, <a href=\"/metrics\">metrics</a></p></body></html>\n",
         version = env!("CARGO_PKG_VERSION"),

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::{self, ApiError, Viewers};
 use crate::guard::{self, Guard};
-use crate::{AdminConfig, health, metrics, page};
+use crate::{AdminConfig, health, metrics, ui};
 
 /// Questions to the store at a time; more wait.
 const QUESTIONS: usize = 16;
@@ -83,11 +83,10 @@ impl Admin {
         });
         let guard = Arc::new(Guard::new(parts.token, config, address));
         let router = api::router()
-            .route("/", get(page::status))
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
             .route("/metrics", get(metrics::metrics))
-            .fallback(api::nowhere)
+            .fallback(ui::serve)
             .with_state(state)
             .layer(middleware::from_fn_with_state(guard, guard::check))
             .layer(middleware::from_fn(protect));

@@ -1,0 +1,163 @@
+//! The web UI as it lies in the binary: files with their compressed forms, and one page for every path that is no file.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use rust_embed::RustEmbed;
+
+use crate::api;
+use crate::page;
+use crate::server::AdminState;
+
+#[derive(RustEmbed)]
+#[folder = "../../ui/dist"]
+#[allow_missing = true]
+struct Files;
+
+/// The page that all paths of the UI share.
+const INDEX: &str = "index.html";
+
+/// The UI loads nothing from elsewhere. Pictures in recorded bodies are shown from memory, as `blob:`.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'self'; img-src 'self' blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+     object-src 'none'",
+);
+
+/// Content codings that the build has prepared, best first: the name and the file's ending.
+const CODINGS: [(&str, &str); 2] = [("br", ".br"), ("gzip", ".gz")];
+
+/// Everything that is no other route: a file of the UI, or its page.
+pub(crate) async fn serve(
+    State(state): State<Arc<AdminState>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let path = uri.path().trim_start_matches('/');
+    let reads = matches!(method, Method::GET | Method::HEAD);
+    if !reads || path == "api" || path.starts_with("api/") {
+        return api::nowhere(uri).await.into_response();
+    }
+    let name = if is_page(path) { INDEX } else { path };
+    match file(name, &headers) {
+        Some(response) => response,
+        None if name == INDEX => page::status(State(state)).await.into_response(),
+        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+    }
+}
+
+/// Paths without an ending are places within the UI, which finds its way by itself.
+fn is_page(path: &str) -> bool {
+    path == INDEX || !path.rsplit('/').next().unwrap_or_default().contains('.')
+}
+
+/// A file in the best form that the client takes.
+fn file(name: &str, asked: &HeaderMap) -> Option<Response> {
+    let media = media_type(name)?;
+    let accepted = asked.get(header::ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let coded = CODINGS
+        .iter()
+        .filter(|(coding, _)| accepts(accepted, coding))
+        .find_map(|(coding, ending)| Some((Some(*coding), Files::get(&format!("{name}{ending}"))?)));
+    let (coding, found) = match coded {
+        Some(coded) => coded,
+        None => (None, Files::get(name)?),
+    };
+    let body = match found.data {
+        Cow::Borrowed(bytes) => bytes::Bytes::from_static(bytes),
+        Cow::Owned(bytes) => bytes.into(),
+    };
+    let mut response = ([(header::CONTENT_TYPE, media), (header::CACHE_CONTROL, lifetime(name))], body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if let Some(coding) = coding {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    if name == INDEX {
+        headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+        let features = HeaderValue::from_static("camera=(), geolocation=(), microphone=()");
+        headers.insert(HeaderName::from_static("permissions-policy"), features);
+    }
+    Some(response)
+}
+
+/// Names under `assets/` carry a hash of their content, so that they never change.
+fn lifetime(name: &str) -> &'static str {
+    match name {
+        INDEX => "no-store",
+        _ if name.starts_with("assets/") => "private, max-age=31536000, immutable",
+        _ => "private, max-age=600",
+    }
+}
+
+/// The media types of what the build makes; its compressed forms are not handed out by their own names.
+fn media_type(name: &str) -> Option<&'static str> {
+    Some(match name.rsplit_once('.')?.1 {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "json" => "application/json",
+        "png" => "image/png",
+        "woff2" => "font/woff2",
+        _ => return None,
+    })
+}
+
+/// Whether an `Accept-Encoding` field takes a coding by its name (RFC 9110 12.5.3).
+fn accepts(field: &str, coding: &str) -> bool {
+    field.split(',').any(|item| {
+        let (name, weight) = item.split_once(';').unwrap_or((item, "q=1"));
+        let weight = weight.trim().strip_prefix("q=").and_then(|q| q.trim().parse::<f32>().ok());
+        name.trim().eq_ignore_ascii_case(coding) && weight.is_none_or(|q| q > 0.0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codings_are_taken_by_name_unless_their_weight_is_zero() {
+        for (field, br, gzip) in [
+            ("gzip, deflate, br, zstd", true, true),
+            ("BR;q=0.5", true, false),
+            ("br;q=0, gzip;q=0.1", false, true),
+            ("brotli", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!((accepts(field, "br"), accepts(field, "gzip")), (br, gzip), "{field}");
+        }
+    }
+
+    #[test]
+    fn paths_without_an_ending_are_the_page() {
+        for (path, page) in [
+            ("", true),
+            ("settings", true),
+            ("a/b", true),
+            ("index.html", true),
+            ("assets/x.js", false),
+            ("a.b/c", true),
+        ] {
+            assert_eq!(is_page(path), page, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_hashed_names_are_kept_for_long() {
+        for (name, kept) in [("index.html", "no-store"), ("theme.js", "600"), ("assets/index-abc.js", "immutable")] {
+            assert!(lifetime(name).contains(kept), "{name}: {}", lifetime(name));
+        }
+    }
+
+    #[test]
+    fn compressed_forms_have_no_address_of_their_own() {
+        for name in ["assets/index.js.br", "index.html.gz", "../Cargo.toml", "noending"] {
+            assert!(file(name, &HeaderMap::new()).is_none(), "{name}");
+        }
+    }
+}

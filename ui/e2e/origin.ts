@@ -1,0 +1,105 @@
+// A local origin with an answer of every kind that the pages show.
+import { createHash } from 'node:crypto';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+
+/** A picture of 2 x 2 pixels. */
+const PNG = Buffer.from(
+  'iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg==',
+  'base64',
+);
+
+/** What a hostile origin hopes that a page will run. */
+export const HOSTILE = `<script>window.pwned=1</script><img src=x onerror="window.pwned=1"><svg onload="window.pwned=1">`;
+
+const order = {
+  id: 90071992547409931n.toString(),
+  items: Array.from({ length: 12 }, (_, i) => ({ sku: `A-${i}`, name: `thing ${i}`, price: i * 1.25, tags: ['x', 'y'] })),
+  customer: { name: 'Zoë', address: { city: 'Genève', lines: ['1', '2'] } },
+  paid: true,
+  note: null,
+};
+
+type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
+
+const answers: Record<string, Answer> = {
+  '/orders': (_, r) => {
+    r.writeHead(200, { 'content-type': 'application/json' });
+    r.end(JSON.stringify(order).replace(`"${order.id}"`, order.id));
+  },
+  '/gzip': (_, r) => {
+    r.writeHead(200, { 'content-type': 'application/json', 'content-encoding': 'gzip' });
+    r.end(gzipSync(JSON.stringify({ packed: 'gzip', list: [1, 2, 3] })));
+  },
+  '/br': (_, r) => {
+    r.writeHead(200, { 'content-type': 'text/html; charset=utf-8', 'content-encoding': 'br' });
+    r.end(brotliCompressSync('<!doctype html><title>packed</title><p>hello'));
+  },
+  '/picture.png': (_, r) => r.writeHead(200, { 'content-type': 'image/png' }).end(PNG),
+  '/false.png': (_, r) => r.writeHead(200, { 'content-type': 'image/png' }).end(HOSTILE),
+  '/drawing.svg': (_, r) => r.writeHead(200, { 'content-type': 'image/svg+xml' }).end(`<svg xmlns="http://www.w3.org/2000/svg" onload="window.pwned=1"><script>window.pwned=1</script></svg>`),
+  '/text': (_, r) => r.writeHead(200, { 'content-type': 'text/plain' }).end('line\n'.repeat(60_000)),
+  '/binary': (_, r) => r.writeHead(200, { 'content-type': 'application/octet-stream' }).end(Buffer.from(Array.from({ length: 4096 }, (_, i) => i % 256))),
+  '/missing': (_, r) => r.writeHead(404, { 'content-type': 'application/json' }).end('{"error":"not found"}'),
+  '/broken': (_, r) => r.writeHead(500, { 'content-type': 'text/plain' }).end('it broke'),
+  '/moved': (_, r) => r.writeHead(302, { location: '/orders' }).end(),
+  '/slow': (_, r) => void setTimeout(() => r.writeHead(200, { 'content-type': 'text/plain' }).end('at last'), 300),
+  '/cut': (q, r) => {
+    r.writeHead(200, { 'content-length': '1000' });
+    r.write('half');
+    setTimeout(() => q.socket.destroy(), 20);
+  },
+  '/events': (_, r) => {
+    r.writeHead(200, { 'content-type': 'text/event-stream' });
+    let n = 0;
+    const timer = setInterval(() => {
+      n += 1;
+      r.write(`event: tick\ndata: {"n":${n}}\n\n`);
+      if (n === 12) {
+        clearInterval(timer);
+        r.end();
+      }
+    }, 150);
+  },
+  '/hostile': (_, r) => {
+    r.writeHead(200, { 'content-type': 'text/html', 'x-evil': HOSTILE, 'set-cookie': HOSTILE });
+    r.end(`<!doctype html><html><body>${HOSTILE}</body></html>`);
+  },
+  '/hostile.json': (_, r) => r.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ [HOSTILE]: HOSTILE, list: [HOSTILE] })),
+  '/echo': (q, r, body) => {
+    r.writeHead(200, { 'content-type': q.headers['content-type'] ?? 'text/plain', 'x-test': String(q.headers['x-test'] ?? '') });
+    r.end(body);
+  },
+};
+
+function frame(text: string): Buffer {
+  const payload = Buffer.from(text);
+  return Buffer.concat([Buffer.from([0x81, payload.length]), payload]);
+}
+
+/** A WebSocket that greets, sends three messages and says goodbye half a second later. */
+function upgrade(request: IncomingMessage, socket: Duplex): void {
+  const key = `${request.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
+  const accept = createHash('sha1').update(key).digest('base64');
+  socket.write(`HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`);
+  ['hello from the origin', HOSTILE, '{"n":3}'].forEach((text) => socket.write(frame(text)));
+  setTimeout(() => socket.end(Buffer.from([0x88, 5, 0x03, 0xe8, 0x62, 0x79, 0x65])), 500);
+  socket.on('error', () => undefined);
+}
+
+export async function startOrigin(): Promise<{ server: Server; address: string }> {
+  const server = createServer((request, response) => {
+    const parts: Buffer[] = [];
+    request.on('data', (part: Buffer) => parts.push(part));
+    request.on('end', () => {
+      const path = new URL(request.url ?? '/', 'http://origin').pathname;
+      const answer = answers[path] ?? ((_, r) => r.writeHead(200, { 'content-type': 'text/plain' }).end(`hello ${path}`));
+      answer(request, response, Buffer.concat(parts));
+    });
+  });
+  server.on('upgrade', upgrade);
+  await new Promise<void>((ready) => server.listen(0, '127.0.0.1', ready));
+  return { server, address: `127.0.0.1:${(server.address() as AddressInfo).port}` };
+}

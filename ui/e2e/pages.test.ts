@@ -1,0 +1,114 @@
+// Overview and settings, narrow windows, and the instance going away.
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+beforeAll(async () => {
+  world = await World.start();
+  page = await world.page('/overview');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+describe('the overview', () => {
+  it('counts what passes, and leads to it', async () => {
+    for (const path of ['/orders', '/missing', '/broken']) await world.send(path);
+    const text = () => page.getByRole('main').textContent();
+    await expect.poll(text, { timeout: 8000 }).toContain('3 since the start');
+    for (const words of ['Latency', 'Recorder', 'flows kept', 'on disk', 'Busiest hosts']) expect(await text()).toContain(words);
+    await page.getByRole('button', { name: '4xx' }).click();
+    await page.locator('.drawn .line[data-id]').first().waitFor();
+    expect(new URL(page.url()).search).toBe('?q=status%3A4xx');
+    expect(await page.locator('.drawn .line[data-id]').count()).toBe(1);
+    await page.goBack();
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+    await page.getByRole('button', { name: '127.0.0.1', exact: true }).click();
+    await expect.poll(() => page.locator('.drawn .line[data-id]').count()).toBe(3);
+  });
+});
+
+describe('the settings', () => {
+  it('hand out the certificate with steps for each system', async () => {
+    await page.goto(`http://${world.admin}/settings`);
+    const ca = await world.api<{ fingerprint_sha256: string }>('/ca');
+    await page.getByText(ca.fingerprint_sha256).waitFor();
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download certificate' }).click()]);
+    expect(file.suggestedFilename()).toBe('interflow-ca.pem');
+    for (const [system, words] of [['macOS', 'security add-trusted-cert'], ['Windows', 'certutil'], ['Fedora, RHEL', 'update-ca-trust'], ['iOS', 'full trust']] as const) {
+      await page.getByRole('button', { name: system }).click();
+      await expect.poll(() => page.getByRole('main').textContent()).toContain(words);
+    }
+    await page.getByRole('button', { name: 'Copy PEM' }).click();
+    await expect.poll(() => page.evaluate(() => navigator.clipboard.readText())).toContain('BEGIN CERTIFICATE');
+  });
+
+  it('show who passes unseen, the configuration and the version', async () => {
+    const main = page.getByRole('main');
+    await main.getByText('Nobody passes unseen').waitFor();
+    expect(await main.getByRole('button', { name: 'Try all again' }).isDisabled()).toBe(true);
+    await expect.poll(() => main.textContent()).toContain('"record"');
+    const { version } = await world.api<{ version: string }>('/stats');
+    expect(await main.textContent()).toContain(version);
+  });
+
+  it('list clients that refused the certificate, and look into them again', async () => {
+    let forgotten = false;
+    await page.route('**/api/v1/passthrough', async (route) => {
+      if (route.request().method() === 'DELETE') {
+        forgotten = true;
+        await route.fulfill({ status: 204 });
+      } else {
+        const passing = forgotten ? [] : [{ client: '127.0.0.1', host: 'pinned.test', seconds_left: 61 }];
+        await route.fulfill({ json: { passing } });
+      }
+    });
+    await page.reload();
+    await page.getByText('pinned.test').waitFor();
+    await page.getByRole('button', { name: 'Try all again' }).click();
+    await page.getByText('Nobody passes unseen').waitFor();
+    expect(forgotten).toBe(true);
+    await page.unroute('**/api/v1/passthrough');
+  });
+
+  it('turn the theme', async () => {
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    await page.getByLabel('Dark').check();
+    const dark = await background();
+    await page.getByLabel('Light').check();
+    expect(await background()).not.toBe(dark);
+    await page.getByLabel('As the system has it').check();
+  });
+});
+
+it('obeys the colours that the system asks for', async () => {
+  const colours = [];
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const other = await world.page('/', { colorScheme });
+    colours.push(await other.evaluate(() => getComputedStyle(document.body).backgroundColor));
+    await other.context().close();
+  }
+  expect(colours[0]).not.toBe(colours[1]);
+});
+
+it('fits a narrow window: nothing sticks out, and a flow covers the list', async () => {
+  const narrow = await world.page('/', { viewport: { width: 390, height: 780 } });
+  await narrow.locator('.drawn .line[data-id]').first().click();
+  await narrow.getByRole('tabpanel').waitFor();
+  expect(await narrow.locator('.list').isVisible()).toBe(false);
+  for (const path of ['/', '/overview', '/settings']) {
+    await narrow.goto(`http://${world.admin}${path}`);
+    await narrow.waitForTimeout(300);
+    const over = await narrow.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(over, path).toBeLessThanOrEqual(0);
+  }
+  await narrow.context().close();
+});
+
+it('keeps quiet in the console and asks nobody else', () => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+});

@@ -1,0 +1,544 @@
+// The traffic page over real traffic: every key, every tab, live flows, bodies that would like to run.
+import type { Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { HOSTILE } from './origin';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+const host = () => `http://${world.admin}`;
+
+beforeAll(async () => {
+  world = await World.start();
+  for (const path of ['/orders', '/gzip', '/br', '/picture.png', '/false.png', '/drawing.svg', '/text', '/binary', '/missing', '/broken']) {
+    await world.send(path);
+  }
+  await world.send('/cut');
+  await world.send('/hostile?q=<script>window.pwned=1</script>', { headers: { 'x-evil': HOSTILE } });
+  await world.send('/hostile.json');
+  await world.send('/echo?x=1', { method: 'POST', headers: { 'content-type': 'application/json', 'x-test': 'one' }, body: '{"a":1}' });
+  await Promise.all([world.webSocket(), world.send('/events')]);
+  await world.recorded(16);
+  page = await world.page('/');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+afterEach(() => {
+  expect(world.complaints, 'the browser complained').toEqual([]);
+  expect(world.strays, 'the page asked others').toEqual([]);
+});
+
+/** Shows the flows of a query, with the first selected and open on a tab. */
+async function show(query: string, tab = 'overview') {
+  await page.goto(`${host()}/?${new URLSearchParams({ q: query }).toString()}`);
+  await page.locator('.drawn .line[data-id]').first().click();
+  await page.getByRole('tab', { name: new RegExp(tab, 'i') }).click();
+}
+
+const rows = () => page.locator('.drawn .line[data-id]');
+const selected = () => page.locator('.drawn .line[aria-selected=true]');
+const panel = () => page.getByRole('tabpanel');
+const press = async (...keys: string[]) => {
+  for (const key of keys) await page.keyboard.press(key);
+};
+
+async function fresh(query = '') {
+  await page.goto(`${host()}/${query ? `?${new URLSearchParams({ q: query }).toString()}` : ''}`);
+  await rows().first().waitFor();
+}
+
+describe('the way in', () => {
+  it('is shut without the token', async () => {
+    const response = await fetch(`${host()}/`);
+    expect(response.status).toBe(401);
+    expect(await response.text()).not.toContain('/assets/');
+    expect((await fetch(`${host()}/settings`)).status).toBe(401);
+  });
+  it('leaves no token in the address', () => expect(page.url()).toBe(`${host()}/`));
+  it('serves compressed files that are kept for long, and a page that is not', async () => {
+    const headers = { authorization: `Bearer ${world.token}`, 'accept-encoding': 'br' };
+    const index = await fetch(`${host()}/overview`, { headers });
+    expect(index.headers.get('cache-control')).toBe('no-store');
+    const policy = index.headers.get('content-security-policy') ?? '';
+    expect(policy).toContain("default-src 'self'");
+    expect(policy).not.toContain('unsafe');
+    const html = await index.text();
+    expect(html).not.toMatch(/<script>|<style|style=|onload=/);
+    let bytes = 0;
+    for (const [, path] of html.matchAll(/(?:src|href)="(\/[^"]+)"/g)) {
+      const file = await fetch(`${host()}${path}`, { headers });
+      expect(file.status, path).toBe(200);
+      expect(file.headers.get('x-content-type-options')).toBe('nosniff');
+      if (path?.startsWith('/assets/')) {
+        expect(file.headers.get('cache-control')).toContain('immutable');
+        expect(file.headers.get('content-encoding')).toBe('br');
+      }
+      bytes += Number(file.headers.get('content-length'));
+    }
+    expect(bytes).toBeGreaterThan(10_000);
+    expect(bytes).toBeLessThan(200_000);
+  });
+  it('knows no files but its own', async () => {
+    const headers = { authorization: `Bearer ${world.token}` };
+    for (const path of ['/assets/none.js', '/%2e%2e/Cargo.toml', '/index.html.br']) {
+      expect((await fetch(host() + path, { headers })).status, path).toBe(404);
+    }
+    const api = await fetch(`${host()}/api/v1/none`, { headers });
+    expect([api.status, api.headers.get('content-type')]).toEqual([404, 'application/json']);
+  });
+});
+
+describe('keys', () => {
+  it('move the selection', async () => {
+    await fresh();
+    await press('j');
+    const first = await selected().getAttribute('data-id');
+    expect(first).toBe(await rows().first().getAttribute('data-id'));
+    await press('j', 'ArrowDown');
+    expect(await selected().getAttribute('aria-rowindex')).toBe('4');
+    await press('k', 'ArrowUp');
+    expect(await selected().getAttribute('data-id')).toBe(first);
+    await press('G');
+    expect(await selected().getAttribute('aria-rowindex')).toBe(String((await rows().count()) + 1));
+    await press('g');
+    expect(await selected().getAttribute('data-id')).toBe(first);
+    await press('PageDown', 'PageUp', 'End', 'Home', ' ', 'Shift+ ');
+    expect(await selected().getAttribute('data-id')).toBe(first);
+  });
+
+  it('open and close a flow, and the address carries it', async () => {
+    await fresh();
+    await press('j', 'Enter');
+    await panel().waitFor();
+    const id = await selected().getAttribute('data-id');
+    expect(page.url()).toContain(`id=${id}`);
+    await press('2');
+    await expect.poll(() => page.url()).toContain('tab=request');
+    await page.reload();
+    await expect.poll(() => panel().textContent()).toContain('GET /events');
+    await press('Escape');
+    await expect.poll(() => page.locator('.pane').count()).toBe(0);
+    expect(page.url()).not.toContain('id=');
+  });
+
+  it('turn the tabs', async () => {
+    await show('is:websocket');
+    const current = () => page.locator('.pane [role=tab][aria-selected=true]').textContent();
+    for (const [key, name] of [['2', 'Request'], ['3', 'Response'], ['4', 'Messages'], ['1', 'Overview'], ['ArrowRight', 'Request'], ['l', 'Response'], ['h', 'Request'], ['ArrowLeft', 'Overview']] as const) {
+      await press(key);
+      expect(await current(), key).toContain(name);
+    }
+  });
+
+  it('? shows them all, and Escape closes', async () => {
+    await fresh();
+    await press('?');
+    const help = page.getByRole('dialog', { name: 'Keys' });
+    await expect.poll(() => help.textContent()).toContain('Query language');
+    expect(await help.locator('kbd').count()).toBeGreaterThan(30);
+    await press('Escape');
+    await expect.poll(() => help.count()).toBe(0);
+  });
+
+  it('T turns the theme, which is kept', async () => {
+    await fresh();
+    await press('T', 'T');
+    const theme = () => page.evaluate(() => document.documentElement.dataset['theme']);
+    expect(await theme()).toBe('dark');
+    await page.reload();
+    expect(await theme()).toBe('dark');
+    await press('T');
+    expect(await theme()).toBeUndefined();
+  });
+
+  it('Alt and a digit go to the pages', async () => {
+    await fresh();
+    for (const [key, path, title] of [['Alt+2', '/overview', 'Overview'], ['Alt+3', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic']] as const) {
+      await press(key);
+      await page.getByRole('heading', { name: title, level: 1 }).waitFor({ state: 'attached' });
+      expect(new URL(page.url()).pathname).toBe(path);
+    }
+  });
+
+  it('are letters where somebody writes', async () => {
+    await fresh();
+    await press('/');
+    await page.keyboard.type('dxp?');
+    expect(await page.getByRole('combobox', { name: 'Filter' }).inputValue()).toBe('dxp?');
+    expect(await page.getByRole('dialog').count()).toBe(0);
+    await press('Escape');
+  });
+});
+
+describe('the filter', () => {
+  const field = () => page.getByRole('combobox', { name: 'Filter' });
+
+  it('completes, applies, and stands in the address', async () => {
+    await fresh();
+    await press('Control+k');
+    await page.keyboard.type('stat');
+    await page.getByRole('option', { name: /^status:/ }).waitFor();
+    await press('Tab');
+    await page.keyboard.type('404');
+    await press('Enter');
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(await rows().textContent()).toContain('/missing');
+    expect(new URL(page.url()).searchParams.get('q')).toBe('status:404');
+    await page.goBack();
+    await expect.poll(() => rows().count()).toBeGreaterThan(10);
+    expect(await field().inputValue()).toBe('');
+  });
+
+  it('shows what is wrong, and where', async () => {
+    await fresh();
+    await press('/');
+    await page.keyboard.type('status:200 stats:4');
+    const trouble = page.locator('.trouble');
+    await expect.poll(() => trouble.textContent()).toContain('column 12');
+    expect(await trouble.locator('pre').textContent()).toBe(`status:200 stats:4\n${' '.repeat(11)}^^^^^`);
+    await press('Enter');
+    expect(await field().getAttribute('aria-invalid')).toBe('true');
+    expect(new URL(page.url()).searchParams.get('q')).toBeNull();
+    await press('Escape');
+  });
+
+  it('takes terms from every cell, for and against', async () => {
+    await fresh('path:/missing');
+    const cells = page.locator('.drawn .line').first().locator('[data-term]');
+    const terms = await cells.evaluateAll((list) => list.map((c) => (c as HTMLElement).dataset['term'] ?? ''));
+    expect(terms.length).toBeGreaterThanOrEqual(7);
+    for (const term of terms) {
+      const { ok } = await world.api<{ ok: boolean }>(`/query/check?${new URLSearchParams({ q: term }).toString()}`);
+      expect(ok, term).toBe(true);
+      const found = await world.api<{ count: number }>(`/flows/count?${new URLSearchParams({ q: '', query: `${term} path:/missing` }).toString().replace('q=&', '')}`);
+      expect(found.count, term).toBe(1);
+    }
+    await fresh();
+    await page.locator('.drawn .line .status.s5').first().hover();
+    await page.locator('.cell-filter button').first().click();
+    await expect.poll(() => rows().count()).toBe(1);
+    expect(new URL(page.url()).searchParams.get('q')).toBe('status:500');
+    await page.getByRole('button', { name: 'Take away status:500' }).click();
+    await expect.poll(() => rows().count()).toBeGreaterThan(10);
+    const all = await rows().count();
+    await page.locator('.drawn .line .status.s4').first().hover();
+    await page.locator('.cell-filter button').last().click();
+    await expect.poll(() => rows().count()).toBe(all - 1);
+  });
+
+  it('f and F take the host, chips take common ones', async () => {
+    await fresh('path:/orders');
+    await press('j', 'f');
+    await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/orders host:127.0.0.1');
+    await expect.poll(() => rows().count()).toBe(1);
+    await press('j', 'F');
+    await expect.poll(() => page.getByText('No flow fits this filter').count()).toBe(1);
+    await fresh();
+    await page.getByRole('button', { name: 'WebSocket', exact: true }).click();
+    await expect.poll(() => rows().count()).toBe(1);
+  });
+});
+
+describe('a flow', () => {
+  it('tells of its timings, legs and errors', async () => {
+    await show('path:/cut');
+    const text = await panel().textContent();
+    for (const words of ['upstream_closed', 'wait for the answer', 'Client leg', 'Upstream leg', world.origin]) expect(text).toContain(words);
+  });
+
+  it('shows JSON as a tree that keeps large numbers', async () => {
+    await show('path:/orders', 'response');
+    await expect.poll(() => panel().textContent()).toContain('90071992547409931');
+    const city = panel().getByText('Genève');
+    expect(await city.count()).toBe(1);
+    await panel().getByRole('button', { name: 'Close customer' }).click();
+    expect(await city.count()).toBe(0);
+  });
+
+  it('undoes the content coding, and gives the bytes as they were', async () => {
+    await show('path:/gzip', 'response');
+    await expect.poll(() => panel().textContent()).toContain('"packed"');
+    const [file] = await Promise.all([page.waitForEvent('download'), panel().getByRole('link', { name: 'Raw' }).click()]);
+    expect(file.suggestedFilename()).toMatch(/response\.bin$/);
+    await show('path:/br', 'response');
+    await expect.poll(() => panel().textContent()).toContain('<title>packed</title>');
+  });
+
+  it('shows more of a long text when asked', async () => {
+    await show('path:/text', 'response');
+    const text = page.getByTestId('body-text');
+    await expect.poll(async () => ((await text.textContent()) ?? '').length).toBe(65_536);
+    await panel().getByRole('button', { name: 'Show more' }).click();
+    await expect.poll(async () => ((await text.textContent()) ?? '').length).toBe(262_144);
+    await panel().getByRole('button', { name: 'Show more' }).click();
+    await expect.poll(async () => ((await text.textContent()) ?? '').length).toBe(300_000);
+    expect(await panel().getByRole('button', { name: 'Show more' }).count()).toBe(0);
+  });
+
+  it('shows bytes in hex', async () => {
+    await show('path:/binary', 'response');
+    await panel().getByRole('button', { name: 'Hex' }).click();
+    await expect.poll(() => page.getByTestId('body-text').textContent()).toContain('00000010  10 11 12');
+  });
+
+  it('draws pictures, and only pictures', async () => {
+    await show('path:/picture.png', 'response');
+    const picture = panel().getByRole('img');
+    await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth)).toBe(2);
+    await show('path:/false.png', 'response');
+    await expect.poll(() => panel().textContent()).toContain('no picture');
+    expect(await panel().getByRole('img').count()).toBe(0);
+    await show('path:/drawing.svg', 'response');
+    await expect.poll(() => panel().textContent()).toContain('window.pwned=1');
+    expect(await panel().getByRole('img').count()).toBe(0);
+  });
+
+  it('never runs what it shows', async () => {
+    for (const [query, tab] of [['path:/hostile', 'request'], ['path:/hostile', 'response'], ['path:/hostile.json', 'response'], ['path:/false.png', 'response'], ['is:websocket', 'messages'], ['path:/hostile', 'overview']] as const) {
+      await show(query, tab);
+      await expect.poll(() => panel().textContent(), { message: query + tab }).toContain('window.pwned');
+      expect(await panel().locator('script, img[src=x], svg[onload]').count()).toBe(0);
+    }
+    await page.waitForTimeout(200);
+    expect(await page.evaluate(() => (window as unknown as { pwned?: number }).pwned)).toBeUndefined();
+    await page.goto(`${host()}/?q=${encodeURIComponent(HOSTILE)}`);
+    await page.waitForTimeout(300);
+    expect(await page.evaluate(() => (window as unknown as { pwned?: number }).pwned)).toBeUndefined();
+  });
+
+  it('shows messages of both directions, and more as they come', async () => {
+    await show('is:websocket', 'messages');
+    for (const words of ['hello from the origin', 'hello from the client', '1000 bye']) await expect.poll(() => panel().textContent()).toContain(words);
+    await panel().getByRole('searchbox').fill('client');
+    await expect.poll(() => panel().locator('li').count()).toBe(1);
+    const stream = world.send('/events?live');
+    await fresh('query:live');
+    await rows().first().click();
+    await page.getByRole('tab', { name: /Messages/ }).click();
+    await expect.poll(() => panel().locator('li').count()).toBeGreaterThan(0);
+    const early = await panel().locator('li').count();
+    expect(early).toBeLessThan(12);
+    await stream;
+    await expect.poll(() => panel().locator('li').count()).toBe(12);
+  });
+});
+
+describe('doings', () => {
+  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+
+  it('y and the menu copy a flow', async () => {
+    await show('path:/echo');
+    await press('y');
+    await expect.poll(clipboard).toContain('curl ');
+    expect(await clipboard()).toContain('/echo?x=1');
+    for (const [label, words] of [['fetch (JavaScript)', 'fetch('], ['Python requests', 'requests'], ['HAR', '"entries"']] as const) {
+      await page.getByRole('button', { name: /Copy as/ }).click();
+      await page.getByRole('menuitem', { name: label }).click();
+      await expect.poll(clipboard, { message: label }).toContain(words);
+    }
+  });
+
+  it('r sends again, and the new flow says what it was made from', async () => {
+    await fresh('path:/orders');
+    await press('j', 'r');
+    await page.getByRole('button', { name: 'Show', exact: true }).click();
+    await expect.poll(() => panel().textContent()).toContain('Sent again from');
+    await expect.poll(() => rows().count()).toBe(2);
+    await expect.poll(() => page.locator('.drawn .mark', { hasText: '↻' }).count()).toBe(1);
+  });
+
+  it('e edits the request and sends it', async () => {
+    await fresh('path:/echo');
+    await press('j', 'e');
+    const dialog = page.getByRole('dialog', { name: 'Edit and resend' });
+    await dialog.getByLabel('Method').fill('PUT');
+    await dialog.getByLabel('URL').fill(`http://${world.origin}/echo?edited`);
+    const fields = dialog.getByLabel('Header fields', { exact: true });
+    await fields.fill((await fields.inputValue()).replace(/x-test: one/i, 'x-test: two'));
+    await dialog.getByLabel('Body', { exact: true }).fill('{"edited":true}');
+    await press('Control+Enter');
+    await expect.poll(() => panel().textContent()).toContain('edited');
+    await press('3');
+    await expect.poll(() => panel().textContent()).toContain('"edited"');
+    const text = await panel().textContent();
+    expect(text).toContain('two');
+    const sent = await world.api<{ flows: { method: string; path: string }[] }>('/flows?query=query:edited');
+    expect(sent.flows).toMatchObject([{ method: 'PUT', path: '/echo?edited' }]);
+  });
+
+  it('a request that cannot be sent is refused in words, and nothing is lost', async () => {
+    await fresh('query:x=1');
+    await press('j', 'e');
+    const dialog = page.getByRole('dialog', { name: 'Edit and resend' });
+    await dialog.getByLabel('Method').fill('NO METHOD');
+    await dialog.getByRole('button', { name: 'Send' }).click();
+    await expect.poll(() => dialog.getByRole('alert').textContent()).toContain('no method');
+    expect(await dialog.getByLabel('Method').inputValue()).toBe('NO METHOD');
+    await press('Escape');
+    await expect.poll(() => dialog.count()).toBe(0);
+    // The browser itself writes a line about the status of that request.
+    expect(world.complaints.splice(0)).toEqual([expect.stringContaining('400')]);
+  });
+
+  it('x chooses and c compares', async () => {
+    await fresh('path:/echo');
+    await press('j', 'x', 'j', 'x');
+    await expect.poll(() => page.locator('footer').textContent()).toContain('2 chosen');
+    await press('c');
+    const dialog = page.getByRole('dialog', { name: 'Compare' });
+    for (const words of ['method', 'POST', 'PUT', 'edited']) await expect.poll(() => dialog.textContent()).toContain(words);
+    await press('Escape');
+    await press('x', 'c');
+    await expect.poll(() => page.getByRole('status').first().textContent()).not.toContain('Choose two');
+    await press('Escape');
+  });
+
+  it('t marks a flow with a tag and a comment', async () => {
+    await fresh('path:/missing');
+    await press('j', 't');
+    const tag = page.getByLabel('New tag');
+    await expect.poll(() => tag.evaluate((n) => n === document.activeElement)).toBe(true);
+    await page.keyboard.type('look here');
+    await press('Enter');
+    await expect.poll(() => page.locator('.drawn .mark.tag').textContent()).toBe('look here');
+    await page.getByLabel('Comment').fill('why is it missing?');
+    await press('Control+Enter');
+    await expect.poll(async () => (await world.api<{ flows: unknown[] }>('/flows?query=comment:missing')).flows.length).toBe(1);
+    await page.getByRole('button', { name: 'Remove tag look here' }).click();
+    await expect.poll(() => page.locator('.drawn .mark.tag').count()).toBe(0);
+  });
+
+  it('d asks, and deletes', async () => {
+    await world.send('/doomed/1');
+    await world.send('/doomed/2');
+    await fresh('path:/doomed');
+    await expect.poll(() => rows().count()).toBe(2);
+    await press('j', 'd', 'Escape');
+    expect(await rows().count()).toBe(2);
+    await press('d', 'Enter');
+    await expect.poll(() => rows().count()).toBe(1);
+    await press('Delete', 'Enter');
+    await expect.poll(() => rows().count()).toBe(0);
+    expect((await world.api<{ count: number }>('/flows/count?query=path:/doomed')).count).toBe(0);
+  });
+
+  it('what is shown or chosen can be taken away as a file', async () => {
+    await fresh('path:/orders');
+    await page.getByRole('button', { name: /Export/ }).click();
+    const [all] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /HAR, all/ }).click()]);
+    expect(all.suggestedFilename()).toBe('flows.har');
+    await press('j', 'x');
+    await page.getByRole('button', { name: /Export/ }).click();
+    const [chosen] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: 'JSON lines, 1 chosen' }).click()]);
+    expect(chosen.suggestedFilename()).toBe('flows.jsonl');
+  });
+});
+
+describe('live', () => {
+  it('shows flows as they come, and their answers', async () => {
+    await fresh();
+    const before = Number(await page.getByRole('grid').getAttribute('aria-rowcount'));
+    const answer = world.send('/slow?one');
+    const first = page.locator('.drawn .line').first();
+    await expect.poll(() => first.textContent()).toContain('/slow?one');
+    await answer;
+    await expect.poll(() => first.locator('.status').textContent()).toContain('200');
+    expect(Number(await page.getByRole('grid').getAttribute('aria-rowcount'))).toBe(before + 1);
+  });
+
+  it('p pauses: what comes is counted and shown afterwards', async () => {
+    await fresh();
+    await press('p');
+    await page.getByText('Paused').waitFor();
+    for (const n of [1, 2, 3]) await world.send(`/while-paused/${n}`);
+    const fresh3 = page.getByRole('button', { name: '3 new' });
+    await fresh3.waitFor();
+    expect(await rows().first().textContent()).not.toContain('while-paused');
+    await press('p');
+    await expect.poll(() => rows().first().textContent()).toContain('/while-paused/3');
+    expect(await fresh3.count()).toBe(0);
+  });
+
+  it('a filter holds for what comes live', async () => {
+    await fresh('path:/orders');
+    const before = await rows().count();
+    await world.send('/not-this');
+    await world.send('/orders?late');
+    await expect.poll(() => rows().count()).toBe(before + 1);
+    expect(await rows().first().textContent()).toContain('/orders?late');
+  });
+});
+
+describe('many flows', () => {
+  const N = 3000;
+
+  it('are scrolled through without gaps, and stand still while more come', async () => {
+    let next = 0;
+    await Promise.all(Array.from({ length: 16 }, async () => {
+      while (next < N) await world.send(`/many/${(next += 1)}`);
+    }));
+    await world.recorded(N);
+    await fresh('path:/many');
+    await expect.poll(() => page.getByRole('grid').getAttribute('aria-rowcount')).toBe(String(N + 1));
+    expect(await page.locator('.drawn .line').count()).toBeLessThan(80);
+    const seen = new Set<string>();
+    for (let n = 0; n < N; n += 20) {
+      await page.locator('.scroller').evaluate((e, top) => e.scrollTo(0, top), n * 26);
+      await expect.poll(() => page.locator('.pending').count(), { message: `at row ${n}` }).toBe(0);
+      for (const id of await rows().evaluateAll((list) => list.map((r) => (r as HTMLElement).dataset['id'] ?? ''))) seen.add(id);
+    }
+    expect(seen.size).toBe(N);
+
+    await page.locator('.scroller').evaluate((e) => e.scrollTo(0, 40_000));
+    await expect.poll(() => page.locator('.pending').count()).toBe(0);
+    const top = () => page.evaluate(() => {
+      const frame = document.querySelector('.scroller')!.getBoundingClientRect();
+      const row = [...document.querySelectorAll<HTMLElement>('.drawn .line')].find((r) => r.getBoundingClientRect().bottom > frame.top + 1);
+      return `${row?.dataset['id']} ${Math.round(row!.getBoundingClientRect().top - frame.top)}`;
+    });
+    const before = await top();
+    for (const n of [1, 2, 3]) await world.send(`/many/later/${n}`);
+    await page.getByRole('button', { name: '3 new' }).waitFor();
+    expect(await top()).toBe(before);
+    await page.getByRole('button', { name: '3 new' }).click();
+    await expect.poll(() => rows().first().textContent()).toContain('/many/later/3');
+  }, 120_000);
+
+  it('have an end that G reaches and a beginning that g does', async () => {
+    await fresh('path:/many');
+    await press('G');
+    await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(String(N + 4));
+    expect(await page.locator('.pending').count()).toBe(0);
+    await press('k', 'k');
+    await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(String(N + 2));
+    await press('g');
+    await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe('2');
+  });
+
+  it('do not freeze the page while they come fast', async () => {
+    await fresh();
+    const longest = page.evaluate(() => new Promise<number>((done) => {
+      let most = 0;
+      let last = performance.now();
+      const end = last + 3000;
+      const tick = () => {
+        const now = performance.now();
+        most = Math.max(most, now - last);
+        last = now;
+        if (now < end) setTimeout(tick, 5);
+        else done(most);
+      };
+      tick();
+    }));
+    let going = true;
+    const sent = Promise.all(Array.from({ length: 16 }, async () => {
+      while (going) await world.send('/fast');
+    }));
+    expect(await longest).toBeLessThan(500);
+    going = false;
+    await sent;
+  });
+});

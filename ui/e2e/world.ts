@@ -1,0 +1,155 @@
+// An instance of the built binary, an origin, a client and a browser.
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { request as httpRequest, type Server } from 'node:http';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { chromium, type Browser, type BrowserContext, type Page } from 'playwright-core';
+import { startOrigin } from './origin';
+
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+
+export interface Sent {
+  method?: string;
+  headers?: Record<string, string>;
+  body?: string;
+}
+
+export class World {
+  /** What the browser asked for outside the instance, and what it complained of. */
+  readonly strays: string[] = [];
+  readonly complaints: string[] = [];
+
+  private constructor(
+    readonly origin: string,
+    readonly proxy: string,
+    readonly admin: string,
+    readonly token: string,
+    readonly browser: Browser,
+    private readonly server: Server,
+    private readonly process: ChildProcess,
+    private readonly home: string,
+  ) {}
+
+  static async start(): Promise<World> {
+    const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
+    if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
+    const { server, address } = await startOrigin();
+    const home = mkdtempSync(join(tmpdir(), 'interflow-ui-'));
+    const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
+    const child = spawn(binary, ['run', ...anywhere], { env: { ...process.env, INTERFLOW_HOME: home, NO_COLOR: '1' } });
+    const said = await greeting(child);
+    const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
+    const admin = /admin +http:\/\/([^/]+)\/\?token=(\S+)/.exec(said);
+    if (!proxy || !admin?.[1] || !admin[2]) throw new Error(`the instance said:\n${said}`);
+    const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
+    const browser = await chromium.launch({ executablePath, args: FLAGS });
+    return new World(address, proxy, admin[1], admin[2], browser, server, child, home);
+  }
+
+  async stop(): Promise<void> {
+    await this.browser.close();
+    this.server.closeAllConnections();
+    this.server.close();
+    const gone = new Promise((done) => this.process.once('exit', done));
+    this.process.kill('SIGTERM');
+    await gone;
+    rmSync(this.home, { recursive: true, force: true });
+  }
+
+  /** A page that has shown the token and stands at this path. */
+  async page(path = '/', options: Parameters<Browser['newContext']>[0] = {}): Promise<Page> {
+    const context = await this.browser.newContext({ viewport: { width: 1440, height: 860 }, ...options });
+    await context.grantPermissions(['clipboard-read', 'clipboard-write']);
+    const page = await this.watched(context);
+    await page.goto(`http://${this.admin}/?token=${this.token}`);
+    if (path !== '/') await page.goto(`http://${this.admin}${path}`);
+    return page;
+  }
+
+  private async watched(context: BrowserContext): Promise<Page> {
+    const page = await context.newPage();
+    page.on('request', (r) => {
+      const address = new URL(r.url());
+      if (address.protocol !== 'blob:' && address.host !== this.admin) this.strays.push(r.url());
+    });
+    page.on('console', (m) => {
+      if (m.type() === 'error' || /Content.Security/i.test(m.text())) this.complaints.push(m.text());
+    });
+    page.on('pageerror', (e) => this.complaints.push(String(e)));
+    return page;
+  }
+
+  /** Sends a request through the proxy and reads the answer to its end. */
+  send(path: string, { method = 'GET', headers = {}, body = '' }: Sent = {}): Promise<number> {
+    const [host, port] = this.proxy.split(':');
+    return new Promise((done) => {
+      const request = httpRequest({
+        host, port, method, path: `http://${this.origin}${path}`, agent: false,
+        headers: { host: this.origin, ...headers },
+      });
+      request.on('response', (response) => {
+        response.resume();
+        response.on('close', () => done(response.statusCode ?? 0));
+      });
+      request.on('error', () => done(0));
+      request.end(body);
+    });
+  }
+
+  /** Opens a WebSocket through the proxy, sends one message, and waits for the end. */
+  webSocket(): Promise<void> {
+    const [host, port] = this.proxy.split(':');
+    const socket = connect(Number(port), host);
+    const key = randomBytes(16).toString('base64');
+    socket.write(
+      `GET http://${this.origin}/socket HTTP/1.1\r\nhost: ${this.origin}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n` +
+        `sec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`,
+    );
+    const text = Buffer.from('hello from the client');
+    socket.once('data', () => socket.write(Buffer.concat([Buffer.from([0x81, 0x80 | text.length, 0, 0, 0, 0]), text])));
+    socket.resume();
+    return new Promise((done) => socket.once('close', () => done()).once('error', () => done()));
+  }
+
+  /** Asks the API. */
+  async api<T>(path: string, init: RequestInit = {}): Promise<T> {
+    const headers = { authorization: `Bearer ${this.token}`, ...(init.headers as Record<string, string> | undefined) };
+    const response = await fetch(`http://${this.admin}/api/v1${path}`, { ...init, headers });
+    return (await response.json()) as T;
+  }
+
+  /** Waits until so many flows are recorded. */
+  async recorded(n: number): Promise<void> {
+    for (let i = 0; i < 200; i += 1) {
+      const { count } = await this.api<{ count: number }>('/flows/count');
+      if (count >= n) return;
+      await new Promise((done) => setTimeout(done, 50));
+    }
+    throw new Error(`${n} flows were not recorded`);
+  }
+}
+
+function greeting(child: ChildProcess): Promise<string> {
+  return new Promise((done, fail) => {
+    let said = '';
+    const hear = (part: Buffer) => {
+      said += part.toString();
+      if (/admin +http\S+/.test(said) && /record /.test(said)) done(said);
+    };
+    child.stdout?.on('data', hear);
+    child.stderr?.on('data', hear);
+    child.once('exit', (code) => fail(new Error(`the instance ended with ${code}:\n${said}`)));
+    setTimeout(() => fail(new Error(`the instance did not say where it listens:\n${said}`)), 20_000).unref();
+  });
+}

@@ -1,0 +1,77 @@
+// The API as the pages ask it: JSON in and out, errors as one kind.
+import type { Trouble } from './types';
+
+const ROOT = '/api/v1';
+
+/** What the server, or the way to it, refused. */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly trouble: Trouble,
+  ) {
+    super(trouble.message);
+  }
+
+  /** What happened and what can be done, in one sentence. */
+  get words(): string {
+    return this.trouble.remedy ? `${this.trouble.message}: ${this.trouble.remedy}` : this.trouble.message;
+  }
+}
+
+/** The words of anything that was thrown. */
+export function wordsOf(error: unknown): string {
+  if (error instanceof ApiError) return error.words;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** A path under the API with its parameters; those that are undefined are left out. */
+export function url(path: string, params: Record<string, string | number | undefined> = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined) search.set(name, String(value));
+  }
+  const text = search.toString();
+  return ROOT + path + (text ? `?${text}` : '');
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  try {
+    const body = (await response.json()) as { error: Trouble };
+    if (typeof body.error.message === 'string') return new ApiError(response.status, body.error);
+  } catch {
+    // No JSON: the status has to do.
+  }
+  return new ApiError(response.status, { kind: 'http', message: `the server answered ${response.status}` });
+}
+
+/** Asks, and takes any answer that is no error. */
+export async function ask(address: string, init: RequestInit = {}): Promise<Response> {
+  let response: Response;
+  try {
+    response = await fetch(address, init);
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') throw error;
+    throw new ApiError(0, { kind: 'offline', message: 'Interflow cannot be reached' });
+  }
+  if (!response.ok) throw await failure(response);
+  return response;
+}
+
+export async function get<T>(
+  path: string,
+  params: Record<string, string | number | undefined> = {},
+  signal?: AbortSignal,
+): Promise<T> {
+  const response = await ask(url(path, params), signal ? { signal } : {});
+  return (await response.json()) as T;
+}
+
+export async function send<T>(method: 'POST' | 'PATCH', path: string, body: unknown): Promise<T> {
+  const headers = { 'content-type': 'application/json' };
+  const response = await ask(url(path), { method, headers, body: JSON.stringify(body) });
+  return (await response.json()) as T;
+}
+
+export async function remove(path: string): Promise<void> {
+  await ask(url(path), { method: 'DELETE' });
+}

@@ -1,0 +1,171 @@
+// What all pages share: where we are, the theme, short notices, the figures of the last minutes.
+import { get, wordsOf } from './api';
+import type { Stats } from './types';
+
+export type Place = 'traffic' | 'overview' | 'settings';
+export type Theme = 'system' | 'light' | 'dark';
+
+const PATHS: Record<Place, string> = { traffic: '/', overview: '/overview', settings: '/settings' };
+const TITLES: Record<Place, string> = { traffic: 'Traffic', overview: 'Overview', settings: 'Settings' };
+
+export interface Notice {
+  id: number;
+  text: string;
+  bad: boolean;
+  /** Something that can be done about it. */
+  action?: { label: string; run: () => void };
+}
+
+/** Figures between two looks, a second. */
+export interface Sample {
+  at: number;
+  requests: number;
+  errors: number;
+  bytes: number;
+  open: number;
+}
+
+/** Milliseconds between two looks at the figures. */
+const LOOK = 2000;
+/** Five minutes of them. */
+const SAMPLES = 150;
+
+function placeOf(path: string): Place {
+  const found = (Object.keys(PATHS) as Place[]).find((p) => PATHS[p] === path);
+  return found ?? 'traffic';
+}
+
+/** Reads what was kept in the browser; storage may be closed to us. */
+export function kept(key: string): string | null {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+export function keep(key: string, value: string | null): void {
+  try {
+    if (value === null) localStorage.removeItem(key);
+    else localStorage.setItem(key, value);
+  } catch {
+    // It lasts as long as the page, then.
+  }
+}
+
+class Shared {
+  place = $state<Place>(placeOf(location.pathname));
+  theme = $state<Theme>((kept('theme') as Theme | null) ?? 'system');
+  notices = $state<Notice[]>([]);
+  help = $state(false);
+  stats = $state.raw<Stats | null>(null);
+  samples = $state.raw<Sample[]>([]);
+  unreachable = $state('');
+  private notice = 0;
+  private last: { at: number; stats: Stats } | null = null;
+
+  constructor() {
+    addEventListener('popstate', () => (this.place = placeOf(location.pathname)));
+    void this.look();
+    setInterval(() => {
+      if (!document.hidden) void this.look();
+    }, LOOK);
+  }
+
+  go(place: Place, search = ''): void {
+    if (place === this.place && !search) return;
+    history.pushState(null, '', PATHS[place] + search);
+    this.place = place;
+    document.title = `${TITLES[place]} · Interflow`;
+  }
+
+  path(place: Place): string {
+    return PATHS[place];
+  }
+
+  title(place: Place): string {
+    return TITLES[place];
+  }
+
+  turn(theme: Theme): void {
+    this.theme = theme;
+    keep('theme', theme === 'system' ? null : theme);
+    if (theme === 'system') delete document.documentElement.dataset['theme'];
+    else document.documentElement.dataset['theme'] = theme;
+  }
+
+  nextTheme(): void {
+    const next: Record<Theme, Theme> = { system: 'light', light: 'dark', dark: 'system' };
+    this.turn(next[this.theme]);
+    this.say(`Theme: ${this.theme === 'system' ? 'as the system has it' : this.theme}`);
+  }
+
+  say(text: string, action?: Notice['action'], bad = false): void {
+    const id = (this.notice += 1);
+    const notice: Notice = { id, text, bad, ...(action ? { action } : {}) };
+    this.notices = [...this.notices.slice(-3), notice];
+    setTimeout(() => this.dismiss(id), bad ? 10_000 : 5000);
+  }
+
+  complain(error: unknown): void {
+    this.say(wordsOf(error), undefined, true);
+  }
+
+  dismiss(id: number): void {
+    this.notices = this.notices.filter((n) => n.id !== id);
+  }
+
+  private async look(): Promise<void> {
+    try {
+      const stats = await get<Stats>('/stats');
+      this.unreachable = '';
+      const at = performance.now();
+      const before = this.last;
+      this.last = { at, stats };
+      this.stats = stats;
+      // A restart begins the counters anew.
+      if (!before || stats.uptime < before.stats.uptime) return;
+      const seconds = (at - before.at) / 1000;
+      const [a, b] = [before.stats.engine, stats.engine];
+      const sum = (list: [string, number][]) => list.reduce((n, [, k]) => n + k, 0);
+      const sample: Sample = {
+        at: Date.now(),
+        requests: (b.requests - a.requests) / seconds,
+        errors: (sum(b.errors) - sum(a.errors)) / seconds,
+        bytes: (b.bytes_sent + b.bytes_received - a.bytes_sent - a.bytes_received) / seconds,
+        open: b.connections_open,
+      };
+      this.samples = [...this.samples.slice(1 - SAMPLES), sample];
+    } catch (error) {
+      this.unreachable = wordsOf(error);
+    }
+  }
+}
+
+export const app = new Shared();
+
+/** Puts a text on the clipboard; browsers offer that only to pages of this machine or over TLS. */
+export async function copy(text: string): Promise<void> {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const area = document.createElement('textarea');
+  area.value = text;
+  area.readOnly = true;
+  area.className = 'offscreen';
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand('copy');
+  area.remove();
+  if (!done) throw new Error('this browser lets nothing be copied from here');
+}
+
+/** Hands a file to the browser's downloads. */
+export function download(blob: Blob, name: string): void {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

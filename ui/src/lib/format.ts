@@ -1,0 +1,116 @@
+// Figures, times and bytes as people read them.
+import type { Bytes, Field, Summary } from './types';
+
+const UNITS = ['B', 'kB', 'MB', 'GB', 'TB', 'PB'];
+
+/** Bytes with a decimal unit and three digits: `999 B`, `1.23 kB`. */
+export function size(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 999.5 && unit < UNITS.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  if (unit === 0) return `${Math.round(value)} B`;
+  return `${value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0)} ${UNITS[unit]}`;
+}
+
+/** Microseconds as a duration: `850 µs`, `12.3 ms`, `4.20 s`, `3 min 5 s`. */
+export function duration(micros: number): string {
+  if (micros < 999.5) return `${Math.round(micros)} µs`;
+  const millis = micros / 1000;
+  if (millis < 999.5) return `${millis.toFixed(millis < 9.995 ? 2 : millis < 99.95 ? 1 : 0)} ms`;
+  const seconds = micros / 1e6;
+  if (seconds < 59.995) return `${seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+/** A count with its thousands apart. */
+export function count(n: number): string {
+  return Math.round(n)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, '\u202f');
+}
+
+/** A rate: small ones with a digit behind the point. */
+export function rate(perSecond: number): string {
+  return perSecond < 9.95 ? perSecond.toFixed(1) : count(perSecond);
+}
+
+function two(n: number): string {
+  return String(n).padStart(2, '0');
+}
+
+/** The time of day of a moment in microseconds, with the day when it is not today. */
+export function clock(micros: number, now = Date.now()): string {
+  const at = new Date(micros / 1000);
+  const time = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const today = new Date(now);
+  if (at.toDateString() === today.toDateString()) return `${time}.${String(at.getMilliseconds()).padStart(3, '0')}`;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+}
+
+/** A moment in full, in the local time. */
+export function moment(micros: number): string {
+  const at = new Date(micros / 1000);
+  const fraction = String(Math.floor(micros % 1e6)).padStart(6, '0');
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${fraction}`;
+}
+
+/** The bytes behind what the API gave. */
+export function octets(bytes: Bytes): Uint8Array {
+  if (typeof bytes === 'string') return new TextEncoder().encode(bytes);
+  return Uint8Array.from(atob(bytes.base64), (c) => c.charCodeAt(0));
+}
+
+/** Bytes as text; what is no UTF-8 stands there as Latin-1, as headers have it. */
+export function text(bytes: Bytes): string {
+  return typeof bytes === 'string' ? bytes : atob(bytes.base64);
+}
+
+/** Bytes in hexadecimal digits, sixteen to a line. */
+export function hex(bytes: Uint8Array): string {
+  const lines: string[] = [];
+  for (let at = 0; at < bytes.length; at += 16) {
+    const part = Array.from(bytes.subarray(at, at + 16));
+    const digits = part.map((b) => b.toString(16).padStart(2, '0')).join(' ');
+    const shown = part.map((b) => (b >= 0x20 && b <= 0x7e ? String.fromCharCode(b) : '.')).join('');
+    lines.push(`${at.toString(16).padStart(8, '0')}  ${digits.padEnd(47)}  |${shown}|`);
+  }
+  return lines.join('\n');
+}
+
+/** The first value of a field, by name in any case. */
+export function field(headers: Field[], name: string): string | undefined {
+  const found = headers.find(([n]) => text(n).toLowerCase() === name);
+  return found && text(found[1]);
+}
+
+/** `application/json; charset=utf-8` without its parameters. */
+export function mediaType(value: string | undefined): string {
+  return (value ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
+}
+
+/** A media type as a column has room for it: `json`, `javascript`, `png`. */
+export function shortType(media: string | undefined): string {
+  if (!media) return '';
+  const sub = media.slice(media.indexOf('/') + 1);
+  const plain = sub.replace(/^(x-|vnd\.)/, '').replace(/^.*\+/, '');
+  return media === 'text/event-stream' ? 'sse' : media === 'text/plain' ? 'text' : plain;
+}
+
+/** An authority without the port that its scheme implies. */
+export function host(authority: string, scheme: string): string {
+  const implied = scheme === 'https' ? ':443' : ':80';
+  return authority.endsWith(implied) ? authority.slice(0, -implied.length) : authority;
+}
+
+/** The first digit of a status, for colours; errors count as 0. */
+export function statusClass(flow: Pick<Summary, 'status' | 'error' | 'state'>): string {
+  if (flow.error) return 'error';
+  return flow.status ? `s${Math.floor(flow.status / 100)}` : 'none';
+}

@@ -1,0 +1,74 @@
+// JSON read into a tree that keeps every token as it was written: large numbers, escapes, repeated names.
+
+export interface Node {
+  kind: 'object' | 'array' | 'string' | 'number' | 'word';
+  /** The name in the object, as written, without its quotes. */
+  name?: string;
+  /** The value as written, for what is no object or array. */
+  raw: string;
+  children: Node[];
+}
+
+/** Nesting deeper than this is not read. */
+const MAX_DEPTH = 500;
+
+/** Where and why a text is no JSON. */
+export class JsonError extends Error {}
+
+const TOKEN = /\s*(?:([{}[\]:,])|("(?:[^"\\\u0000-\u001f]|\\.)*")|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(true|false|null))/y;
+
+/** Reads one value, or several one after another (JSON lines). */
+export function parse(text: string): Node[] {
+  const scan = new RegExp(TOKEN);
+  const next = (): string | null => {
+    const from = scan.lastIndex;
+    const found = scan.exec(text);
+    if (found) return found[1] ?? found[2] ?? found[3] ?? found[4] ?? null;
+    if (text.slice(from).trim() === '') return null;
+    throw new JsonError(`no JSON at character ${from + 1}`);
+  };
+  const value = (token: string | null, depth: number): Node => {
+    if (token === null) throw new JsonError('it ends too early');
+    if (depth > MAX_DEPTH) throw new JsonError('it is nested too deeply');
+    if (token === '{' || token === '[') return container(token, depth);
+    if (/^[}\]:,]$/.test(token)) throw new JsonError(`no value at character ${scan.lastIndex}`);
+    const kind = token.startsWith('"') ? 'string' : /^[-\d]/.test(token) ? 'number' : 'word';
+    return { kind, raw: token, children: [] };
+  };
+  const container = (open: string, depth: number): Node => {
+    const isObject = open === '{';
+    const close = isObject ? '}' : ']';
+    const node: Node = { kind: isObject ? 'object' : 'array', raw: '', children: [] };
+    let token = next();
+    if (token === close) return node;
+    for (;;) {
+      let name: string | undefined;
+      if (isObject) {
+        if (token === null || !token.startsWith('"')) throw new JsonError(`no name at character ${scan.lastIndex}`);
+        name = token.slice(1, -1);
+        if (next() !== ':') throw new JsonError(`no colon at character ${scan.lastIndex}`);
+        token = next();
+      }
+      const child = value(token, depth + 1);
+      if (name !== undefined) child.name = name;
+      node.children.push(child);
+      const after = next();
+      if (after === close) return node;
+      if (after !== ',') throw new JsonError(`no comma at character ${scan.lastIndex}`);
+      token = next();
+    }
+  };
+  const found: Node[] = [];
+  for (let token = next(); token !== null; token = next()) found.push(value(token, 0));
+  if (found.length === 0) throw new JsonError('it is empty');
+  return found;
+}
+
+/** A string as its reader means it. */
+export function unquoted(raw: string): string {
+  try {
+    return String(JSON.parse(raw));
+  } catch {
+    return raw;
+  }
+}

@@ -1,0 +1,92 @@
+// The one table of keys: what they do, on which pages, and what the help says.
+
+export type Action =
+  | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
+  | 'filter' | 'pause' | 'choose' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4'
+  | 'help' | 'theme' | 'goTraffic' | 'goOverview' | 'goSettings';
+
+export interface Binding {
+  action: Action;
+  /** As `KeyboardEvent.key` has them; `Ctrl+` before one also stands for the Mac's command key. */
+  keys: string[];
+  group: 'Move' | 'Act' | 'View' | 'Pages';
+  doc: string;
+  /** Only on the traffic page. */
+  traffic: boolean;
+}
+
+const bind = (group: Binding['group'], traffic: boolean, action: Action, keys: string[], doc: string): Binding => ({
+  action, keys, group, doc, traffic,
+});
+
+export const BINDINGS: Binding[] = [
+  bind('Move', true, 'next', ['j', 'ArrowDown'], 'next flow'),
+  bind('Move', true, 'previous', ['k', 'ArrowUp'], 'previous flow'),
+  bind('Move', true, 'pageDown', ['PageDown', ' '], 'a page down'),
+  bind('Move', true, 'pageUp', ['PageUp', 'Shift+ '], 'a page up'),
+  bind('Move', true, 'first', ['g', 'Home'], 'newest flow'),
+  bind('Move', true, 'last', ['G', 'End'], 'oldest flow'),
+  bind('View', true, 'open', ['Enter', 'o'], 'open the selected flow'),
+  bind('View', true, 'close', ['Escape'], 'close dialog, menu or flow'),
+  bind('View', true, 'nextTab', ['l', 'ArrowRight'], 'next tab of the flow'),
+  bind('View', true, 'previousTab', ['h', 'ArrowLeft'], 'previous tab'),
+  bind('View', true, 'tab1', ['1'], 'overview'),
+  bind('View', true, 'tab2', ['2'], 'request'),
+  bind('View', true, 'tab3', ['3'], 'response'),
+  bind('View', true, 'tab4', ['4'], 'messages'),
+  bind('Act', true, 'filter', ['/', 'Ctrl+k'], 'write a filter'),
+  bind('Act', true, 'filterFor', ['f'], 'only this host'),
+  bind('Act', true, 'filterOut', ['F'], 'without this host'),
+  bind('Act', true, 'pause', ['p'], 'pause and go on'),
+  bind('Act', true, 'choose', ['x'], 'choose, for compare, delete and export'),
+  bind('Act', true, 'compare', ['c'], 'compare two chosen flows'),
+  bind('Act', true, 'replay', ['r'], 'send the request again'),
+  bind('Act', true, 'edit', ['e'], 'edit the request and send it'),
+  bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
+  bind('Act', true, 'tag', ['t'], 'tags and comment'),
+  bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
+  bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
+  bind('Pages', false, 'goOverview', ['Alt+2'], 'Overview'),
+  bind('Pages', false, 'goSettings', ['Alt+3'], 'Settings'),
+  bind('Pages', false, 'theme', ['T'], 'light, dark, or as the system has it'),
+  bind('Pages', false, 'help', ['?'], 'this table'),
+];
+
+/** What `Ctrl+`, `Alt+` and `Shift+` mean to the table; letters carry their shift in themselves. */
+export interface Pressed {
+  key: string;
+  ctrlKey: boolean;
+  metaKey: boolean;
+  altKey: boolean;
+  shiftKey: boolean;
+}
+
+function written(event: Pressed): string {
+  const held = (event.ctrlKey || event.metaKey ? 'Ctrl+' : '') + (event.altKey ? 'Alt+' : '');
+  const shift = event.shiftKey && (event.key === ' ' || event.key.length > 1) ? 'Shift+' : '';
+  return held + shift + event.key;
+}
+
+/** What a key press asks for on this page. */
+export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
+  const wanted = written(event);
+  const found = BINDINGS.find((b) => (onTraffic || !b.traffic) && b.keys.includes(wanted));
+  return found?.action ?? null;
+}
+
+/** Whether somebody is writing there, so that letters are no commands. */
+export function isWriting(target: EventTarget | null): boolean {
+  if (!(target instanceof HTMLElement)) return false;
+  return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
+}
+
+const SHOWN: Record<string, string> = {
+  ArrowDown: '↓', ArrowUp: '↑', ArrowLeft: '←', ArrowRight: '→', ' ': 'Space', Escape: 'Esc', 'Shift+ ': 'Shift+Space',
+  PageDown: 'PgDn', PageUp: 'PgUp', Delete: 'Del', 'Ctrl+k': 'Ctrl+K',
+};
+
+/** A key as the help shows it. */
+export function shown(key: string): string {
+  return SHOWN[key] ?? key;
+}

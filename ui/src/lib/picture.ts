@@ -1,0 +1,17 @@
+// What picture some bytes are, by their first bytes. SVG is none here: it can carry scripts.
+
+const SIGNS: [string, number, number[]][] = [
+  ['image/png', 0, [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
+  ['image/jpeg', 0, [0xff, 0xd8, 0xff]],
+  ['image/gif', 0, [0x47, 0x49, 0x46, 0x38]],
+  ['image/webp', 8, [0x57, 0x45, 0x42, 0x50]],
+  ['image/avif', 4, [0x66, 0x74, 0x79, 0x70, 0x61, 0x76, 0x69]],
+  ['image/bmp', 0, [0x42, 0x4d]],
+  ['image/x-icon', 0, [0x00, 0x00, 0x01, 0x00]],
+];
+
+/** Its media type; nothing for what a browser should not be asked to draw. */
+export function pictureType(bytes: Uint8Array): string | null {
+  const found = SIGNS.find(([, at, sign]) => sign.every((b, i) => bytes[at + i] === b));
+  return found?.[0] ?? null;
+}

@@ -1,0 +1,383 @@
+// The traffic table's state: which flows are held, what is selected, what comes in live.
+import { SvelteSet } from 'svelte/reactivity';
+import { ApiError, get, wordsOf } from './api';
+import { Events, type Link } from './events';
+import { firstIdAt, millisOf } from './flowid';
+import { estimate, Segment } from './segment';
+import type { Page, Summary, Trouble } from './types';
+import { clampOffset, reveal, visible, type Span } from './window';
+
+export const ROW = 26;
+/** Rows asked for at a time. */
+const PAGE = 500;
+/** With fewer rows than this left before the edge of what is held, the next page is asked for. */
+const MARGIN = 200;
+/** News kept while the table stands still; more than this, and it is read anew afterwards. */
+const MAX_HELD_BACK = 5000;
+/** The least time between two counts of the whole list, in milliseconds. */
+const RECOUNT = 10_000;
+
+export class Traffic {
+  query = $state('');
+  /** What is wrong with the query; the rows are those of the last one that could be read. */
+  trouble = $state.raw<Trouble | null>(null);
+  /** Why the rows could not be had. */
+  failure = $state('');
+  loading = $state(true);
+  offset = $state(0);
+  view = $state(600);
+  total = $state(0);
+  selected = $state<string | null>(null);
+  chosen = new SvelteSet<string>();
+  paused = $state(false);
+  fresh = $state(0);
+  link = $state<Link>('connecting');
+  /** The latest word on flows, for panes that show one. */
+  onNews: ((flows: Summary[]) => void) | null = null;
+
+  private version = $state(0);
+  private segment = new Segment();
+  private heldBack = new Map<string, Summary>();
+  private spoilt = false;
+  private generation = 0;
+  private fetching = false;
+  private oldest: number | null = null;
+  private counted = 0;
+  private countTimer: ReturnType<typeof setTimeout> | undefined;
+  private lastIndex = 0;
+  private events: Events;
+
+  span: Span = $derived(visible(this.offset, this.view, ROW, this.total));
+  rows: (Summary | undefined)[] = $derived.by(() => {
+    void this.version;
+    return Array.from({ length: this.span.end - this.span.first }, (_, i) => this.segment.at(this.span.first + i));
+  });
+
+  constructor() {
+    this.events = new Events({
+      onFlows: (flows) => this.take(flows),
+      onLag: () => this.lagged(),
+      onLink: (link, again) => {
+        this.link = link;
+        if (link === 'live' && again) void this.reload();
+      },
+    });
+  }
+
+  start(query: string): void {
+    this.query = query;
+    this.events.start(query);
+    void this.reload();
+  }
+
+  stop(): void {
+    this.events.stop();
+    clearTimeout(this.countTimer);
+    this.generation += 1;
+  }
+
+  /** Shows another query's flows. */
+  ask(query: string): void {
+    if (query === this.query) return;
+    this.query = query;
+    this.chosen.clear();
+    this.offset = 0;
+    this.events.subscribe(query);
+    void this.reload();
+  }
+
+  /** Reads the list anew from its top. */
+  async reload(): Promise<void> {
+    const generation = ++this.generation;
+    this.loading = true;
+    this.fetching = true;
+    this.heldBack.clear();
+    this.spoilt = false;
+    try {
+      const page = await get<Page>('/flows', { query: this.query, limit: PAGE });
+      if (generation !== this.generation) return;
+      const whole = page.flows.length < PAGE;
+      this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
+      this.oldest = null;
+      this.fresh = 0;
+      this.offset = 0;
+      this.failure = '';
+      this.trouble = null;
+      if (!whole) void this.count();
+    } catch (error) {
+      if (generation !== this.generation) return;
+      if (error instanceof ApiError && error.trouble.kind === 'bad_query') this.trouble = error.trouble;
+      else this.failure = wordsOf(error);
+    } finally {
+      if (generation === this.generation) {
+        this.loading = false;
+        this.fetching = false;
+        this.release();
+        this.changed();
+      }
+    }
+  }
+
+  private changed(): void {
+    this.total = this.segment.total;
+    this.offset = clampOffset(this.offset, this.total, ROW, this.view);
+    this.version += 1;
+    const at = this.selected ? this.segment.indexOf(this.selected) : -1;
+    if (at >= 0) this.lastIndex = at;
+    this.fill();
+  }
+
+  private async count(): Promise<void> {
+    const generation = this.generation;
+    this.counted = Date.now();
+    try {
+      const { count } = await get<{ count: number }>('/flows/count', { query: this.query });
+      if (generation !== this.generation) return;
+      this.segment.total = Math.max(count, this.segment.end);
+      this.changed();
+    } catch {
+      // The estimate stays; the next count may succeed.
+    }
+  }
+
+  private countSoon(): void {
+    if (this.countTimer !== undefined) return;
+    const wait = Math.max(0, this.counted + RECOUNT - Date.now());
+    this.countTimer = setTimeout(() => {
+      this.countTimer = undefined;
+      void this.count();
+    }, wait);
+  }
+
+  /** Moves the view. */
+  scrollTo(offset: number): void {
+    this.offset = clampOffset(offset, this.total, ROW, this.view);
+    if (this.atTop) {
+      this.fresh = 0;
+      if (!this.paused) this.release();
+    }
+    this.fill();
+  }
+
+  get atTop(): boolean {
+    return this.offset < ROW / 2;
+  }
+
+  /** Asks for rows that the view needs, or soon will. */
+  private fill(): void {
+    if (this.fetching || this.total === 0) return;
+    const { first, end } = visible(this.offset, this.view, ROW, this.total);
+    const segment = this.segment;
+    if (end <= segment.base - PAGE || first >= segment.end + PAGE || segment.rows.length === 0) {
+      void this.fetch(() => this.jump(first));
+    } else if (first < segment.base + MARGIN && segment.base > 0) {
+      void this.fetch(() => this.newer());
+    } else if (end > segment.end - MARGIN && segment.end < segment.total) {
+      void this.fetch(() => this.older());
+    }
+  }
+
+  private async fetch(work: () => Promise<(() => void) | undefined>): Promise<void> {
+    const generation = this.generation;
+    this.fetching = true;
+    try {
+      const use = await work();
+      if (generation !== this.generation) return;
+      this.failure = '';
+      this.fetching = false;
+      use?.();
+      this.changed();
+    } catch (error) {
+      if (generation !== this.generation) return;
+      this.failure = wordsOf(error);
+      // Not at once again: the view asks as it moves.
+      setTimeout(() => (this.fetching = false), 1000);
+    }
+  }
+
+  private async newer(): Promise<() => void> {
+    const before = this.segment.rows[0]?.id;
+    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, before });
+    return () => {
+      const moved = this.segment.prepend(page.flows, page.flows.length < PAGE);
+      this.offset += moved * ROW;
+    };
+  }
+
+  private async older(): Promise<() => void> {
+    const after = this.segment.rows.at(-1)?.id;
+    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, after });
+    return () => this.segment.append(page.flows, page.flows.length < PAGE);
+  }
+
+  /** Goes to a far place: its moment is estimated, since pages are asked for by id. */
+  private async jump(first: number): Promise<(() => void) | undefined> {
+    const total = this.segment.total;
+    if (first < PAGE) {
+      const page = await get<Page>('/flows', { query: this.query, limit: PAGE });
+      return () => this.segment.reset(page.flows, 0, total, true);
+    }
+    if (first > total - PAGE) return this.bottom();
+    const known = [...this.landmarks(), { index: total - 1, millis: await this.oldestMillis() }];
+    const start = Math.max(0, first - MARGIN);
+    const after = firstIdAt(estimate(start, known) + 1);
+    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, after });
+    if (page.flows.length < PAGE) return this.bottom();
+    return () => this.segment.reset(page.flows, start, total, false);
+  }
+
+  private async bottom(): Promise<() => void> {
+    const page = await get<Page>('/flows', { query: this.query, limit: PAGE, order: 'oldest' });
+    return () => {
+      const base = Math.max(0, this.segment.total - page.flows.length);
+      this.segment.reset(page.flows.reverse(), base, this.segment.total, base === 0);
+    };
+  }
+
+  private landmarks(): { index: number; millis: number }[] {
+    const { rows, base } = this.segment;
+    const marks = [{ index: 0, millis: Date.now() }];
+    const [first, last] = [rows[0], rows.at(-1)];
+    if (first && last) {
+      marks.push({ index: base, millis: millisOf(first.id) });
+      marks.push({ index: base + rows.length - 1, millis: millisOf(last.id) });
+    }
+    return marks;
+  }
+
+  private async oldestMillis(): Promise<number> {
+    if (this.oldest === null) {
+      const page = await get<Page>('/flows', { query: this.query, limit: 1, order: 'oldest' });
+      this.oldest = page.flows[0] ? millisOf(page.flows[0].id) : Date.now();
+    }
+    return this.oldest;
+  }
+
+  private take(flows: Summary[]): void {
+    this.onNews?.(flows);
+    if (this.loading || this.paused) {
+      let unknown = 0;
+      for (const flow of flows) {
+        if (!this.heldBack.has(flow.id) && this.segment.indexOf(flow.id) < 0) unknown += 1;
+        this.heldBack.set(flow.id, flow);
+      }
+      if (this.paused) this.fresh += unknown;
+      if (this.heldBack.size > MAX_HELD_BACK) {
+        this.heldBack.clear();
+        this.spoilt = true;
+      }
+      return;
+    }
+    this.merge(flows);
+  }
+
+  private merge(flows: Summary[]): void {
+    const atTop = this.atTop;
+    const anchor = this.segment.at(Math.floor(this.offset / ROW))?.id;
+    const { added, above } = this.segment.merge(flows, anchor);
+    if (!atTop) {
+      // What is being read stays where it is.
+      this.total = this.segment.total;
+      this.offset += (anchor === undefined ? added : above) * ROW;
+      this.fresh += above;
+    }
+    if (added > 0 && this.segment.total > PAGE) this.countSoon();
+    this.changed();
+  }
+
+  private release(): void {
+    if (this.paused) return;
+    if (this.spoilt) {
+      this.spoilt = false;
+      void this.reload();
+      return;
+    }
+    const flows = [...this.heldBack.values()];
+    this.heldBack.clear();
+    if (flows.length > 0) this.merge(flows);
+  }
+
+  private lagged(): void {
+    if (this.paused) this.spoilt = true;
+    else if (this.atTop) void this.reload();
+    else this.countSoon();
+  }
+
+  pause(paused: boolean): void {
+    this.paused = paused;
+    if (!paused) {
+      this.fresh = 0;
+      this.release();
+    }
+  }
+
+  /** To the newest flow, with what has come meanwhile. */
+  toNewest(): void {
+    if (this.paused) this.pause(false);
+    this.scrollTo(0);
+  }
+
+  summary(id: string): Summary | undefined {
+    return this.segment.at(this.segment.indexOf(id));
+  }
+
+  /** The place of the selected flow, or where it was last. */
+  get index(): number {
+    const at = this.selected ? this.segment.indexOf(this.selected) : -1;
+    return at >= 0 ? at : this.lastIndex;
+  }
+
+  isSelectedHeld(): boolean {
+    return this.selected !== null && this.segment.indexOf(this.selected) >= 0;
+  }
+
+  /** Selects the row at a place, as far as it is held, and brings it into view. */
+  selectAt(index: number): void {
+    const wanted = Math.max(0, Math.min(index, this.total - 1));
+    const flow = this.segment.at(wanted);
+    this.offset = clampOffset(reveal(wanted, this.offset, this.view, ROW), this.total, ROW, this.view);
+    this.fill();
+    if (!flow) return;
+    this.selected = flow.id;
+    this.lastIndex = wanted;
+  }
+
+  /** One or more rows on from the selected one. */
+  step(by: number): void {
+    this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / ROW));
+  }
+
+  async toEnd(): Promise<void> {
+    this.scrollTo(Infinity);
+    for (let i = 0; i < 50 && !this.segment.at(this.total - 1); i += 1) {
+      await new Promise((done) => setTimeout(done, 40));
+    }
+    this.selectAt(this.total - 1);
+  }
+
+  /** Adds the rows from the selected one to this to the chosen. */
+  chooseTo(index: number): void {
+    const from = this.index;
+    for (let i = Math.min(from, index); i <= Math.max(from, index); i += 1) {
+      const flow = this.segment.at(i);
+      if (flow) this.chosen.add(flow.id);
+    }
+  }
+
+  /** Lets go of flows that were deleted; the row that takes the place of the selected one is selected. */
+  forget(ids: string[]): void {
+    const gone = new Set(ids);
+    const index = this.index;
+    this.segment.remove(gone);
+    ids.forEach((id) => this.chosen.delete(id));
+    const selectedGone = this.selected !== null && gone.has(this.selected);
+    if (selectedGone) this.selected = null;
+    this.changed();
+    if (selectedGone && this.total > 0) this.selectAt(Math.min(index, this.total - 1));
+  }
+
+  /** Puts a newer word on a flow into the table. */
+  put(flow: Summary): void {
+    if (this.segment.indexOf(flow.id) >= 0) this.merge([flow]);
+  }
+}

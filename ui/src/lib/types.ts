@@ -1,0 +1,261 @@
+// What the API says, as far as the pages read it.
+
+/** Bytes: a text where they are UTF-8, else base 64. */
+export type Bytes = string | { base64: string };
+export type Field = [Bytes, Bytes];
+export type Side = 'request' | 'response';
+export type State = 'open' | 'complete' | 'failed' | 'cut';
+
+/** A line of the table. Times are microseconds. */
+export interface Summary {
+  id: string;
+  state: State;
+  kind: 'http' | 'websocket' | 'tunnel';
+  started: number;
+  duration: number;
+  scheme: 'http' | 'https';
+  authority: string;
+  version: string;
+  client: string | null;
+  request_size: number;
+  response_size: number;
+  messages: number;
+  method?: string;
+  path?: string;
+  status?: number;
+  user?: string;
+  request_type?: string;
+  response_type?: string;
+  error?: string;
+  tags?: string[];
+  parent?: string;
+}
+
+export interface Page {
+  flows: Summary[];
+  next: string | null;
+}
+
+export interface Body {
+  size: number;
+  kept: number;
+  missing?: 'capped' | 'dropped' | 'lost';
+}
+
+export interface Timings {
+  request_head?: number;
+  request_body?: number;
+  blocked?: number;
+  dns?: number;
+  connect?: number;
+  tls?: number;
+  request_sent?: number;
+  first_byte?: number;
+  last_byte?: number;
+  done?: number;
+}
+
+export interface ClientTls {
+  sni?: string;
+  version?: string;
+  cipher?: string;
+  alpn_offered?: string[];
+  alpn?: string;
+  ja3?: string;
+  ja4?: string;
+}
+
+export interface UpstreamTls {
+  version?: string;
+  cipher?: string;
+  alpn?: string;
+  unverified: boolean;
+  problem?: string;
+  resumed: boolean;
+}
+
+export interface RequestHead {
+  method: string;
+  path: string;
+  version: string;
+  protocol?: string;
+  headers: Field[];
+  trailers?: Field[];
+  body: Body;
+}
+
+export interface ResponseHead {
+  status: number;
+  reason?: Bytes;
+  version: string;
+  headers: Field[];
+  trailers?: Field[];
+  body: Body;
+}
+
+export interface Flow {
+  id: string;
+  state: State;
+  kind: 'http' | 'websocket' | 'tunnel';
+  started: number;
+  transport: string;
+  scheme: 'http' | 'https';
+  authority: string;
+  user?: string;
+  client: {
+    connection: number;
+    peer: string | null;
+    local: string | null;
+    listener: string;
+    accepted: number;
+    tls?: ClientTls;
+  };
+  upstream?: {
+    peer: string | null;
+    local: string | null;
+    via?: string;
+    version: string;
+    connection: number;
+    reused: boolean;
+    tls?: UpstreamTls;
+  };
+  request?: RequestHead;
+  interim?: { status: number; headers: Field[] }[];
+  response?: ResponseHead;
+  timings: Timings;
+  error?: { kind: string; blame: string; message: string };
+  tunnel?: { sent: number; received: number };
+  messages: number;
+  tags?: string[];
+  comment?: string;
+  parent?: string;
+  imported: boolean;
+  url: string;
+  duration: number;
+  masked: string[];
+}
+
+export interface Message {
+  index: number;
+  direction: Side;
+  kind: 'text' | 'binary' | 'ping' | 'pong' | 'close' | 'event' | 'grpc';
+  at: number;
+  size: number;
+  payload: Bytes;
+}
+
+export interface MessagePage {
+  messages: Message[];
+  total: number;
+  next: number | null;
+}
+
+export interface Completion {
+  start: number;
+  text: string;
+  doc: string;
+}
+
+export interface Trouble {
+  kind: string;
+  message: string;
+  remedy?: string;
+  column?: number;
+  start?: number;
+  end?: number;
+}
+
+export interface Checked {
+  ok: boolean;
+  query?: string;
+  all?: boolean;
+  error?: Trouble;
+}
+
+export interface Change {
+  at: string;
+  before?: string;
+  after?: string;
+}
+
+export type BodyDiff =
+  | { kind: 'same' }
+  | { kind: 'json'; changes: Change[] }
+  | { kind: 'lines'; lines: { side: 'both' | 'before' | 'after' | 'gap'; text: string }[] }
+  | { kind: 'binary'; before: number; after: number };
+
+export interface Diff {
+  a: string;
+  b: string;
+  equal: boolean;
+  head: Change[];
+  request_headers: Change[];
+  request_body: BodyDiff;
+  response_headers: Change[];
+  response_body: BodyDiff;
+}
+
+export interface Replayed {
+  id: string;
+  parent: string;
+  left_out: string[];
+  response?: { status: number; version: string; size: number; complete: boolean };
+  error?: { kind: string; message: string; blame: string };
+}
+
+export interface Stats {
+  version: string;
+  uptime: number;
+  draining: boolean;
+  addresses: { proxy: string[]; gateway: string[]; admin: string };
+  engine: {
+    connections: number;
+    connections_refused: number;
+    connections_open: number;
+    requests: number;
+    active: number;
+    responses: number[];
+    tunnels: number;
+    intercepted: number;
+    leaf_refused: number;
+    bytes_sent: number;
+    bytes_received: number;
+    messages: number;
+    errors: [string, number][];
+    latency: number[];
+    latency_sum: number;
+  };
+  latency_bounds: number[];
+  store: null | {
+    flows: number;
+    open_flows: number;
+    segments: number;
+    segment_bytes: number;
+    database_bytes: number;
+    queue_bytes: number;
+    queue_flows: number;
+    recorded_flows: number;
+    dropped_flows: number;
+    lost_flows: number;
+    dropped_bytes: number;
+    waits: number;
+    expired_flows: number;
+    suspended: string | null;
+  };
+  event_clients: number;
+}
+
+export interface Ca {
+  name: string;
+  fingerprint_sha256: string;
+  not_after: number;
+  pem: string;
+  leaves_signed: number;
+  leaves_cached: number;
+}
+
+export interface Passing {
+  client: string;
+  host: string;
+  seconds_left: number;
+}

@@ -1,0 +1,7 @@
+// Where the pages begin.
+import { mount } from 'svelte';
+import App from './App.svelte';
+import './app.css';
+
+const target = document.getElementById('app');
+if (target) mount(App, { target });

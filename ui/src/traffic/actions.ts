@@ -1,0 +1,76 @@
+// What can be done with flows: copies, files, replays, deletions.
+import { ask, get, send, url } from '../lib/api';
+import { app, copy, download } from '../lib/app.svelte';
+import { count } from '../lib/format';
+import type { Flow, Replayed, Summary } from '../lib/types';
+
+export interface Copy {
+  format: string;
+  label: string;
+}
+
+export const COPIES: Copy[] = [
+  { format: 'curl', label: 'curl' },
+  { format: 'fetch', label: 'fetch (JavaScript)' },
+  { format: 'python', label: 'Python requests' },
+  { format: 'httpie', label: 'HTTPie' },
+  { format: 'har', label: 'HAR' },
+  { format: 'raw', label: 'raw HTTP' },
+];
+
+export async function copyAs(id: string, format: string): Promise<void> {
+  const response = await ask(url(`/flows/${id}/export`, { format }));
+  await copy(await response.text());
+  app.say(`Copied as ${COPIES.find((c) => c.format === format)?.label ?? format}`);
+}
+
+/** Downloads chosen flows as one file. */
+export async function saveChosen(ids: string[], format: 'har' | 'jsonl'): Promise<void> {
+  const response = await ask(url('/export'), {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ ids, format }),
+  });
+  download(await response.blob(), `flows.${format}`);
+}
+
+/** Where the browser finds a file of all flows of a query. */
+export function archiveOf(query: string, format: 'har' | 'jsonl'): string {
+  return url('/export', { query, format });
+}
+
+/** A changed request, as the API takes it. */
+export interface Edited {
+  method?: string;
+  url?: string;
+  headers?: string[];
+  body?: string;
+}
+
+export async function replay(id: string, edited: Edited, open: (id: string) => void): Promise<Replayed> {
+  const done = await send<Replayed>('POST', `/flows/${id}/replay`, edited);
+  const action = { label: 'Show', run: () => open(done.id) };
+  const left = done.left_out.length > 0 ? `; without ${done.left_out.join(', ')}, whose values were not recorded` : '';
+  if (done.response) app.say(`Sent again: ${done.response.status}${left}`, action);
+  else app.say(`Sent again, and failed: ${done.error?.message ?? 'no response'}${left}`, action, true);
+  return done;
+}
+
+export async function erase(ids: string[]): Promise<void> {
+  const { deleted } = await send<{ deleted: number }>('POST', '/flows/delete', { ids });
+  const still = ids.length - deleted;
+  app.say(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
+}
+
+export async function annotate(id: string, marks: { tags?: string[]; comment?: string }): Promise<Flow> {
+  return send<Flow>('PATCH', `/flows/${id}`, marks);
+}
+
+/** The word on one flow that a table needs, made from the whole of it. */
+export function summaryOf(flow: Flow, known: Summary): Summary {
+  return { ...known, state: flow.state, tags: flow.tags ?? [] };
+}
+
+export async function flowOf(id: string): Promise<Flow> {
+  return get<Flow>(`/flows/${id}`);
+}

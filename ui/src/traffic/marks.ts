@@ -1,0 +1,28 @@
+// The small marks behind a flow, and the terms that they stand for.
+import { term } from '../lib/query';
+import type { Summary } from '../lib/types';
+
+export interface Mark {
+  label: string;
+  title: string;
+  term: string;
+  tone: 'plain' | 'info' | 'bad' | 'tag';
+}
+
+const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = 'plain'): Mark => ({
+  label, title, term: flag, tone,
+});
+
+export function marks(flow: Summary): Mark[] {
+  const found: Mark[] = [];
+  if (flow.error) found.push(mark('!', `failed: ${flow.error}`, 'is:error', 'bad'));
+  if (flow.kind === 'tunnel') found.push(mark('tun', 'a tunnel: its bytes passed unseen', 'is:tunnel'));
+  else if (flow.scheme === 'https') found.push(mark('tls', 'came out of TLS that was opened here', 'is:intercepted'));
+  if (flow.kind === 'websocket') found.push(mark('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
+  if (flow.response_type === 'text/event-stream') found.push(mark('sse', 'an event stream', 'is:sse', 'info'));
+  if (flow.request_type?.startsWith('application/grpc')) found.push(mark('grpc', 'a gRPC call', 'is:grpc', 'info'));
+  if (flow.parent) found.push(mark('↻', 'sent again by Interflow', 'is:replay', 'info'));
+  if (flow.state === 'cut') found.push(mark('cut', 'its recording was cut off', '-is:open', 'bad'));
+  for (const tag of flow.tags ?? []) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  return found;
+}

@@ -1,0 +1,23 @@
+# The web UI: built once, and again when something in ui/ is newer than what was built.
+
+UI_SOURCES := $(shell find ui/src ui/public -type f 2>/dev/null) ui/index.html ui/vite.config.ts
+
+.PHONY: ui
+ui: ui/dist/index.html ## Build the web UI into ui/dist, which the next build of the binary takes in (needs Node 20)
+
+ui/node_modules/.package-lock.json: ui/package.json ui/package-lock.json
+	@cd ui && npm ci --no-audit --no-fund
+	@touch $@
+
+ui/dist/index.html: ui/node_modules/.package-lock.json $(UI_SOURCES)
+	@cd ui && npm run build
+	@touch $@
+
+.PHONY: ui-test
+ui-test: ui/node_modules/.package-lock.json ## Check and test the web UI, without a browser
+	@cd ui && npm run check && npm test
+
+.PHONY: ui-e2e
+ui-e2e: ui/dist/index.html ## Drive the web UI in Chromium over real traffic (needs chromium and the debug binary)
+	@$(CARGO) build --locked -p interflow
+	@cd ui && npm run e2e
