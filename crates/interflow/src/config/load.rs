@@ -62,13 +62,20 @@ pub fn parse(text: &str, place: &str, vars: &[(String, String)]) -> Result<Confi
     if overrides.is_empty() {
         return Ok(config);
     }
-    let mut table: Table = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
-    for (name, path, value) in &overrides {
-        set(&mut table, path, value.clone());
-        // Judged one by one, so that the message names the variable at fault.
-        table.clone().try_into::<Config>().map_err(|e| LoadError { place: name.clone(), what: short(e.message()) })?;
-    }
-    table.try_into().map_err(|e: toml::de::Error| LoadError { place: place.into(), what: short(e.message()) })
+    let base: Table = toml::from_str(text).map_err(|e| describe(&e, text, place))?;
+    let laid = |left_out: Option<&str>| {
+        let mut table = base.clone();
+        for (_, path, value) in overrides.iter().filter(|(name, ..)| left_out != Some(name)) {
+            set(&mut table, path, value.clone());
+        }
+        table.try_into::<Config>()
+    };
+    // Judged together, since some keys need one another (`tls.certificate`, `tls.key`); the one without which all is
+    // well is the one at fault.
+    laid(None).map_err(|e| {
+        let culprit = overrides.iter().map(|(name, ..)| name).find(|name| laid(Some(name)).is_ok());
+        LoadError { place: culprit.cloned().unwrap_or_else(|| place.into()), what: short(e.message()) }
+    })
 }
 
 fn set(table: &mut Table, path: &[String], value: Value) {
@@ -191,6 +198,8 @@ mod tests {
         assert_eq!((c.limits.connections_per_client, c.timeouts.head.0.as_secs()), (9, 7));
         let e = parse(text, "c.toml", &vars(&[("INTERFLOW_INTERCEPT_MOD", "x")])).unwrap_err();
         assert_eq!(e.to_string(), "INTERFLOW_INTERCEPT_MOD: no such key: did you mean INTERFLOW_INTERCEPT_MODE?");
+        let pair = [("INTERFLOW_PROXY_TLS_CERTIFICATE", "c.pem"), ("INTERFLOW_PROXY_TLS_KEY", "k.pem")];
+        assert!(parse(text, "c.toml", &vars(&pair)).unwrap().proxy.tls.is_some());
         let e = parse(text, "c.toml", &vars(&[("INTERFLOW_LIMITS_CONNECTIONS", "many")])).unwrap_err();
         assert!(e.to_string().starts_with("INTERFLOW_LIMITS_CONNECTIONS: "), "{e}");
     }
