@@ -14,7 +14,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 30
 
 # Rooms with targets of their own keep them beside their files.
-include $(wildcard bench/*.mk tests/*.mk tests/*/*.mk)
+include $(wildcard bench/*.mk ui/*.mk tests/*.mk tests/*/*.mk)
 # Suites from outside (conformance, clients, suites): `make NAME` runs tests/NAME/run, an executable that builds what it
 # needs and fails unless all cases pass or stand in its exclusions.
 OUTSIDE := $(patsubst tests/%/run,%,$(wildcard tests/*/run))
@@ -27,6 +27,7 @@ help: ## List the targets
 .PHONY: run
 run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
 	@scripts/setup build
+	@scripts/ui
 	@scripts/say "building Interflow: some 200 crates, with TLS and SQLite in C; 4 to 8 minutes on 2 cores the first time, seconds later"
 	@$(CARGO) build --locked --release -p interflow
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
@@ -35,6 +36,7 @@ run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passe
 .PHONY: build
 build: ## Build the release binary
 	@scripts/setup build
+	@scripts/ui
 	@$(CARGO) build --locked --release -p interflow
 
 .PHONY: test
