@@ -96,6 +96,7 @@ it('obeys the colours that the system asks for', async () => {
 });
 
 it('fits a narrow window: nothing sticks out, and a flow covers the list', async () => {
+  await world.send('/narrow');
   const narrow = await world.page('/', { viewport: { width: 390, height: 780 } });
   await narrow.locator('.drawn .line[data-id]').first().click();
   await narrow.getByRole('tabpanel').waitFor();

@@ -102,10 +102,13 @@ describe('keys', () => {
     await press('k', 'ArrowUp');
     expect(await selected().getAttribute('data-id')).toBe(first);
     await press('G');
-    expect(await selected().getAttribute('aria-rowindex')).toBe(String((await rows().count()) + 1));
+    const last = String((await rows().count()) + 1);
+    await expect.poll(() => selected().getAttribute('aria-rowindex')).toBe(last);
     await press('g');
-    expect(await selected().getAttribute('data-id')).toBe(first);
-    await press('PageDown', 'PageUp', 'End', 'Home', ' ', 'Shift+ ');
+    await expect.poll(() => selected().getAttribute('data-id')).toBe(first);
+    await press('End', 'Home');
+    await expect.poll(() => selected().getAttribute('data-id')).toBe(first);
+    await press('PageDown', 'PageUp', ' ', 'Shift+ ');
     expect(await selected().getAttribute('data-id')).toBe(first);
   });
 
@@ -263,7 +266,7 @@ describe('a flow', () => {
     await expect.poll(() => panel().textContent()).toContain('"packed"');
     const [file] = await Promise.all([page.waitForEvent('download'), panel().getByRole('link', { name: 'Raw' }).click()]);
     expect(file.suggestedFilename()).toMatch(/response\.bin$/);
-    await show('path:/br', 'response');
+    await show('path:=/br', 'response');
     await expect.poll(() => panel().textContent()).toContain('<title>packed</title>');
   });
 
@@ -291,13 +294,15 @@ describe('a flow', () => {
     await show('path:/false.png', 'response');
     await expect.poll(() => panel().textContent()).toContain('no picture');
     expect(await panel().getByRole('img').count()).toBe(0);
+    await panel().getByRole('button', { name: 'Text' }).click();
+    await expect.poll(() => page.getByTestId('body-text').textContent()).toBe(HOSTILE);
     await show('path:/drawing.svg', 'response');
     await expect.poll(() => panel().textContent()).toContain('window.pwned=1');
     expect(await panel().getByRole('img').count()).toBe(0);
   });
 
   it('never runs what it shows', async () => {
-    for (const [query, tab] of [['path:/hostile', 'request'], ['path:/hostile', 'response'], ['path:/hostile.json', 'response'], ['path:/false.png', 'response'], ['is:websocket', 'messages'], ['path:/hostile', 'overview']] as const) {
+    for (const [query, tab] of [['path:=/hostile', 'request'], ['path:=/hostile', 'response'], ['path:/hostile.json', 'response'], ['is:websocket', 'messages'], ['path:=/hostile', 'overview']] as const) {
       await show(query, tab);
       await expect.poll(() => panel().textContent(), { message: query + tab }).toContain('window.pwned');
       expect(await panel().locator('script, img[src=x], svg[onload]').count()).toBe(0);
@@ -379,8 +384,6 @@ describe('doings', () => {
     expect(await dialog.getByLabel('Method').inputValue()).toBe('NO METHOD');
     await press('Escape');
     await expect.poll(() => dialog.count()).toBe(0);
-    // The browser itself writes a line about the status of that request.
-    expect(world.complaints.splice(0)).toEqual([expect.stringContaining('400')]);
   });
 
   it('x chooses and c compares', async () => {
@@ -480,13 +483,17 @@ describe('many flows', () => {
     await Promise.all(Array.from({ length: 16 }, async () => {
       while (next < N) await world.send(`/many/${(next += 1)}`);
     }));
-    await world.recorded(N);
+    await world.recorded(N, 'path:/many');
     await fresh('path:/many');
     await expect.poll(() => page.getByRole('grid').getAttribute('aria-rowcount')).toBe(String(N + 1));
     expect(await page.locator('.drawn .line').count()).toBeLessThan(80);
     const seen = new Set<string>();
     for (let n = 0; n < N; n += 20) {
-      await page.locator('.scroller').evaluate((e, top) => e.scrollTo(0, top), n * 26);
+      await page.locator('.scroller').evaluate((e, top) => {
+        e.scrollTo(0, top);
+        // The event of the scrolling, and the drawing behind it.
+        return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+      }, n * 26);
       await expect.poll(() => page.locator('.pending').count(), { message: `at row ${n}` }).toBe(0);
       for (const id of await rows().evaluateAll((list) => list.map((r) => (r as HTMLElement).dataset['id'] ?? ''))) seen.add(id);
     }

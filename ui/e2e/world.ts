@@ -79,11 +79,14 @@ export class World {
 
   private async watched(context: BrowserContext): Promise<Page> {
     const page = await context.newPage();
+    page.setDefaultTimeout(8000);
     page.on('request', (r) => {
       const address = new URL(r.url());
       if (address.protocol !== 'blob:' && address.host !== this.admin) this.strays.push(r.url());
     });
     page.on('console', (m) => {
+      // The browser notes every refused request; what the page makes of it is what counts.
+      if (/^Failed to load resource: the server responded/.test(m.text())) return;
       if (m.type() === 'error' || /Content.Security/i.test(m.text())) this.complaints.push(m.text());
     });
     page.on('pageerror', (e) => this.complaints.push(String(e)));
@@ -129,10 +132,10 @@ export class World {
     return (await response.json()) as T;
   }
 
-  /** Waits until so many flows are recorded. */
-  async recorded(n: number): Promise<void> {
+  /** Waits until so many flows of a query are recorded. */
+  async recorded(n: number, query = ''): Promise<void> {
     for (let i = 0; i < 200; i += 1) {
-      const { count } = await this.api<{ count: number }>('/flows/count');
+      const { count } = await this.api<{ count: number }>(`/flows/count?${new URLSearchParams({ query }).toString()}`);
       if (count >= n) return;
       await new Promise((done) => setTimeout(done, 50));
     }

@@ -347,12 +347,27 @@ export class Traffic {
     this.selectAt(this.isSelectedHeld() ? this.index + by : Math.floor(this.offset / ROW));
   }
 
+  /** Selects the newest flow, with what has come meanwhile. */
+  async toStart(): Promise<void> {
+    this.toNewest();
+    await this.held(() => 0);
+    this.selectAt(0);
+  }
+
+  /** Selects the oldest flow. */
   async toEnd(): Promise<void> {
+    if (this.total >= PAGE) await this.count();
     this.scrollTo(Infinity);
-    for (let i = 0; i < 50 && !this.segment.at(this.total - 1); i += 1) {
-      await new Promise((done) => setTimeout(done, 40));
-    }
+    await this.held(() => this.total - 1);
     this.selectAt(this.total - 1);
+  }
+
+  /** Waits for a row, some seconds at most. */
+  private async held(index: () => number): Promise<void> {
+    for (let i = 0; i < 100 && !this.segment.at(index()); i += 1) {
+      await new Promise((done) => setTimeout(done, 40));
+      this.fill();
+    }
   }
 
   /** Adds the rows from the selected one to this to the chosen. */
