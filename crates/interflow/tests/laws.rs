@@ -239,7 +239,8 @@ fn is_data(path: &str) -> bool {
     let written =
         ["rs", "toml", "md", "sh", "py", "go", "js", "cjs", "mjs", "ts", "svelte", "css", "html", "yaml", "yml", "mk"];
     let extension = Path::new(path).extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
-    let script = path.starts_with("scripts/") || path.starts_with(".ci/") || path.ends_with("Makefile");
+    let script = ["scripts/", ".ci/"].iter().any(|f| path.starts_with(f))
+        || ["Makefile", "/run"].iter().any(|n| path.ends_with(n));
     !(script || written.contains(&extension.as_str())) || path.ends_with("Cargo.lock") || path.contains("/data/")
 }
 
