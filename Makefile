@@ -27,8 +27,8 @@ help: ## List the targets
 .PHONY: run
 run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
 	@scripts/setup build
-	@scripts/ui
-	@scripts/say "building Interflow: some 200 crates, with TLS and SQLite in C; 4 to 8 minutes on 2 cores the first time, seconds later"
+	@scripts/ui build
+	@scripts/say "building Interflow: some 320 crates, with TLS and SQLite in C; about 5 minutes on 2 cores the first time, seconds later"
 	@$(CARGO) build --locked --release -p interflow
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
 	@exec $(INTERFLOW) run $(ARGS)
@@ -36,7 +36,7 @@ run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passe
 .PHONY: build
 build: ## Build the release binary
 	@scripts/setup build
-	@scripts/ui
+	@scripts/ui build
 	@$(CARGO) build --locked --release -p interflow
 
 .PHONY: test
