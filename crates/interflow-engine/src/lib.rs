@@ -30,4 +30,5 @@ mod worker;
 
 pub use config::EngineConfig;
 pub use engine::{Engine, Parts, StartError};
+pub use interflow_net::ca::Ca;
 pub use settings::{ConfigError, check};
