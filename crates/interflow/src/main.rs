@@ -49,7 +49,7 @@ impl From<config::LoadError> for Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(flows::with_opposites(std::env::args_os()));
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Child(code)) => ExitCode::from(code),

@@ -2,46 +2,68 @@
 
 use std::io::{self, Write};
 
-use interflow_flow::Timestamp;
-use interflow_record::{EmbeddedStore, FlowRow, ListOptions, Order, Store as _};
+use interflow_flow::{FlowId, Timestamp};
+use interflow_record::{FlowRow, ListOptions, Order, Store};
 
-use super::{Form, ListArgs, open};
+use super::table::Table;
+use super::{Form, ListArgs, open, written};
 use crate::Failure;
 
+/// Flows taken from the store at a time.
+const PAGE: usize = 500;
+
 /// Prints the latest flows of a query, the latest last, where the eye is.
-pub fn list(store: &EmbeddedStore, args: &ListArgs) -> Result<(), Failure> {
-    let options =
-        ListOptions { query: open::query(&args.query)?, order: Order::Newest, after: None, limit: args.limit };
-    let mut flows = store.list(&options).map_err(|e| e.to_string())?;
-    flows.reverse();
-    let mut out = anstream::stdout().lock();
-    for flow in &flows {
-        // A reader that has seen enough (`head`) is no error.
-        if line(&mut out, flow, args.format).is_err() {
-            break;
-        }
+pub fn list(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
+    let query = open::query(&args.select.query)?;
+    let newest = ListOptions { query, order: Order::Newest, after: None, limit: args.limit };
+    if args.all {
+        return all(store, &newest, args.format);
     }
-    Ok(())
+    let mut flows = store.list(&newest)?;
+    flows.reverse();
+    let table = Table::new(Table::needs_days(flows.iter().map(|f| f.started)));
+    let mut out = anstream::stdout().lock();
+    let mut print = || {
+        if args.format == Form::Table && !flows.is_empty() {
+            table.heading(&mut out)?;
+        }
+        flows.iter().try_for_each(|flow| line(&mut out, flow, args.format, &table))
+    };
+    written(print())
 }
 
-fn line(out: &mut impl Write, flow: &FlowRow, form: Form) -> io::Result<()> {
+/// Page by page, so that a store of any size is listed in flat memory.
+fn all(store: &dyn Store, options: &ListOptions, form: Form) -> Result<(), Failure> {
+    let table = Table::new(true);
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    let mut after: Option<FlowId> = None;
+    loop {
+        let page = ListOptions { order: Order::Oldest, after, limit: PAGE, ..options.clone() };
+        let flows = store.list(&page)?;
+        let printed = (|| {
+            if after.is_none() && form == Form::Table && !flows.is_empty() {
+                table.heading(&mut out)?;
+            }
+            flows.iter().try_for_each(|flow| line(&mut out, flow, form, &table))?;
+            out.flush()
+        })();
+        if printed.is_err() {
+            return written(printed);
+        }
+        after = flows.last().map(|f| f.id);
+        if flows.len() < PAGE {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes one flow.
+pub fn line(out: &mut (impl Write + ?Sized), flow: &FlowRow, form: Form, table: &Table) -> io::Result<()> {
     match form {
         Form::Jsonl => {
             serde_json::to_writer(&mut *out, flow)?;
             out.write_all(b"\n")
         }
-        Form::Table => {
-            let s = flow.summary(Timestamp::now());
-            let status = s.status.map_or_else(|| s.error.map_or("...".into(), |e| e.to_string()), |s| s.to_string());
-            let method = s.method.as_deref().unwrap_or("TUNNEL");
-            writeln!(
-                out,
-                "{}  {status:<4} {method:<7} {}  {} B  {} ms",
-                s.id,
-                flow.url(),
-                s.response_size,
-                s.duration / 1000
-            )
-        }
+        Form::Table => table.line(out, &flow.summary(Timestamp::now())),
     }
 }

@@ -1,10 +1,27 @@
 //! `interflow flows`: what was recorded.
 
+mod api;
+mod archive;
+mod care;
+mod diff;
 mod list;
 mod open;
+mod progress;
+mod replay;
 mod show;
+mod table;
+mod tail;
+mod words;
+mod writing;
+
+use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use interflow_flow::units::Span;
+use interflow_record::formats::Format;
+
+pub use words::with_opposites;
 
 use crate::Failure;
 use crate::config::Config;
@@ -15,22 +32,72 @@ use crate::home::Home;
 pub enum FlowsCommand {
     /// List flows, the latest last.
     List(ListArgs),
-    /// Show one flow whole.
-    Show {
-        /// The flow's id, or the end of it.
-        id: String,
+    /// Show one flow whole: heads, bodies, messages, timings.
+    Show(ShowArgs),
+    /// Follow flows as they end.
+    Tail(TailArgs),
+    /// Write flows to a file: HAR, JSONL, curl command lines, and more.
+    Export(ExportArgs),
+    /// Take up the flows of HAR and JSONL files.
+    Import {
+        /// The files; `-` for standard input.
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
+    /// Send a recorded request again, changed perhaps.
+    Replay(ReplayArgs),
+    /// Show what differs between two flows.
+    Diff {
+        /// The first flow.
+        a: String,
+        /// The second flow.
+        b: String,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete flows and give their disk space back; asks first.
+    Prune(PruneArgs),
+    /// Verify the store: every row, every body.
+    Check {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Figures of the store.
+    Stats {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put tags on a flow, or take them off.
+    Tag(TagArgs),
+    /// Count the flows of a query.
+    Count(QueryArgs),
+}
+
+/// How a flow is named on the command line.
+const ID: &str = "The flow: its id, the end of its id, `last`, or `last-2` for the second before the last";
+
+/// Which flows.
+#[derive(Debug, Args)]
+#[command(after_long_help = interflow_query::help())]
+pub struct QueryArgs {
+    /// The query: `host:api.example.com status:>=400`; everything when it is empty.
+    pub query: Vec<String>,
 }
 
 /// Which flows, and how they are shown.
 #[derive(Debug, Args)]
-#[command(after_long_help = interflow_query::help())]
 pub struct ListArgs {
-    /// The query: `host:api.example.com status:>=400`; everything when it is empty.
-    pub query: Vec<String>,
+    #[command(flatten)]
+    pub select: QueryArgs,
     /// At most so many, the latest ones.
     #[arg(short = 'n', long, default_value_t = 50)]
     pub limit: usize,
+    /// All of them.
+    #[arg(long, conflicts_with = "limit")]
+    pub all: bool,
     /// The form.
     #[arg(long, value_enum, default_value_t = Form::Table)]
     pub format: Form,
@@ -45,11 +112,161 @@ pub enum Form {
     Jsonl,
 }
 
+/// One flow, and how it is shown.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// The form: `text`, `json`, or one of the export formats (curl, raw, har, fetch, python, httpie, jsonl).
+    #[arg(long, default_value = "text")]
+    pub format: String,
+    /// Only this body, its bytes as they were sent.
+    #[arg(long, value_enum, value_name = "SIDE", conflicts_with = "format")]
+    pub body: Option<Side>,
+    /// With --body: content coding (gzip, br, …) undone.
+    #[arg(long, requires = "body")]
+    pub decoded: bool,
+    /// The most that is shown of a body in text form, in bytes.
+    #[arg(long, default_value_t = 16 << 10, value_name = "BYTES")]
+    pub max_body: usize,
+}
+
+/// A side of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Side {
+    /// What the client sent.
+    Request,
+    /// What the origin answered.
+    Response,
+}
+
+impl From<Side> for interflow_flow::Direction {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Request => Self::Request,
+            Side::Response => Self::Response,
+        }
+    }
+}
+
+/// What is followed.
+#[derive(Debug, Args)]
+pub struct TailArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// So many flows that have ended already are shown first.
+    #[arg(short = 'n', long, default_value_t = 10)]
+    pub limit: usize,
+    /// The form.
+    #[arg(long, value_enum, default_value_t = Form::Table)]
+    pub format: Form,
+}
+
+/// What is written where.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// The format: har, jsonl, curl, httpie, fetch, python, raw, raw-request, raw-response, table. Told by the file's
+    /// name when it is not given.
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// The file; standard output when it is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// What is sent again.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// Another method.
+    #[arg(long)]
+    pub method: Option<String>,
+    /// Another URL, or another path (`/v2?x=1`) at the same origin.
+    #[arg(long)]
+    pub url: Option<String>,
+    /// A header field: `Name: value` sets it, `Name:` takes it out, `Name;` makes it empty.
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub headers: Vec<String>,
+    /// Another body: a text, `@FILE`, or `@-` for standard input.
+    #[arg(long, value_name = "TEXT")]
+    pub body: Option<String>,
+    /// Accept any certificate from the origin (only where no instance runs).
+    #[arg(long)]
+    pub danger_insecure_upstream: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is deleted.
+#[derive(Debug, Args)]
+pub struct PruneArgs {
+    #[command(flatten)]
+    pub select: QueryArgs,
+    /// Only flows that began longer ago than this: 7d, 12h.
+    #[arg(long, value_name = "AGE")]
+    pub older: Option<Span>,
+    /// Every flow.
+    #[arg(long)]
+    pub all: bool,
+    /// Do not ask.
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// Marks on a flow.
+#[derive(Debug, Args)]
+pub struct TagArgs {
+    #[arg(help = ID)]
+    pub id: String,
+    /// The tags.
+    pub tags: Vec<String>,
+    /// Take them off.
+    #[arg(long)]
+    pub remove: bool,
+    /// A comment; an empty one takes it away.
+    #[arg(long)]
+    pub comment: Option<String>,
+}
+
 /// Runs one of the commands.
 pub fn run(command: FlowsCommand, config: &Config, home: &Home) -> Result<(), Failure> {
-    let store = open::for_reading(config, home)?;
     match command {
-        FlowsCommand::List(args) => list::list(&store, &args),
-        FlowsCommand::Show { id } => show::show(&store, &id),
+        FlowsCommand::List(args) => list::list(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Show(args) => show::show(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Tail(args) => tail::tail(&args, config, home),
+        FlowsCommand::Export(args) => archive::export(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Import { files } => archive::import(&files, config, home),
+        FlowsCommand::Replay(args) => replay::replay(&args, config, home),
+        FlowsCommand::Diff { a, b, json } => diff::diff(&open::for_reading(config, home)?, &a, &b, json),
+        FlowsCommand::Prune(args) => care::prune(&args, config, home),
+        FlowsCommand::Check { json } => care::check(&open::for_reading(config, home)?, json),
+        FlowsCommand::Stats { json } => care::stats(json, config, home),
+        FlowsCommand::Tag(args) => care::tag(&args, config, home),
+        FlowsCommand::Count(args) => care::count(&open::for_reading(config, home)?, &args),
+    }
+}
+
+/// Output that could not be written is a failure, unless the reader has seen enough (`head`).
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(format!("output failed: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as JSON.
+fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    use io::Write as _;
+    let text = serde_json::to_string_pretty(value).map_err(|e| format!("this cannot be shown as JSON: {e}"))?;
+    written(writeln!(io::stdout().lock(), "{text}"))
+}
+
+impl From<interflow_record::StoreError> for Failure {
+    fn from(error: interflow_record::StoreError) -> Self {
+        Self::Failed(error.to_string())
     }
 }

@@ -2,16 +2,18 @@
 
 use interflow_flow::FlowId;
 use interflow_query::Query;
-use interflow_record::{EmbeddedStore, FlowRow, ListOptions, Store as _};
+use interflow_record::{EmbeddedStore, FlowRow, ListOptions, Store};
 
 use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
 
+/// How many of the latest flows are looked through for the end of an id.
+const RECENT: usize = 10_000;
+
 /// The recording, for reading; a running instance is not disturbed.
 pub fn for_reading(config: &Config, home: &Home) -> Result<EmbeddedStore, Failure> {
-    let dir = home.join(&config.record.dir);
-    EmbeddedStore::open_read(&dir).map_err(|e| Failure::Failed(e.to_string()))
+    Ok(EmbeddedStore::open_read(&home.join(&config.record.dir))?)
 }
 
 /// A query from the words of the command line.
@@ -20,18 +22,48 @@ pub fn query(words: &[String]) -> Result<Query, Failure> {
     Query::parse(&text).map_err(|e| Failure::Usage(e.show(&text)))
 }
 
-/// The flow of this id, or the only one whose id ends so.
-pub fn find(store: &EmbeddedStore, id: &str) -> Result<FlowRow, Failure> {
-    if let Ok(id) = id.parse::<FlowId>() {
-        return store.get(id).map_err(|e| Failure::Failed(e.to_string()));
+/// The flow that a word names: its id, the end of its id, `last`, or `last-2`.
+pub fn find(store: &dyn Store, word: &str) -> Result<FlowRow, Failure> {
+    if let Ok(id) = word.parse::<FlowId>() {
+        return Ok(store.get(id)?);
     }
-    let failed = |e: interflow_record::StoreError| Failure::Failed(e.to_string());
-    let recent = store.list(&ListOptions { limit: 10_000, ..ListOptions::default() }).map_err(failed)?;
-    let end = id.to_ascii_uppercase();
+    if let Some(back) = back_from_last(word) {
+        let latest = store.list(&ListOptions { limit: back + 1, ..ListOptions::default() })?;
+        return latest.into_iter().nth(back).ok_or_else(|| Failure::Failed(format!("there is no flow `{word}`")));
+    }
+    let recent = store.list(&ListOptions { limit: RECENT, ..ListOptions::default() })?;
+    let end = word.to_ascii_uppercase();
     let mut found = recent.into_iter().filter(|f| f.id.to_string().ends_with(&end));
     match (found.next(), found.next()) {
         (Some(flow), None) => Ok(flow),
-        (None, _) => Err(Failure::Failed(format!("no flow's id is or ends with `{id}`"))),
-        (Some(_), Some(_)) => Err(Failure::Failed(format!("several flows' ids end with `{id}`: give more of it"))),
+        (None, _) => Err(Failure::Failed(format!("no flow's id is or ends with `{word}`; `flows list` shows them"))),
+        (Some(_), Some(_)) => Err(Failure::Failed(format!("several flows' ids end with `{word}`: give more of it"))),
+    }
+}
+
+/// 0 for `last`, 2 for `last-2`.
+fn back_from_last(word: &str) -> Option<usize> {
+    match word.strip_prefix("last")? {
+        "" => Some(0),
+        rest => rest.strip_prefix('-')?.parse().ok().filter(|n| *n < RECENT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_flows_are_named_by_their_distance() {
+        for (word, back) in [
+            ("last", Some(0)),
+            ("last-1", Some(1)),
+            ("last-20", Some(20)),
+            ("lastly", None),
+            ("last-", None),
+            ("A", None),
+        ] {
+            assert_eq!(back_from_last(word), back, "{word}");
+        }
     }
 }

@@ -1,14 +1,121 @@
 //! `interflow flows show`.
 
-use interflow_record::EmbeddedStore;
+use std::io::{self, Write};
 
-use super::open;
+use interflow_flow::{Direction, Headers, Timings};
+use interflow_record::formats::text::{self, Style, duration};
+use interflow_record::formats::{self, Format, Stored};
+use interflow_record::{FlowRow, Store, content};
+
+use super::{ShowArgs, open, print_json, written};
 use crate::Failure;
 
-/// Prints one flow whole, as JSON.
-pub fn show(store: &EmbeddedStore, id: &str) -> Result<(), Failure> {
-    let flow = open::find(store, id)?;
-    let text = serde_json::to_string_pretty(&flow).map_err(|e| e.to_string())?;
-    anstream::println!("{text}");
-    Ok(())
+/// The most of a body that is decoded, in bytes.
+const MAX_DECODED: usize = 1 << 30;
+
+/// Prints one flow whole.
+pub fn show(store: &dyn Store, args: &ShowArgs) -> Result<(), Failure> {
+    let format = match args.format.as_str() {
+        "text" | "json" => None,
+        other => Some(other.parse::<Format>().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?),
+    };
+    let flow = open::find(store, &args.id)?;
+    if let Some(side) = args.body {
+        return body(store, &flow, side.into(), args.decoded);
+    }
+    match format {
+        Some(format) => {
+            let mut out = io::stdout().lock();
+            let mut print = || {
+                let mut exporter = formats::exporter(format, &mut out)?;
+                exporter.flow(&flow, &Stored(store))?;
+                exporter.finish()
+            };
+            written(print())
+        }
+        None if args.format == "json" => print_json(&flow),
+        None => {
+            let mut out = anstream::stdout().lock();
+            let shown = text::detail(&mut out, &flow, &Stored(store), args.max_body, Style { colour: true });
+            written(shown.and_then(|()| legs(&mut out, &flow)))
+        }
+    }
+}
+
+fn body(store: &dyn Store, flow: &FlowRow, side: Direction, decoded: bool) -> Result<(), Failure> {
+    let Some(known) = flow.body(side) else {
+        return Err(Failure::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
+    };
+    if let Some(missing) = known.missing {
+        let why = format!("{missing:?}").to_lowercase();
+        anstream::eprintln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
+    }
+    let mut out = io::stdout().lock();
+    let mut reader = store.body(flow.id, side, 0..known.kept)?;
+    if !decoded {
+        return written(io::copy(&mut reader, &mut out).map(drop));
+    }
+    let empty = Headers::new();
+    let decoded = content::decoded(flow.headers(side).unwrap_or(&empty), reader.read_all(usize::MAX)?, MAX_DECODED);
+    written(out.write_all(&decoded.bytes).and_then(|()| out.flush()))?;
+    match (decoded.error, decoded.truncated) {
+        (Some(error), _) => Err(Failure::Failed(format!("the body could not be decoded to its end: {error}"))),
+        (None, true) => Err(Failure::Failed(format!("the body was cut after {MAX_DECODED} bytes"))),
+        (None, false) => Ok(()),
+    }
+}
+
+/// What is known of the two connections, and where the time went.
+fn legs(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
+    let dim = anstyle::Style::new().dimmed();
+    writeln!(out)?;
+    let mut line = |name: &str, words: Vec<String>| {
+        if words.is_empty() { Ok(()) } else { writeln!(out, "{dim}{name:<9}{dim:#} {}", words.join(", ")) }
+    };
+    line("client", client(flow))?;
+    line("upstream", upstream(flow))?;
+    line("timing", timing(&flow.timings))
+}
+
+fn client(flow: &FlowRow) -> Vec<String> {
+    let mut words: Vec<String> = flow.client.peer.iter().map(|p| format!("{p}")).collect();
+    words.extend((!flow.client.listener.is_empty()).then(|| format!("listener {}", flow.client.listener)));
+    if let Some(tls) = &flow.client.tls {
+        words.extend(tls.version.iter().map(|v| v.to_string()));
+        words.extend(tls.cipher.iter().cloned());
+        words.extend(tls.alpn.iter().map(|a| format!("ALPN {}", a.escape_default())));
+        words.extend(tls.sni.iter().map(|s| format!("SNI {}", s.escape_default())));
+        words.extend(tls.ja4.iter().map(|j| format!("JA4 {}", j.escape_default())));
+    }
+    words
+}
+
+fn upstream(flow: &FlowRow) -> Vec<String> {
+    let Some(upstream) = &flow.upstream else { return Vec::new() };
+    let mut words: Vec<String> = upstream.peer.iter().map(|p| format!("{p}")).collect();
+    words.extend(upstream.via.iter().map(|v| format!("via {v}")));
+    words.push(upstream.version.to_string());
+    words.extend(upstream.reused.then(|| "connection reused".to_owned()));
+    if let Some(tls) = &upstream.tls {
+        words.extend(tls.version.iter().map(|v| v.to_string()));
+        words.extend(tls.cipher.iter().cloned());
+        words.extend(tls.alpn.iter().map(|a| format!("ALPN {}", a.escape_default())));
+        words.extend(tls.resumed.then(|| "session resumed".to_owned()));
+        words.extend(tls.unverified.then(|| "certificate NOT verified".to_owned()));
+        words.extend(tls.problem.iter().map(|p| p.escape_default().to_string()));
+    }
+    words
+}
+
+/// Lengths first (`dns 2 ms`), then moments since the start (`first byte at 40 ms`).
+fn timing(t: &Timings) -> Vec<String> {
+    let lengths = [("waited", t.blocked), ("dns", t.dns), ("connect", t.connect), ("tls", t.tls)];
+    let moments = [
+        ("request complete at", t.request_body),
+        ("sent at", t.request_sent),
+        ("first byte at", t.first_byte),
+        ("last byte at", t.last_byte),
+        ("done at", t.done),
+    ];
+    lengths.into_iter().chain(moments).filter_map(|(name, t)| Some(format!("{name} {}", duration(t?)))).collect()
 }

@@ -1,0 +1,114 @@
+//! A running instance's API, as the commands call it.
+
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::Response;
+use ureq::{Agent, Body, SendBody};
+
+use crate::Failure;
+use crate::home::Home;
+
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// The way to a running instance.
+pub struct Api {
+    agent: Agent,
+    address: SocketAddr,
+    token: String,
+}
+
+impl Api {
+    /// The instance that runs from this data folder, when there is one that listens for the admin.
+    pub fn of(home: &Home) -> Result<Option<Self>, Failure> {
+        let Some(address) = home.running().and_then(|i| i.admin) else { return Ok(None) };
+        // Never through a proxy: this may well run below `interflow exec`, whose proxy refuses the way to itself.
+        let config = Agent::config_builder()
+            .proxy(None)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(Duration::from_secs(5)))
+            .build();
+        Ok(Some(Self { agent: config.into(), address: reachable(address), token: home.admin_token()? }))
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The value of the `Authorization` field.
+    pub fn bearer(&self) -> String {
+        format!("Bearer {}", self.token)
+    }
+
+    /// Asks for something.
+    pub fn get(&self, path: &str) -> Result<Value, Failure> {
+        let answer = self.agent.get(self.url(path)).header("Authorization", self.bearer()).call();
+        read(answer)
+    }
+
+    /// Asks for something to be done.
+    pub fn post(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
+    /// Asks for a change.
+    pub fn patch(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+        let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
+    /// Sends a file of any size.
+    pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, Failure> {
+        let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/octet-stream").send(SendBody::from_reader(&mut file)))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}/api/v1{path}", self.address)
+    }
+}
+
+/// A listener on every address is reached over loopback.
+const fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn read(answer: Result<Response<Body>, ureq::Error>) -> Result<Value, Failure> {
+    let lost = |e: ureq::Error| Failure::Failed(format!("the running instance does not answer: {e}"));
+    let mut answer = answer.map_err(lost)?;
+    let status = answer.status();
+    let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().map_err(lost)?;
+    let value: Value = if text.is_empty() { Value::Null } else { serde_json::from_str(&text).unwrap_or(Value::Null) };
+    if status.is_success() {
+        return Ok(value);
+    }
+    let error = &value["error"];
+    let message = error["message"].as_str().map_or_else(|| text.trim().to_owned(), str::to_owned);
+    let remedy = error["remedy"].as_str().map(|r| format!("; {r}")).unwrap_or_default();
+    Err(Failure::Failed(format!("{message}{remedy} (the running instance said {})", status.as_u16())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_every_address_is_reached_over_loopback() {
+        for (listens, reached) in
+            [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("[::1]:1", "[::1]:1")]
+        {
+            assert_eq!(reachable(listens.parse().unwrap()), reached.parse().unwrap());
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `interflow flows export` and `import`.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+
+use interflow_flow::Direction;
+use interflow_record::formats::{self, Format, Stored};
+use interflow_record::{ListOptions, Order, Store};
+
+use super::progress::Progress;
+use super::writing::Writing;
+use super::{ExportArgs, open, written};
+use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
+
+/// Flows taken from the store at a time.
+const PAGE: usize = 100;
+
+/// Writes the flows of a query, the oldest first.
+pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
+    let by_name = args.output.as_deref().and_then(Path::file_name).and_then(|n| Format::of_file(&n.to_string_lossy()));
+    let format = args.format.or(by_name).unwrap_or(Format::Har);
+    match &args.output {
+        None => {
+            if format == Format::Raw && io::stdout().is_terminal() {
+                anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");
+            }
+            write(store, args, format, io::stdout().lock()).and_then(|(_, result)| written(result))
+        }
+        Some(path) => to_file(store, args, format, path),
+    }
+}
+
+/// Under another name first, so that half a file never takes the place of a whole one.
+fn to_file(store: &dyn Store, args: &ExportArgs, format: Format, path: &Path) -> Result<(), Failure> {
+    let cannot = |e: io::Error| Failure::Failed(format!("{} cannot be written: {e}", path.display()));
+    let part = PathBuf::from(format!("{}.part", path.display()));
+    let file = File::create(&part).map_err(cannot)?;
+    let done = write(store, args, format, io::BufWriter::new(file))
+        .and_then(|(flows, result)| result.and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot));
+    match done {
+        Ok(flows) => {
+            anstream::eprintln!("{flows} flows to {}", path.display());
+            Ok(())
+        }
+        Err(e) => {
+            let _ = fs::remove_file(&part);
+            Err(e)
+        }
+    }
+}
+
+/// How many flows were written, and whether the output took them.
+fn write(
+    store: &dyn Store,
+    args: &ExportArgs,
+    format: Format,
+    out: impl Write,
+) -> Result<(u64, io::Result<()>), Failure> {
+    let query = open::query(&args.select.query)?;
+    let deep = [Direction::Request, Direction::Response].into_iter().any(|side| query.wants_body(side));
+    // Counting by bodies would take as long as the export.
+    let total = if deep { 0 } else { store.count(&query)? };
+    let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
+    let (mut progress, mut flows) = (Progress::new("exporting"), 0);
+    let mut exporter = match formats::exporter(format, out) {
+        Ok(exporter) => exporter,
+        Err(e) => return Ok((0, Err(e))),
+    };
+    loop {
+        let page = store.list(&options)?;
+        for row in &page {
+            if let Err(e) = exporter.flow(row, &Stored(store)) {
+                return Ok((flows, Err(e)));
+            }
+            flows += 1;
+            progress.at(flows, total);
+        }
+        options.after = page.last().map(|r| r.id);
+        if page.len() < PAGE {
+            return Ok((flows, exporter.finish()));
+        }
+    }
+}
+
+/// Takes up the flows of files; the others go on when one is refused.
+pub fn import(files: &[PathBuf], config: &Config, home: &Home) -> Result<(), Failure> {
+    let writing = Writing::open(config, home)?;
+    let mut refused = Vec::new();
+    for path in files {
+        match import_one(&writing, path) {
+            Ok(report) => anstream::println!("{}: {report}", path.display()),
+            Err(Failure::Failed(why) | Failure::Usage(why)) => refused.push(format!("{}: {why}", path.display())),
+            Err(other) => return Err(other),
+        }
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Failure::Failed(refused.join("\n"))) }
+}
+
+fn import_one(writing: &Writing, path: &Path) -> Result<String, Failure> {
+    let done = if path == Path::new("-") {
+        writing.import(io::stdin().lock())?
+    } else {
+        let cannot = |e: io::Error| Failure::Failed(format!("cannot be read: {e}"));
+        let file = File::open(path).map_err(cannot)?;
+        let size = file.metadata().map_err(cannot)?.len();
+        writing.import(Counted { file, read: 0, size, progress: Progress::new("importing") })?
+    };
+    for reason in &done.reasons {
+        anstream::eprintln!("  left out: {reason}");
+    }
+    let mut report = format!("{} flows imported", done.imported);
+    for (n, what) in [(done.present, "there already"), (done.skipped, "left out")] {
+        if n > 0 {
+            report.push_str(&format!(", {n} {what}"));
+        }
+    }
+    Ok(report)
+}
+
+/// A file that shows how far it has been read.
+struct Counted {
+    file: File,
+    read: u64,
+    size: u64,
+    progress: Progress,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(buf)?;
+        self.read += n as u64;
+        self.progress.at(self.read, self.size);
+        Ok(n)
+    }
+}

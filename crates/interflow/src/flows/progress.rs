@@ -1,0 +1,45 @@
+//! A progress bar for what takes longer than a second, on a terminal only.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows how far something is. Nothing appears in the first second.
+pub struct Progress {
+    what: &'static str,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// Starts the clock.
+    pub fn new(what: &'static str) -> Self {
+        Self { what, started: Instant::now(), bar: None }
+    }
+
+    /// So many of so many are done; `of` = 0 when nobody knows.
+    pub fn at(&mut self, done: u64, of: u64) {
+        if self.bar.is_none() && self.started.elapsed() > Duration::from_secs(1) {
+            self.bar = Some(bar(self.what, of));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_length(of.max(done));
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// indicatif draws on standard error, and nothing at all when that is no terminal.
+fn bar(what: &'static str, of: u64) -> ProgressBar {
+    let template = if of > 0 { "{msg} {wide_bar} {pos}/{len} {eta}" } else { "{msg} {spinner} {pos}" };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(of).with_style(style).with_message(what)
+}

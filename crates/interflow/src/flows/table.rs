@@ -1,0 +1,210 @@
+//! Flows as lines of a table, cut to the terminal's width.
+
+use std::io::{self, IsTerminal as _, Write};
+
+use anstyle::{AnsiColor, Style};
+use interflow_flow::Timestamp;
+use interflow_record::formats::text::{duration, size};
+use interflow_record::{FlowKind, FlowState, FlowSummary};
+use jiff::tz::TimeZone;
+
+/// How much of an id's end is shown: enough to name a flow.
+const ID: usize = 8;
+/// The least that is left for host and path.
+const LEAST: usize = 20;
+
+/// The look of a table.
+pub struct Table {
+    /// Columns of the terminal; `None` cuts nothing.
+    width: Option<usize>,
+    zone: TimeZone,
+    /// Days are shown beside the time of day.
+    dated: bool,
+}
+
+impl Table {
+    /// For standard output as it is.
+    pub fn new(dated: bool) -> Self {
+        Self { width: width(), zone: TimeZone::system(), dated }
+    }
+
+    /// Whether one of these moments is not of today, so that its day must be shown.
+    pub fn needs_days(moments: impl IntoIterator<Item = Timestamp>) -> bool {
+        let zone = TimeZone::system();
+        let today = day(Timestamp::now(), &zone);
+        moments.into_iter().any(|m| day(m, &zone) != today)
+    }
+
+    /// Writes the names of the columns.
+    pub fn heading(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+        let bold = Style::new().bold();
+        let (time, target) = (self.time_width(), self.target_width());
+        let target = target.map_or("HOST AND PATH".to_owned(), |w| format!("{:<w$}", "HOST AND PATH"));
+        writeln!(
+            out,
+            "{bold}{:<ID$}  {:<time$}  STAT  {:<7} {target}  {:<10} {:>7} {:>7}  MARKS{bold:#}",
+            "ID", "TIME", "METHOD", "TYPE", "SIZE", "TOOK"
+        )
+    }
+
+    /// Writes one flow.
+    pub fn line(&self, out: &mut (impl Write + ?Sized), flow: &FlowSummary) -> io::Result<()> {
+        let dim = Style::new().dimmed();
+        let (status, colour) = status(flow);
+        let id = flow.id.to_string();
+        let target = self.target(flow);
+        let marks = flow.tags.iter().map(|t| printable(t)).collect::<Vec<_>>().join(" ");
+        let line = format!(
+            "{dim}{}  {}{dim:#}  {colour}{status:<4}{colour:#}  {:<7} {target}  {:<10} {:>7} {dim}{:>7}{dim:#}  {marks}",
+            &id[id.len() - ID..],
+            self.time(flow.started),
+            fit(&printable(flow.method.as_deref().unwrap_or("-")), 7),
+            fit(&kind(flow), 10),
+            size(flow.response_size),
+            duration(flow.duration),
+        );
+        writeln!(out, "{}", line.trim_end())
+    }
+
+    fn target(&self, flow: &FlowSummary) -> String {
+        let authority = flow.authority.host_field(flow.scheme);
+        let path = flow.path.as_deref().unwrap_or_default();
+        let target = match flow.kind {
+            FlowKind::Tunnel => flow.authority.to_string(),
+            _ => printable(&format!("{authority}{path}")),
+        };
+        match self.target_width() {
+            Some(width) => format!("{:<width$}", fit(&target, width)),
+            None => target,
+        }
+    }
+
+    /// What the other columns leave.
+    fn target_width(&self) -> Option<usize> {
+        let others = ID + 2 + self.time_width() + 2 + 4 + 2 + 7 + 1 + 2 + 10 + 1 + 7 + 1 + 7 + 2 + 8;
+        self.width.map(|w| w.saturating_sub(others).max(LEAST))
+    }
+
+    const fn time_width(&self) -> usize {
+        if self.dated { 14 } else { 8 }
+    }
+
+    fn time(&self, at: Timestamp) -> String {
+        let form = if self.dated { "%m-%d %H:%M:%S" } else { "%H:%M:%S" };
+        moment(at).to_zoned(self.zone.clone()).strftime(form).to_string()
+    }
+}
+
+fn moment(at: Timestamp) -> jiff::Timestamp {
+    i64::try_from(at.micros()).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok()).unwrap_or_default()
+}
+
+fn day(at: Timestamp, zone: &TimeZone) -> jiff::civil::Date {
+    moment(at).to_zoned(zone.clone()).date()
+}
+
+fn width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
+    columns.or_else(|| terminal_size::terminal_size().map(|(w, _)| usize::from(w.0)))
+}
+
+fn status(flow: &FlowSummary) -> (String, Style) {
+    let (text, colour) = match (flow.status, flow.state) {
+        (Some(status), FlowState::Failed | FlowState::Cut) => (status.to_string(), AnsiColor::Red),
+        (Some(status), _) => {
+            let colour = match status {
+                200..300 => AnsiColor::Green,
+                300..400 => AnsiColor::Cyan,
+                400..500 => AnsiColor::Yellow,
+                _ => AnsiColor::Red,
+            };
+            (status.to_string(), colour)
+        }
+        (None, FlowState::Failed) => ("ERR".to_owned(), AnsiColor::Red),
+        (None, FlowState::Cut) => ("CUT".to_owned(), AnsiColor::Red),
+        (None, FlowState::Open) => ("...".to_owned(), AnsiColor::Blue),
+        (None, FlowState::Complete) => ("-".to_owned(), AnsiColor::Green),
+    };
+    (text, colour.on_default())
+}
+
+/// The response's type in a word; for a failed flow, what went wrong.
+fn kind(flow: &FlowSummary) -> String {
+    match (flow.kind, &flow.error, flow.response_type.as_deref()) {
+        (_, Some(error), None) => error.to_string(),
+        (FlowKind::Tunnel, ..) => "tunnel".to_owned(),
+        (FlowKind::WebSocket, ..) => "websocket".to_owned(),
+        (_, _, Some(media)) => {
+            let sub = media.rsplit('/').next().unwrap_or(media);
+            printable(sub.split('+').next().unwrap_or(sub).trim_start_matches("x-"))
+        }
+        (_, None, None) => "-".to_owned(),
+    }
+}
+
+/// Nothing that a peer sent may steer the terminal.
+fn printable(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Cut to a width, with an ellipsis where something was cut.
+fn fit(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_flow::{FlowId, Scheme, Transport};
+    use interflow_record::{FlowRow, ResponseRow};
+
+    fn row(path: &str) -> FlowSummary {
+        let at = Timestamp::from_micros(1_700_000_000_000_000);
+        let mut row =
+            FlowRow::new(FlowId::new(at), at, Transport::Absolute, Scheme::Http, "a.test:80".parse().unwrap());
+        let response = r#"{"status":404,"version":"HTTP/1.1","headers":[["Content-Type","image/svg+xml"]]}"#;
+        row.response = Some(serde_json::from_str::<ResponseRow>(response).unwrap());
+        FlowSummary { path: Some(path.to_owned()), method: Some("GET".into()), ..row.summary(at) }
+    }
+
+    fn drawn(width: Option<usize>, flow: &FlowSummary) -> String {
+        let table = Table { width, zone: TimeZone::UTC, dated: false };
+        let mut out = Vec::new();
+        table.line(&mut out, flow).unwrap();
+        anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()
+    }
+
+    #[test]
+    fn a_line_is_cut_to_the_terminal() {
+        let flow = row(&format!("/{}", "long".repeat(50)));
+        for width in [80, 100, 200] {
+            let line = drawn(Some(width), &flow);
+            assert!(line.trim_end().chars().count() <= width.max(92), "{width}: {line}");
+            assert!(line.contains('…'), "{line}");
+        }
+        assert!(drawn(None, &flow).contains(&"long".repeat(50)));
+    }
+
+    #[test]
+    fn columns_say_what_a_flow_was() {
+        let line = drawn(None, &row("/x"));
+        for word in ["22:13:20", " 404 ", " GET ", "a.test/x", " svg "] {
+            assert!(line.contains(word), "{word} in {line}");
+        }
+    }
+
+    #[test]
+    fn a_path_cannot_steer_the_terminal() {
+        let line = drawn(None, &row("/\u{1b}]0;owned\u{7}\u{202e}"));
+        assert!(!line.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{line:?}");
+    }
+}

@@ -1,0 +1,184 @@
+//! `interflow flows tail`: flows as they end, from the running instance's event socket; where none runs, by looking into
+//! the store again and again.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use interflow_flow::{FlowId, Timestamp};
+use interflow_query::Query;
+use interflow_record::{EmbeddedStore, FlowState, ListOptions, Order, Store, StoreError};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::api::Api;
+use super::table::Table;
+use super::{Form, TailArgs, list, open, written};
+use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
+
+/// How often the store is looked into where nobody tells of news.
+const POLL: Duration = Duration::from_millis(500);
+/// The latest flows that are looked at each time.
+const RECENT: usize = 500;
+/// The instance pings more often than this.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Follows, until the reader has seen enough.
+pub fn tail(args: &TailArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+    let query = open::query(&args.select.query)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let table = Table::new(false);
+    let mut follower =
+        Follower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };
+    match runtime.block_on(follower.follow(args.limit)) {
+        Err(Stop::Enough) => Ok(()),
+        Err(Stop::Failed(failure)) => Err(failure),
+        Ok(never) => match never {},
+    }
+}
+
+/// Why it ends.
+enum Stop {
+    /// Nobody reads any more.
+    Enough,
+    Failed(Failure),
+}
+
+impl<T: Into<Failure>> From<T> for Stop {
+    fn from(failure: T) -> Self {
+        Self::Failed(failure.into())
+    }
+}
+
+enum Never {}
+
+struct Follower<'a> {
+    query: Query,
+    form: Form,
+    table: Table,
+    config: &'a Config,
+    home: &'a Home,
+    /// Flows that have been shown, the latest ones.
+    seen: BTreeSet<FlowId>,
+    /// Flows that ended before are of no interest, but for those shown at first.
+    began: Timestamp,
+}
+
+impl Follower<'_> {
+    async fn follow(&mut self, first: usize) -> Result<Never, Stop> {
+        if self.form == Form::Table {
+            self.print(|table, out| table.heading(out))?;
+        }
+        self.look(Some(first))?;
+        loop {
+            if let Some(api) = Api::of(self.home)?
+                && let Some(mut socket) = self.connect(&api).await
+            {
+                // What ended while the socket was being opened.
+                self.look(None)?;
+                while let Some(ids) = news(&mut socket).await {
+                    self.show_all(&ids)?;
+                }
+                anstream::eprintln!("interflow: the instance has gone; waiting for the next one");
+            }
+            self.look(None)?;
+            sleep(POLL).await;
+        }
+    }
+
+    async fn connect(&self, api: &Api) -> Option<WebSocketStream<TcpStream>> {
+        let mut request = format!("ws://{}/api/v1/events", api.address()).into_client_request().ok()?;
+        request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
+        let tcp = TcpStream::connect(api.address()).await.ok()?;
+        let (mut socket, _) = timeout(SILENCE, client_async(request, tcp)).await.ok()?.ok()?;
+        let wish = json!({"subscribe": {"query": self.query.to_string()}});
+        socket.send(Message::text(wish.to_string())).await.ok()?;
+        Some(socket)
+    }
+
+    /// Shows the flows of these ids that have ended.
+    fn show_all(&mut self, ids: &[FlowId]) -> Result<(), Stop> {
+        let Some(store) = self.store()? else { return Ok(()) };
+        for id in ids {
+            match store.get(*id) {
+                Ok(row) => self.show(row)?,
+                Err(StoreError::NotFound(_)) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for flows that have ended since, or shows the latest so many.
+    fn look(&mut self, first: Option<usize>) -> Result<(), Stop> {
+        let Some(store) = self.store()? else { return Ok(()) };
+        let limit = first.unwrap_or(RECENT);
+        let options = ListOptions { query: self.query.clone(), order: Order::Newest, after: None, limit };
+        let rows = store.list(&options)?;
+        for row in rows.into_iter().rev() {
+            let ended = row.started.micros() + row.duration().unwrap_or_default();
+            if first.is_some() || ended >= self.began.micros() {
+                self.show(row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, row: interflow_record::FlowRow) -> Result<(), Stop> {
+        if row.state == FlowState::Open || !self.seen.insert(row.id) {
+            return Ok(());
+        }
+        while self.seen.len() > RECENT * 4 {
+            self.seen.pop_first();
+        }
+        let form = self.form;
+        self.print(|table, out| list::line(out, &row, form, table))
+    }
+
+    fn print(&self, write: impl FnOnce(&Table, &mut dyn Write) -> std::io::Result<()>) -> Result<(), Stop> {
+        let mut out = anstream::stdout().lock();
+        match write(&self.table, &mut out).and_then(|()| out.flush()) {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Err(Stop::Enough),
+            done => written(done).map_err(Stop::Failed),
+        }
+    }
+
+    /// The store, once there is one.
+    fn store(&self) -> Result<Option<EmbeddedStore>, Stop> {
+        match open::for_reading(self.config, self.home) {
+            Ok(store) => Ok(Some(store)),
+            Err(_) if !self.home.join(&self.config.record.dir).exists() => Ok(None),
+            Err(e) => Err(Stop::Failed(e)),
+        }
+    }
+}
+
+/// The flows of the next batch; `None` when the socket has ended.
+async fn news(socket: &mut WebSocketStream<TcpStream>) -> Option<Vec<FlowId>> {
+    loop {
+        let text = match timeout(SILENCE, socket.next()).await.ok()??.ok()? {
+            Message::Text(text) => text,
+            Message::Close(_) => return None,
+            _ => continue,
+        };
+        let message: Value = serde_json::from_str(&text).ok()?;
+        match message["type"].as_str() {
+            Some("flows") => {
+                let flows = message["flows"].as_array().into_iter().flatten();
+                return Some(flows.filter_map(|f| f["id"].as_str()?.parse().ok()).collect());
+            }
+            Some("lag") => anstream::eprintln!("interflow: too many flows at once; `flows list` shows those left out"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `export` and `import`, with and without a running instance.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_exported_comes_back_by_either_way() {
+    let home = Home::filled().await;
+    for (name, start) in [("all.har", "{"), ("all.jsonl", "{\"interflow\"")] {
+        let file = home.path(name);
+        let said = home.flows(&["export", "-o", &file]);
+        assert!(said.err.contains("4 flows to"), "{said:?}");
+        assert!(home.origin_file(name).starts_with(start), "{name}");
+        assert!(!home.dir.path().join(format!("{name}.part")).exists());
+
+        let other = Home::new().await;
+        assert!(other.flows(&["import", &file]).ok().contains("4 flows imported"));
+        assert_eq!(other.flows(&["count", "body:needle"]).ok().trim(), "1");
+        let running = other.start();
+        let again = other.flows(&["import", &file]).ok();
+        let expected = if name.ends_with("jsonl") { "0 flows imported, 4 there already" } else { "4 flows imported" };
+        assert!(again.contains(expected), "{again}");
+        running.stop();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn formats_go_to_standard_output() {
+    let home = Home::filled().await;
+    let har: Value = serde_json::from_str(&home.flows(&["export", "status:404"]).ok()).unwrap();
+    assert_eq!(har["log"]["entries"].as_array().unwrap().len(), 1);
+    let curl = home.flows(&["export", "--format", "curl", "method:POST"]).ok();
+    assert!(curl.starts_with("curl ") && curl.contains("needle"), "{curl}");
+    assert_eq!(lines(&home.flows(&["export", "--format", "jsonl"]).ok()).len(), 4);
+    home.flows(&["export", "--format", "pdf"]).fails(2);
+    let nowhere = home.flows(&["export", "-o", "/nowhere/at/all.har"]).fails(1);
+    assert!(nowhere.contains("/nowhere/at/all.har"), "{nowhere}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_no_archive_is_named_and_the_others_go_on() {
+    let home = Home::filled().await;
+    let (good, bad) = (home.path("good.jsonl"), home.path("bad.har"));
+    home.flows(&["export", "-o", &good]).ok();
+    std::fs::write(&bad, "this is no archive").unwrap();
+    let other = Home::new().await;
+    let said = other.flows(&["import", &bad, "/nowhere.har", &good]);
+    assert!(said.out.contains("4 flows imported"), "{said:?}");
+    let complaint = said.fails(1);
+    assert!(complaint.contains("bad.har") && complaint.contains("/nowhere.har"), "{complaint}");
+    let piped = answered(other.command(&["flows", "import", "-"]), &home.origin_file("good.jsonl")).ok();
+    assert!(piped.contains("4 there already"), "{piped}");
+}

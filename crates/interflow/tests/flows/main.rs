@@ -1,0 +1,206 @@
+//! `interflow flows` as a person uses it: the built binary, an origin, and a data folder of its own for each test.
+
+mod archives;
+mod care;
+mod replay;
+mod sight;
+mod tail;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Answer, Origin, Wire, client};
+use serde_json::Value;
+
+/// A data folder, and an origin.
+struct Home {
+    dir: tempfile::TempDir,
+    origin: Origin,
+}
+
+/// What a command said.
+#[derive(Debug)]
+struct Said {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+impl Said {
+    /// What it printed, when it did its work.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.out
+    }
+
+    /// What it complained of, with this exit code.
+    #[track_caller]
+    fn fails(self, code: i32) -> String {
+        assert_eq!(self.code, code, "{self:?}");
+        self.err
+    }
+}
+
+impl Home {
+    async fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), origin: Origin::http().start().await }
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+        command.args(words).env("INTERFLOW_HOME", self.dir.path()).env("TZ", "UTC");
+        for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Runs `interflow flows` with these words.
+    fn flows(&self, words: &[&str]) -> Said {
+        self.command(&[&["flows"], words].concat()).stdin(Stdio::null()).output().unwrap().into()
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    fn origin_file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// Starts an instance on free ports.
+    fn start(&self) -> Running<'_> {
+        let anywhere = "127.0.0.1:0";
+        let mut child = self
+            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let file = self.dir.path().join("instance.json");
+        loop {
+            if let Some(proxy) = announced(&file) {
+                return Running { home: self, child, proxy };
+            }
+            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Flows of every kind that these tests look at, recorded by an instance that has ended.
+    async fn filled() -> Self {
+        let home = Self::new().await;
+        let running = home.start();
+        running.get("/status/204").await;
+        running.get("/status/404").await;
+        running.post("/echo", "Content-Type: application/json\r\n", r#"{"a":1,"b":"needle"}"#).await;
+        running.get("/sse?count=3").await;
+        running.stop();
+        home
+    }
+}
+
+fn announced(file: &Path) -> Option<SocketAddr> {
+    let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    instance["proxy"][0].as_str()?.parse().ok()
+}
+
+/// `interflow run`.
+struct Running<'a> {
+    home: &'a Home,
+    child: Child,
+    proxy: SocketAddr,
+}
+
+impl Running<'_> {
+    async fn get(&self, path: &str) -> Answer {
+        client::get_through(self.proxy, &self.home.origin.url(path)).await.unwrap()
+    }
+
+    async fn post(&self, path: &str, fields: &str, body: &str) -> Answer {
+        let (url, host, n) = (self.home.origin.url(path), self.home.origin.authority(), body.len());
+        let mut wire = Wire::connect(self.proxy).await.unwrap();
+        wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{fields}\r\n{body}"))
+            .await
+            .unwrap();
+        wire.answer().await.unwrap()
+    }
+
+    /// Until the store holds so many flows that have ended.
+    fn until_recorded(&self, n: usize) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let said = self.home.flows(&["count", "-is:open"]);
+            if said.code == 0 && said.out.trim().parse::<usize>().unwrap() >= n {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{n} flows are never recorded: {said:?}");
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    /// Ends it as a person would, and waits.
+    fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success(), "it ends in good order");
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines of JSON that a command printed.
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
+}
+
+/// Lines of a child that goes on, read as they come.
+struct Following {
+    child: Child,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Following {
+    fn new(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || out.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        Self { child, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(Duration::from_secs(30)).expect("a line in time")
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a command that reads this from its standard input.
+fn answered(mut command: Command, input: &str) -> Said {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
