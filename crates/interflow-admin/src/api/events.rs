@@ -19,7 +19,7 @@ use interflow_query::{Query, Truth};
 use interflow_record::{Event, FlowSummary, Subscription};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use super::error::{ApiError, Result};
 use super::subject::Whole;
@@ -157,7 +157,7 @@ impl Viewer {
     async fn serve(mut self, mut news: Subscription) {
         let mut gathered = interval(GATHER);
         gathered.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut ping = interval(PING);
+        let mut ping = interval_at(Instant::now() + PING, PING);
         let mut heard = Instant::now();
         let hello = json!({"type": "hello", "version": env!("CARGO_PKG_VERSION")});
         let mut going = self.say(&hello).await;

@@ -1,0 +1,157 @@
+//! The OpenAPI document against the real thing: every path it names is there, and answers have the shapes it gives them.
+
+use serde_json::json;
+
+use super::*;
+
+/// What is wrong with a value by its schema; nothing when it conforms.
+fn wrong(all: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let name = reference.rsplit('/').next().unwrap();
+        return wrong(all, &all[name], value, at);
+    }
+    for choice in ["anyOf", "oneOf"] {
+        if let Some(choices) = schema[choice].as_array() {
+            let tried: Vec<_> = choices.iter().map(|c| wrong(all, c, value, at)).collect();
+            return if tried.iter().any(Option::is_none) { None } else { Some(format!("{at}: {tried:?}")) };
+        }
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return (!values.contains(value)).then(|| format!("{at}: {value} is none of {values:?}"));
+    }
+    if let Some(constant) = schema.get("const") {
+        return (constant != value).then(|| format!("{at}: {value} is not {constant}"));
+    }
+    let fits = match schema["type"].as_str() {
+        None => true,
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        Some("boolean") => value.is_boolean(),
+        Some("null") => value.is_null(),
+        Some("array") => value.is_array(),
+        Some(_) => value.is_object(),
+    };
+    if !fits {
+        return Some(format!("{at}: {value} is no {}", schema["type"]));
+    }
+    if let (Some(items), Some(list)) = (schema.get("items"), value.as_array()) {
+        return list.iter().enumerate().find_map(|(i, v)| wrong(all, items, v, &format!("{at}[{i}]")));
+    }
+    let (Some(properties), Some(map)) = (schema["properties"].as_object(), value.as_object()) else { return None };
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    for name in required {
+        if !map.contains_key(name) {
+            return Some(format!("{at}: {name} is missing"));
+        }
+    }
+    map.iter().find_map(|(name, v)| match properties.get(name) {
+        Some(schema) => wrong(all, schema, v, &format!("{at}.{name}")),
+        None => Some(format!("{at}: {name} is not documented")),
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_have_the_documented_shapes() {
+    let it = Instance::start().await;
+    it.through("/sse?count=2").await;
+    it.post_through("/echo", "Authorization: Bearer x\r\nContent-Type: text/plain\r\n", "hello").await;
+    client::connect_tunnel(it.engine.proxy_addresses()[0], &it.origin.authority(), None).await.unwrap();
+    let document = it.json("/openapi.json").await;
+    let schemas = &document["components"]["schemas"];
+    let ids = it.ids().await;
+    let posted = it.json("/flows?query=method:POST").await["flows"][0]["id"].as_str().unwrap().to_owned();
+    let streamed = it.json("/flows?query=path:/sse").await["flows"][0]["id"].as_str().unwrap().to_owned();
+    let mut asked = vec![
+        ("get", "/flows".to_owned(), json!({})),
+        ("get", "/flows/count".into(), json!({})),
+        ("get", "/stats".into(), json!({})),
+        ("get", "/config".into(), json!({})),
+        ("get", "/ca".into(), json!({})),
+        ("get", "/passthrough".into(), json!({})),
+        ("get", "/query/complete?q=sta".into(), json!({})),
+        ("get", "/query/check?q=status:4xx".into(), json!({})),
+        ("get", "/query/check?q=stats:4".into(), json!({})),
+        ("get", "/query/help".into(), json!({})),
+        ("get", format!("/flows/{streamed}/messages"), json!({})),
+        ("get", format!("/diff?a={posted}&b={streamed}"), json!({})),
+        ("patch", format!("/flows/{posted}"), json!({"add_tags": ["x"], "comment": "y"})),
+        ("post", format!("/flows/{posted}/replay"), json!({})),
+        ("post", format!("/flows/{posted}/replay"), json!({"url": "http://127.0.0.1:1/"})),
+        ("get", "/flows?query=tag:replay".into(), json!({})),
+        ("post", "/flows/delete".into(), json!({"ids": [streamed]})),
+        ("post", "/flows/prune".into(), json!({"query": "host:nowhere.test"})),
+    ];
+    asked.extend(
+        ids.iter().map(|id| ("get", format!("/flows/{id}"), json!({}))).filter(|(_, p, _)| !p.contains(&streamed)),
+    );
+    for (method, path, input) in asked {
+        let template = template(&document, &path);
+        let body = if method == "get" { String::new() } else { input.to_string() };
+        let fields = [("Content-Type", "application/json")];
+        let answer = it.call(&method.to_uppercase(), &path, &fields, body.as_bytes()).await;
+        assert_eq!(answer.status, 200, "{method} {path}: {}", answer.text());
+        let schema = &document["paths"][&template][method]["responses"]["200"]["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {template}");
+        assert_eq!(wrong(schemas, schema, &answer.json(), &path), None);
+    }
+    let error = it.get("/flows?query=stats:4").await.json();
+    assert_eq!(wrong(schemas, &schemas["Error"], &error, "error"), None);
+}
+
+/// The documented path that a path is an instance of.
+fn template(document: &Value, path: &str) -> String {
+    let wanted: Vec<&str> = path.split('?').next().unwrap().split('/').skip(1).collect();
+    let fits = |template: &str| {
+        let parts: Vec<&str> = template.trim_start_matches("/api/v1/").split('/').collect();
+        parts.len() == wanted.len() && parts.iter().zip(&wanted).all(|(t, w)| t == w || t.starts_with('{'))
+    };
+    let mut found: Vec<&String> = document["paths"].as_object().unwrap().keys().filter(|t| fits(t)).collect();
+    // A word of its own comes before a placeholder.
+    found.sort_by_key(|t| t.matches('{').count());
+    found[0].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_documented_path_is_there() {
+    let it = Instance::start().await;
+    let document = it.json("/openapi.json").await;
+    let mut seen = 0;
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let path =
+            path.replace("{id}", "01JD3V7T2M00000000000000AB").replace("{side}", "request").replace("{index}", "0");
+        for method in operations.as_object().unwrap().keys() {
+            let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
+            let fields = [("Host", host.as_str()), ("Authorization", &bearer), ("Content-Type", "application/json")];
+            let answer = it.plain(&method.to_uppercase(), &path, &fields, b"").await;
+            assert!(answer.status != 405, "{method} {path}");
+            assert!(answer.status != 404 || kind(&answer) == "not_found", "{method} {path}: {}", answer.text());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 25, "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_instance_tells_of_itself_without_its_secrets() {
+    let via = "http://user:hunter3@proxy.test:3128".to_owned();
+    let it = Instance::with(Origin::http(), Setup { insecure_proxy: Some(via), ..Setup::default() }).await;
+    it.through("/status/200").await;
+    let config = it.json("/config").await.to_string();
+    assert!(config.contains("***@proxy.test:3128") && !config.contains("hunter"), "{config}");
+    let ca = it.json("/ca").await;
+    assert!(ca["pem"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"));
+    assert!(!ca.to_string().contains("PRIVATE"));
+    let stats = it.json("/stats").await;
+    assert_eq!((&stats["engine"]["requests"], &stats["store"]["flows"]), (&json!(1), &json!(1)));
+    assert_eq!(it.call("DELETE", "/passthrough", &[], b"").await.status, 204);
+    assert_eq!(it.json("/passthrough").await, json!({"passing": []}));
+    assert_eq!(it.json("/query/check?q=statu:4").await["ok"], false);
+    let bearer = format!("Bearer {TOKEN}");
+    let host = it.admin.to_string();
+    let metrics = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
+    for line in ["interflow_record_recorded_flows_total 1", "interflow_record_flows 1", "interflow_record_suspended 0"]
+    {
+        assert!(metrics.lines().any(|l| l == line), "{line} in\n{metrics}");
+    }
+}

@@ -1,0 +1,176 @@
+//! The event socket: batches, filters, pauses, and clients that are too slow.
+
+use std::time::{Duration, Instant};
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde_json::json;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::*;
+
+type Socket = WebSocketStream<TcpStream>;
+
+async fn open(it: &Instance, fields: &[(&'static str, &str)]) -> Result<Socket, Error> {
+    let mut request = format!("ws://{}/api/v1/events", it.admin).into_client_request().unwrap();
+    for (name, value) in fields {
+        request.headers_mut().insert(*name, value.parse().unwrap());
+    }
+    let tcp = TcpStream::connect(it.admin).await.unwrap();
+    client_async(request, tcp).await.map(|(socket, _)| socket)
+}
+
+async fn watch(it: &Instance) -> Socket {
+    let bearer = format!("Bearer {TOKEN}");
+    let mut socket = open(it, &[("authorization", &bearer)]).await.unwrap();
+    assert_eq!(next(&mut socket).await["type"], "hello");
+    socket
+}
+
+async fn next(socket: &mut Socket) -> Value {
+    loop {
+        let message = tokio::time::timeout(Duration::from_secs(20), socket.next()).await.expect("a message in time");
+        match message.expect("an open socket").unwrap() {
+            Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+            Message::Ping(_) | Message::Pong(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+async fn say(socket: &mut Socket, wish: Value) -> Value {
+    socket.send(Message::text(wish.to_string())).await.unwrap();
+    next(socket).await
+}
+
+/// Reads batches until a flow is in the state.
+async fn until(socket: &mut Socket, path: &str, state: &str) -> Value {
+    loop {
+        let message = next(socket).await;
+        assert_eq!(message["type"], "flows", "{message}");
+        let flows = message["flows"].as_array().unwrap();
+        if let Some(flow) = flows.iter().find(|f| f["path"] == path && f["state"] == state) {
+            return flow.clone();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_are_told_as_they_begin_and_end() {
+    let it = Instance::start().await;
+    let mut socket = watch(&it).await;
+    let (flow, mut capture) = it.begin("/live");
+    assert_eq!(until(&mut socket, "/live", "open").await["id"], flow.id.to_string());
+    capture.response(&flow, &ResponseHead::new(StatusCode::NO_CONTENT));
+    capture.done(&flow, Outcome::Complete);
+    assert_eq!(until(&mut socket, "/live", "complete").await["status"], 204);
+    it.through("/status/418").await;
+    assert_eq!(until(&mut socket, "/status/418", "complete").await["status"], 418);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_filters_what_is_told_headers_and_bodies_too() {
+    let it = Instance::start().await;
+    for (query, first, second) in [
+        ("path:/wanted", "/other", "/wanted"),
+        ("header.x-trace:abc path:/deep", "/shallow", "/deep"),
+        ("-header:x-trace OR path:/kept", "/dropped", "/kept"),
+    ] {
+        let mut socket = watch(&it).await;
+        let answer = say(&mut socket, json!({"subscribe": {"query": query}})).await;
+        assert_eq!(answer["type"], "subscribed", "{answer}");
+        it.record(first);
+        it.record(second);
+        let told = next(&mut socket).await;
+        let paths: Vec<&str> = told["flows"].as_array().unwrap().iter().map(|f| f["path"].as_str().unwrap()).collect();
+        assert_eq!(paths, [second], "{query}");
+    }
+    let mut socket = watch(&it).await;
+    say(&mut socket, json!({"subscribe": {"query": "body:needle"}})).await;
+    it.post_through("/echo", "Content-Type: text/plain\r\n", "hay").await;
+    it.post_through("/echo", "Content-Type: text/plain\r\n", "hay needle hay").await;
+    let told = next(&mut socket).await;
+    assert_eq!(told["flows"][0]["request_size"], 14, "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_holds_back_and_nonsense_is_answered() {
+    let it = Instance::start().await;
+    let mut socket = watch(&it).await;
+    let bad = say(&mut socket, json!({"subscribe": {"query": "stats:4"}})).await;
+    assert_eq!((&bad["type"], &bad["error"]["kind"]), (&json!("error"), &json!("bad_query")));
+    assert_eq!(say(&mut socket, json!({"sing": true})).await["error"]["kind"], "bad_request");
+    assert_eq!(say(&mut socket, json!({"pause": true})).await, json!({"type": "paused", "paused": true}));
+    it.record("/while-paused");
+    let silence = tokio::time::timeout(Duration::from_millis(400), socket.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+    assert_eq!(say(&mut socket, json!({"pause": false})).await["paused"], false);
+    until(&mut socket, "/while-paused", "complete").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_paused_client_cannot_hold_is_counted() {
+    let it = Instance::start().await;
+    let mut socket = watch(&it).await;
+    say(&mut socket, json!({"pause": true})).await;
+    for _ in 0..6000 {
+        it.record("/many");
+    }
+    it.settle().await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    say(&mut socket, json!({"pause": false})).await;
+    let lag = next(&mut socket).await;
+    assert_eq!(lag["type"], "lag", "{lag}");
+    assert!(lag["flows"].as_u64().unwrap() + lag["batches"].as_u64().unwrap() > 0, "{lag}");
+    assert!(next(&mut socket).await["flows"].as_array().unwrap().len() <= 500);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
+    let it =
+        Instance::with(Origin::http(), Setup { events_patience: Some(Span::millis(300)), ..Setup::default() }).await;
+    let tcp = TcpSocket::new_v4().unwrap();
+    tcp.set_recv_buffer_size(4096).unwrap();
+    let request = {
+        let mut request = format!("ws://{}/api/v1/events", it.admin).into_client_request().unwrap();
+        request.headers_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+        request
+    };
+    let (deaf, _) = client_async(request, tcp.connect(it.admin).await.unwrap()).await.unwrap();
+    let clients = async || it.json("/stats").await["event_clients"].as_u64().unwrap();
+    assert_eq!(clients().await, 1);
+    let path = format!("/{}", "x".repeat(4000));
+    let start = Instant::now();
+    while clients().await == 1 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the deaf client is never cut");
+        for _ in 0..1000 {
+            it.record(&path);
+        }
+    }
+    drop(deaf);
+    let mut socket = watch(&it).await;
+    it.record("/after");
+    until(&mut socket, "/after", "complete").await;
+    let bearer = format!("Bearer {TOKEN}");
+    let host = it.admin.to_string();
+    let metrics = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
+    assert!(metrics.contains("\ninterflow_event_clients_cut_total 1\n"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_foreign_page_opens_the_socket() {
+    let it = Instance::start().await;
+    let bearer = format!("Bearer {TOKEN}");
+    for (fields, status) in [
+        (vec![], 401),
+        (vec![("authorization", bearer.as_str()), ("origin", "http://evil.test")], 403),
+        (vec![("authorization", bearer.as_str()), ("host", "evil.test")], 421),
+    ] {
+        match open(&it, &fields).await {
+            Err(Error::Http(answer)) => assert_eq!(answer.status().as_u16(), status, "{fields:?}"),
+            other => panic!("{fields:?}: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The admin API over real connections: an engine, a store in a temporary folder, an origin, and a client that shows
+//! exactly the fields a test gives it.
+
+mod archives;
+mod bodies;
+mod documented;
+mod door;
+mod events;
+mod flows;
+mod replay;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use interflow_admin::{Admin, AdminConfig, AdminParts};
+use interflow_engine::config::{EngineConfig, GatewayConfig, ProxyConfig, WorkersConfig};
+use interflow_engine::{Ca, Engine, Parts};
+use interflow_flow::units::Span;
+use interflow_flow::{
+    Authority, Capture, ClientInfo, Flow, Outcome, Recorder, RequestHead, ResponseHead, Scheme, StatusCode, Timestamp,
+    Transport, Url, Version,
+};
+use interflow_record::{EmbeddedStore, RecordConfig, Store};
+use interflow_testkit::{Answer, Origin, OriginBuilder, Wire, client};
+use serde_json::Value;
+
+const TOKEN: &str = "a-token-of-the-test";
+
+/// A running instance with an origin behind it.
+struct Instance {
+    _dir: tempfile::TempDir,
+    engine: Arc<Engine>,
+    store: Option<Arc<EmbeddedStore>>,
+    admin: SocketAddr,
+    origin: Origin,
+}
+
+/// What is special about an instance.
+#[derive(Default)]
+struct Setup {
+    unrecorded: bool,
+    events_patience: Option<Span>,
+    insecure_proxy: Option<String>,
+}
+
+impl Instance {
+    async fn start() -> Self {
+        Self::with(Origin::http(), Setup::default()).await
+    }
+
+    async fn answering(origin: OriginBuilder) -> Self {
+        Self::with(origin, Setup::default()).await
+    }
+
+    async fn with(origin: OriginBuilder, setup: Setup) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let store = (!setup.unrecorded)
+            .then(|| Arc::new(EmbeddedStore::open(&dir.path().join("record"), &RecordConfig::default()).unwrap()));
+        let mut config = EngineConfig {
+            proxy: ProxyConfig { listen: vec![anywhere], ..ProxyConfig::default() },
+            gateway: GatewayConfig { listen: Vec::new(), ..GatewayConfig::default() },
+            workers: WorkersConfig { count: 1, pin: false },
+            ..EngineConfig::default()
+        };
+        if let Some(via) = setup.insecure_proxy {
+            let rule = interflow_engine::config::UpstreamProxyRule { hosts: vec!["never.test".into()], via: vec![via] };
+            config.upstream.proxy.push(rule);
+        }
+        let listener = tokio::net::TcpListener::bind(anywhere).await.unwrap();
+        let parts = Parts {
+            ca: Arc::new(Ca::open_or_create(&dir.path().join("ca")).unwrap()),
+            recorder: store.as_ref().map(|s| Arc::new(s.recorder().unwrap()) as Arc<dyn Recorder>),
+            stages: Vec::new(),
+            own: vec![listener.local_addr().unwrap()],
+        };
+        let engine = Engine::start(config, parts).unwrap();
+        let admin = listener.local_addr().unwrap();
+        let mut options = AdminConfig::default();
+        options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
+        let parts = AdminParts {
+            engine: Arc::clone(&engine),
+            store: store.clone().map(|s| s as Arc<dyn Store>),
+            config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
+            token: TOKEN.to_owned(),
+        };
+        let side = Admin::new(&options, listener, parts).unwrap();
+        tokio::spawn(side.serve(std::future::pending()));
+        Self { _dir: dir, engine, store, admin, origin: origin.start().await }
+    }
+
+    /// Sends a GET through the proxy; what it did is in the store afterwards.
+    async fn through(&self, path: &str) -> Answer {
+        let answer = client::get_through(self.engine.proxy_addresses()[0], &self.origin.url(path)).await.unwrap();
+        self.settle().await;
+        answer
+    }
+
+    /// Sends a request with a body through the proxy.
+    async fn post_through(&self, path: &str, fields: &str, body: &str) -> Answer {
+        let mut wire = Wire::connect(self.engine.proxy_addresses()[0]).await.unwrap();
+        let (url, host, n) = (self.origin.url(path), self.origin.authority(), body.len());
+        let head = format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{fields}\r\n");
+        wire.send(head + body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        self.settle().await;
+        answer
+    }
+
+    /// Until no flow is under way and everything is written.
+    async fn settle(&self) {
+        let store = self.store.as_ref().expect("this instance records");
+        for _ in 0..200 {
+            store.flush().unwrap();
+            if store.stats().unwrap().open_flows == 0 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("a flow does not end");
+    }
+
+    /// A request to the admin side with exactly these fields besides the framing.
+    async fn plain(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut wire = Wire::connect(self.admin).await.unwrap();
+        let mut head = format!("{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+        for (name, value) in fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        wire.send([head.as_bytes(), b"\r\n", body].concat()).await.unwrap();
+        wire.answer_to(method).await.unwrap()
+    }
+
+    /// The same with the host and the bearer token.
+    async fn call(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
+        let (host, bearer) = (self.admin.to_string(), format!("Bearer {TOKEN}"));
+        let mut all = vec![("Host", host.as_str()), ("Authorization", bearer.as_str())];
+        all.extend(fields);
+        self.plain(method, &format!("/api/v1{path}"), &all, body).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &[], b"").await
+    }
+
+    async fn json(&self, path: &str) -> Value {
+        let answer = self.get(path).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        answer.json()
+    }
+
+    async fn post(&self, path: &str, body: Value) -> Answer {
+        self.call("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes()).await
+    }
+
+    /// The ids of all flows, the latest first.
+    async fn ids(&self) -> Vec<String> {
+        let page = self.json("/flows").await;
+        page["flows"].as_array().unwrap().iter().map(|f| f["id"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A flow that begins now, as the corridor would tell of it.
+    fn begin(&self, path: &str) -> (Flow, Box<dyn Capture>) {
+        let flow = Flow::begin(a_client(), Transport::Connect, Scheme::Https, "live.test:443".parse().unwrap());
+        let recorder = self.store.as_ref().unwrap().recorder().unwrap();
+        let capture = recorder.begin(&flow, Some(&a_head(&flow.authority, path))).unwrap();
+        (flow, capture)
+    }
+
+    /// A whole flow.
+    fn record(&self, path: &str) -> Flow {
+        let (flow, mut capture) = self.begin(path);
+        capture.response(&flow, &ResponseHead::new(StatusCode::NO_CONTENT));
+        capture.done(&flow, Outcome::Complete);
+        flow
+    }
+}
+
+fn a_client() -> Arc<ClientInfo> {
+    Arc::new(ClientInfo {
+        connection: 1,
+        peer: "127.0.0.1:9".parse().unwrap(),
+        local: "127.0.0.1:9".parse().unwrap(),
+        listener: "proxy".into(),
+        accepted: Timestamp::now(),
+    })
+}
+
+fn a_head(authority: &Authority, path: &str) -> RequestHead {
+    RequestHead {
+        method: interflow_flow::Method::GET,
+        url: Url { scheme: Scheme::Https, authority: authority.clone(), path: path.into() },
+        version: Version::Http11,
+        headers: [("Host", "live.test"), ("X-Trace", "abc")].into_iter().collect(),
+        protocol: None,
+    }
+}
+
+/// The error's kind in an answer.
+fn kind(answer: &Answer) -> String {
+    let json = answer.json();
+    assert!(json["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "{json}");
+    json["error"]["kind"].as_str().unwrap().to_owned()
+}
