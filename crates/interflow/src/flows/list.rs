@@ -21,7 +21,8 @@ pub fn list(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
     }
     let mut flows = store.list(&newest)?;
     flows.reverse();
-    let table = Table::new(Table::needs_days(flows.iter().map(|f| f.started)));
+    let now = Timestamp::now();
+    let table = Table::of(&flows.iter().map(|f| f.summary(now)).collect::<Vec<_>>());
     let mut out = anstream::stdout().lock();
     let mut print = || {
         if args.format == Form::Table && !flows.is_empty() {
@@ -34,7 +35,7 @@ pub fn list(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
 
 /// Page by page, so that a store of any size is listed in flat memory.
 fn all(store: &dyn Store, options: &ListOptions, form: Form) -> Result<(), Failure> {
-    let table = Table::new(true);
+    let table = Table::open(true);
     let mut out = io::BufWriter::new(anstream::stdout().lock());
     let mut after: Option<FlowId> = None;
     loop {

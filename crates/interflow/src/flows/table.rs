@@ -12,6 +12,8 @@ use jiff::tz::TimeZone;
 const ID: usize = 8;
 /// The least that is left for host and path.
 const LEAST: usize = 20;
+/// The most that is filled up for alignment where nothing is cut.
+const MOST_FILL: usize = 80;
 
 /// The look of a table.
 pub struct Table {
@@ -20,26 +22,30 @@ pub struct Table {
     zone: TimeZone,
     /// Days are shown beside the time of day.
     dated: bool,
+    /// The width to which host and path are filled up where nothing is cut.
+    fill: usize,
 }
 
 impl Table {
-    /// For standard output as it is.
-    pub fn new(dated: bool) -> Self {
-        Self { width: width(), zone: TimeZone::system(), dated }
+    /// For flows that are not known yet.
+    pub fn open(dated: bool) -> Self {
+        Self { width: width(), zone: TimeZone::system(), dated, fill: MOST_FILL / 2 }
     }
 
-    /// Whether one of these moments is not of today, so that its day must be shown.
-    pub fn needs_days(moments: impl IntoIterator<Item = Timestamp>) -> bool {
+    /// For these flows.
+    pub fn of(flows: &[FlowSummary]) -> Self {
         let zone = TimeZone::system();
         let today = day(Timestamp::now(), &zone);
-        moments.into_iter().any(|m| day(m, &zone) != today)
+        let dated = flows.iter().any(|f| day(f.started, &zone) != today);
+        let longest = flows.iter().map(|f| target(f).chars().count()).max().unwrap_or_default();
+        Self { width: width(), zone, dated, fill: longest.clamp(LEAST, MOST_FILL) }
     }
 
     /// Writes the names of the columns.
     pub fn heading(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let bold = Style::new().bold();
         let (time, target) = (self.time_width(), self.target_width());
-        let target = target.map_or("HOST AND PATH".to_owned(), |w| format!("{:<w$}", "HOST AND PATH"));
+        let target = format!("{:<1$}", "HOST AND PATH", target.unwrap_or(self.fill));
         writeln!(
             out,
             "{bold}{:<ID$}  {:<time$}  STAT  {:<7} {target}  {:<10} {:>7} {:>7}  MARKS{bold:#}",
@@ -67,15 +73,9 @@ impl Table {
     }
 
     fn target(&self, flow: &FlowSummary) -> String {
-        let authority = flow.authority.host_field(flow.scheme);
-        let path = flow.path.as_deref().unwrap_or_default();
-        let target = match flow.kind {
-            FlowKind::Tunnel => flow.authority.to_string(),
-            _ => printable(&format!("{authority}{path}")),
-        };
         match self.target_width() {
-            Some(width) => format!("{:<width$}", fit(&target, width)),
-            None => target,
+            Some(width) => format!("{:<width$}", fit(&target(flow), width)),
+            None => format!("{:<1$}", target(flow), self.fill),
         }
     }
 
@@ -92,6 +92,16 @@ impl Table {
     fn time(&self, at: Timestamp) -> String {
         let form = if self.dated { "%m-%d %H:%M:%S" } else { "%H:%M:%S" };
         moment(at).to_zoned(self.zone.clone()).strftime(form).to_string()
+    }
+}
+
+fn target(flow: &FlowSummary) -> String {
+    match flow.kind {
+        FlowKind::Tunnel => flow.authority.to_string(),
+        _ => {
+            let path = flow.path.as_deref().unwrap_or_default();
+            printable(&format!("{}{path}", flow.authority.host_field(flow.scheme)))
+        }
     }
 }
 
@@ -177,7 +187,7 @@ mod tests {
     }
 
     fn drawn(width: Option<usize>, flow: &FlowSummary) -> String {
-        let table = Table { width, zone: TimeZone::UTC, dated: false };
+        let table = Table { width, zone: TimeZone::UTC, dated: false, fill: LEAST };
         let mut out = Vec::new();
         table.line(&mut out, flow).unwrap();
         anstream::adapter::strip_str(std::str::from_utf8(&out).unwrap()).to_string()

@@ -37,7 +37,7 @@ pub fn tail(args: &TailArgs, config: &Config, home: &Home) -> Result<(), Failure
         .enable_all()
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
-    let table = Table::new(false);
+    let table = Table::open(false);
     let mut follower =
         Follower { query, form: args.format, table, config, home, seen: BTreeSet::new(), began: Timestamp::now() };
     match runtime.block_on(follower.follow(args.limit)) {
