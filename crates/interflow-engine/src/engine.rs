@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use interflow_flow::{
-    ClientInfo, Egress as Door, Error, Flow, FlowId, Kind, Recorder, Reply, Request, Response, Result, Stage,
+    ClientInfo, Egress as Door, Error, Flow, FlowId, Kind, Mount, Recorder, Reply, Request, Response, Result, Stage,
     Timestamp, Transport,
 };
 use interflow_limits::{ConnectionLimits, Connections};
@@ -20,7 +20,7 @@ use crate::config::{EngineConfig, LimitsConfig};
 use crate::conn::{Conn, Entry};
 use crate::exchange;
 use crate::pinning::Passing;
-use crate::settings::{ConfigError, Settings};
+use crate::settings::{ConfigError, Rooms, Settings};
 use crate::stats::{Snapshot, Stats};
 use crate::worker::{Live, PortTls, Role, Shared, Worker};
 
@@ -32,6 +32,8 @@ pub struct Parts {
     pub recorder: Option<Arc<dyn Recorder>>,
     /// The stages in their order.
     pub stages: Vec<Arc<dyn Stage>>,
+    /// The rooms with doors on the gateway port, asked in this order after the owner's routes.
+    pub mounts: Vec<Arc<dyn Mount>>,
     /// Addresses of our own that must not be reached through the proxy: the admin listener's.
     pub own: Vec<SocketAddr>,
 }
@@ -230,7 +232,8 @@ fn internal_client(worker: &Worker) -> ClientInfo {
 
 fn settings(config: &EngineConfig, parts: &Parts, bound: &[(Role, SocketAddr)]) -> Result<Settings, ConfigError> {
     let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
-    Settings::new(config.clone(), own, parts.stages.clone(), parts.recorder.clone())
+    let rooms = Rooms { stages: parts.stages.clone(), mounts: parts.mounts.clone(), recorder: parts.recorder.clone() };
+    Settings::new(config.clone(), own, rooms)
 }
 
 fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {

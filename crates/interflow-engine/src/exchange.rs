@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, Error, Flow, Frame, Host, Kind, Method, Phase, Request, RequestHead, Response,
-    ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
+    Authority, Body, BodyStream, ByteStr, Error, Flow, Frame, Handler, Host, Kind, Knock, Method, Mounted, Phase,
+    Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -13,12 +13,11 @@ use interflow_net::ingress::{Incoming, Interim, Outgoing};
 use crate::access::Asked;
 use crate::answers::error_response;
 use crate::conn::{Conn, Entry, Inside, challenge};
-use crate::gateway::Found;
 use crate::hop::{self, MaxForwards};
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::worker::Live;
-use crate::{pages, route, upgrade};
+use crate::{gateway, pages, route, upgrade};
 
 /// A request on the proxy port, in absolute-form, or by mistake in origin-form.
 pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
@@ -55,9 +54,16 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
             return Outgoing::Response(refuse_unread(conn, &live, &Error::new(Kind::Unsupported, text)));
         }
     };
-    let found = live.settings.routes.find(&path, authority.as_ref().map(|a| &a.host));
-    let Some(Found { url, keep_host }) = found else {
-        return Outgoing::Response(live.settings.routes.not_found(&path));
+    let knock = Knock {
+        method: &incoming.method,
+        path: &path,
+        host: authority.as_ref().map(|a| &a.host),
+        headers: &incoming.headers,
+    };
+    let (url, keep_host) = match gateway::find(&live.settings, &knock) {
+        Some(Mounted::Forward { url, keep_host }) => (url, keep_host),
+        Some(Mounted::Serve(handler)) => return serve(conn, live, handler, authority, path, incoming).await,
+        None => return Outgoing::Response(live.settings.routes.not_found(&path)),
     };
     if !keep_host {
         // Put in anew for the origin.
@@ -66,6 +72,23 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
     let flow = conn.flow(Transport::Gateway, url.scheme, url.authority.clone(), None);
     run(conn, live, flow, key, url, incoming).await
+}
+
+/// A request that a room answers in an origin's place. To the plan, the origin is our own address.
+async fn serve(
+    conn: &Conn,
+    live: Arc<Live>,
+    handler: Arc<dyn Handler>,
+    named: Option<Authority>,
+    path: ByteStr,
+    incoming: Incoming,
+) -> Outgoing {
+    let local = Authority::new(Host::Ip(conn.client.local.ip()), conn.client.local.port());
+    let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
+    let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
+    let key = conn.plan_key(scheme, local.clone(), None, Transport::Gateway, None);
+    let flow = conn.flow(Transport::Gateway, scheme, local, None);
+    run_to(conn, live, flow, key, url, incoming, Some(handler)).await
 }
 
 /// A request in a tunnel.
@@ -161,7 +184,20 @@ fn request_head(
 }
 
 /// The corridor.
-async fn run(conn: &Conn, live: Arc<Live>, mut flow: Flow, key: PlanKey, url: Url, incoming: Incoming) -> Outgoing {
+async fn run(conn: &Conn, live: Arc<Live>, flow: Flow, key: PlanKey, url: Url, incoming: Incoming) -> Outgoing {
+    run_to(conn, live, flow, key, url, incoming, None).await
+}
+
+/// The corridor, whose far end is an origin or a room of ours.
+async fn run_to(
+    conn: &Conn,
+    live: Arc<Live>,
+    mut flow: Flow,
+    key: PlanKey,
+    url: Url,
+    incoming: Incoming,
+    handler: Option<Arc<dyn Handler>>,
+) -> Outgoing {
     let Incoming { method, version, headers, protocol, body, interim, clock, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.clock = clock;
@@ -185,6 +221,9 @@ async fn run(conn: &Conn, live: Arc<Live>, mut flow: Flow, key: PlanKey, url: Ur
         }
     };
     tracker.begin_capture(&live.settings, Some(&head)).await;
+    if let Some(handler) = handler {
+        return handle(tracker, &live, head, asked, &*handler).await;
+    }
     let partition = conn.partition(&head.headers);
     let route = match route::choose(&mut tracker, &live, &head, partition).await {
         Ok(route) => route,
@@ -197,7 +236,17 @@ async fn run(conn: &Conn, live: Arc<Live>, mut flow: Flow, key: PlanKey, url: Ur
     };
     match answer.upgrade {
         Some(upstream) => upgrade::accepted(tracker, &live, head, answer.head, upstream),
-        None => deliver(tracker, &live, &head, answer).await,
+        None => deliver(tracker, &live, &head, answer.head, answer.body).await,
+    }
+}
+
+/// A room answers in the origin's place.
+async fn handle(mut tracker: Tracker, live: &Live, head: RequestHead, asked: Body, handler: &dyn Handler) -> Outgoing {
+    let body = tracker.request_body(asked, &head);
+    let served = handler.serve(&mut tracker.flow, Request { head: head.clone(), body }).await;
+    match served {
+        Ok(Response { head: answered, body }) => deliver(tracker, live, &head, answered, body).await,
+        Err(e) => fail(tracker, live, &head, &e),
     }
 }
 
@@ -331,8 +380,13 @@ impl InterimRelay<'_> {
 }
 
 /// From the origin's response to what goes to the client.
-async fn deliver(mut tracker: Tracker, live: &Live, request: &RequestHead, answer: Answer) -> Outgoing {
-    let Answer { mut head, mut body, .. } = answer;
+async fn deliver(
+    mut tracker: Tracker,
+    live: &Live,
+    request: &RequestHead,
+    mut head: ResponseHead,
+    mut body: Body,
+) -> Outgoing {
     hop::clean_response(&mut head.headers, false);
     let plan = Arc::clone(&tracker.plan);
     for stage in plan.stages(Phase::ResponseHead) {

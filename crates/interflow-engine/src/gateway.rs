@@ -1,10 +1,11 @@
 //! The gateway port's routes: which origin a request in origin-form goes to.
 
-use interflow_flow::{Authority, ByteStr, Host, Response, Scheme, StatusCode, Url};
+use interflow_flow::{Authority, ByteStr, Host, Knock, Mounted, Response, Scheme, StatusCode, Url};
 
 use crate::access::HostGlobs;
 use crate::answers::{escape, page};
 use crate::config::GatewayRoute;
+use crate::settings::Settings;
 
 /// The routes, compiled; the longest path first.
 #[derive(Debug, Default)]
@@ -28,6 +29,14 @@ struct Route {
 pub(crate) struct Found {
     pub url: Url,
     pub keep_host: bool,
+}
+
+/// Where a request of the gateway port goes: by the owner's routes, or else by the rooms' doors.
+pub(crate) fn find(settings: &Settings, knock: &Knock<'_>) -> Option<Mounted> {
+    if let Some(Found { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
+        return Some(Mounted::Forward { url, keep_host });
+    }
+    settings.mounts.iter().find_map(|m| m.find(knock))
 }
 
 impl Routes {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{Authority, Host, Recorder, Scheme, Stage};
+use interflow_flow::{Authority, Host, Mount, Recorder, Scheme, Stage};
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{Protocol, Route};
 use interflow_net::ingress::HttpOptions;
@@ -42,6 +42,7 @@ pub(crate) struct Settings {
     pub guard: Arc<Guard>,
     pub routes: Routes,
     pub stages: Vec<Arc<dyn Stage>>,
+    pub mounts: Vec<Arc<dyn Mount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
     intercept: HostGlobs,
     never: HostGlobs,
@@ -55,13 +56,16 @@ pub(crate) struct Settings {
     no_proxy: NoProxy,
 }
 
+/// The rooms beside the corridor.
+#[derive(Clone, Default)]
+pub(crate) struct Rooms {
+    pub stages: Vec<Arc<dyn Stage>>,
+    pub mounts: Vec<Arc<dyn Mount>>,
+    pub recorder: Option<Arc<dyn Recorder>>,
+}
+
 impl Settings {
-    pub fn new(
-        config: EngineConfig,
-        own: Vec<SocketAddr>,
-        stages: Vec<Arc<dyn Stage>>,
-        recorder: Option<Arc<dyn Recorder>>,
-    ) -> Result<Self, ConfigError> {
+    pub fn new(config: EngineConfig, own: Vec<SocketAddr>, rooms: Rooms) -> Result<Self, ConfigError> {
         let globs = |place: &str, list: &[String]| HostGlobs::new(list).map_err(ConfigError::at(place));
         let up = &config.upstream;
         let users = config
@@ -76,8 +80,9 @@ impl Settings {
             rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at("access"))?,
             guard: Arc::new(Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)),
             routes: Routes::new(&config.gateway.route).map_err(ConfigError::at("gateway"))?,
-            stages,
-            recorder,
+            stages: rooms.stages,
+            mounts: rooms.mounts,
+            recorder: rooms.recorder,
             intercept: globs("intercept.hosts", &config.intercept.hosts)?,
             never: globs("intercept.never", &config.intercept.never)?,
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
@@ -181,7 +186,7 @@ impl Settings {
 /// The first thing that is wrong, with its key.
 pub fn check(config: &EngineConfig) -> Result<(), ConfigError> {
     crate::worker::PortTls::load(config)?;
-    Settings::new(config.clone(), Vec::new(), Vec::new(), None).map(drop)
+    Settings::new(config.clone(), Vec::new(), Rooms::default()).map(drop)
 }
 
 fn tls_profile(

@@ -11,6 +11,7 @@ mod flows;
 mod home;
 mod log;
 mod redact;
+mod rooms;
 mod run;
 mod trust_store;
 mod watch;

@@ -16,6 +16,7 @@ use crate::cli::RunArgs;
 use crate::config::{Config, Loaded};
 use crate::home::{Announced, Home, Instance};
 use crate::log;
+use crate::rooms::Rooms;
 use crate::watch::Reloader;
 
 /// Everything that runs.
@@ -28,6 +29,8 @@ pub struct Running {
     pub admin: Option<(Admin, SocketAddr)>,
     /// The token of the admin side.
     pub token: String,
+    /// The rooms beside the corridor.
+    pub rooms: Arc<Rooms>,
     home: Home,
 }
 
@@ -52,14 +55,20 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         let flags = RunFlags::of(args);
         let reloader = Reloader::new(
             file,
-            config.auth.users.as_deref(),
+            &watched(&config, &running.rooms),
             Arc::clone(&running.engine),
+            Arc::clone(&running.rooms),
             Box::new(move |config| flags.apply(config)),
         );
         tokio::spawn(reloader.run());
         running.until_told().await;
         Ok(())
     })
+}
+
+/// The files beside the configuration that bring about a reload when they change.
+fn watched(config: &Config, rooms: &Rooms) -> Vec<PathBuf> {
+    config.auth.users.iter().cloned().chain(rooms.files(config)).collect()
 }
 
 /// The flags of the command line, which win over file and environment, at every reload too.
@@ -122,8 +131,10 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             None => None,
         };
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
-    let parts = Parts { ca, recorder, stages: Vec::new(), own };
+    let rooms = Rooms::new(config, home)?;
+    let parts = Parts { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
     let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
+    rooms.attach(&engine);
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
@@ -144,7 +155,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
         );
     }
-    Ok(Running { engine, store, admin, token, home: home.clone() })
+    Ok(Running { engine, store, admin, token, rooms: Arc::new(rooms), home: home.clone() })
 }
 
 fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>, Failure> {

@@ -1,4 +1,4 @@
-//! Reloading: the configuration file and the users file are watched; SIGHUP asks for it too.
+//! Reloading: the configuration file and the files it names are watched; SIGHUP asks for it too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,29 +9,32 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
+use crate::rooms::Rooms;
 
-/// Puts a fresh reading of the file in force whenever it, or the users file, changes.
+/// Puts a fresh reading of the file in force whenever it, or a file that it names, changes.
 pub struct Reloader {
     file: Option<PathBuf>,
     apply: Box<dyn Fn(&mut Config) + Send>,
     engine: Arc<Engine>,
+    rooms: Arc<Rooms>,
     asked: mpsc::Receiver<()>,
     /// Kept alive: dropping it ends the watch.
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl Reloader {
-    /// Watches. `apply` lays the command line's flags over what is read.
+    /// Watches the file and those `beside` it. `apply` lays the command line's flags over what is read.
     pub fn new(
         file: Option<PathBuf>,
-        users: Option<&Path>,
+        beside: &[PathBuf],
         engine: Arc<Engine>,
+        rooms: Arc<Rooms>,
         apply: Box<dyn Fn(&mut Config) + Send>,
     ) -> Self {
         let (ask, asked) = mpsc::channel(1);
-        let paths: Vec<PathBuf> = file.iter().cloned().chain(users.map(Path::to_owned)).collect();
+        let paths: Vec<PathBuf> = file.iter().chain(beside).cloned().collect();
         let watcher = watch(&paths, ask);
-        Self { file, apply, engine, asked, _watcher: watcher }
+        Self { file, apply, engine, rooms, asked, _watcher: watcher }
     }
 
     /// Waits for changes and obeys them, for ever.
@@ -60,10 +63,20 @@ impl Reloader {
             Err(e) => return tracing::error!("not reloaded, the old configuration stays in force: {e}"),
         };
         (self.apply)(&mut config);
-        match self.engine.reload(config.engine()) {
+        match self.put_in_force(&config) {
             Ok(()) => tracing::info!("reloaded"),
             Err(e) => tracing::error!("not reloaded, the old configuration stays in force: {e}"),
         }
+    }
+
+    /// Everything is read and compiled before anything is put in force.
+    fn put_in_force(&self, config: &Config) -> Result<(), String> {
+        interflow_engine::check(&config.engine()).map_err(|e| e.to_string())?;
+        for change in self.rooms.prepare(config)? {
+            change();
+        }
+        // Last, since it drops the plans that were made with what was in force before.
+        self.engine.reload(config.engine()).map_err(|e| e.to_string())
     }
 }
 

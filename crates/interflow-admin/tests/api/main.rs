@@ -72,6 +72,7 @@ impl Instance {
             ca: Arc::new(Ca::open_or_create(&dir.path().join("ca")).unwrap()),
             recorder: store.as_ref().map(|s| Arc::new(s.recorder().unwrap()) as Arc<dyn Recorder>),
             stages: Vec::new(),
+            mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
         };
         let engine = Engine::start(config, parts).unwrap();

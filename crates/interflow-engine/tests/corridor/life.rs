@@ -207,6 +207,7 @@ async fn a_port_that_is_taken_is_an_error_with_its_address() {
         ca: std::sync::Arc::new(interflow_net::ca::Ca::open_or_create(home.path()).unwrap()),
         recorder: None,
         stages: Vec::new(),
+        mounts: Vec::new(),
         own: Vec::new(),
     };
     let mut config = config();

@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod doors;
 mod errors;
 mod forward;
 mod http2;

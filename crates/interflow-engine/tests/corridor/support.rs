@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_engine::{Engine, EngineConfig, Parts};
 use interflow_flow::{
-    Capture, Direction, Flow, Headers, Kind, Message, Outcome, Recorder, RequestHead, ResponseHead, Stage, TunnelBytes,
+    Capture, Direction, Flow, Headers, Kind, Message, Mount, Outcome, Recorder, RequestHead, ResponseHead, Stage,
+    TunnelBytes,
 };
 use interflow_net::ca::Ca;
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
@@ -140,6 +141,11 @@ impl Proxy {
         Self::build_in(tempfile::tempdir().unwrap(), origins, stages, change)
     }
 
+    /// One with rooms that have doors on the gateway port.
+    pub async fn mounted(mounts: Vec<Arc<dyn Mount>>, change: impl FnOnce(&mut EngineConfig)) -> Self {
+        Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
+    }
+
     /// One that asks these users, each with the password `enigma`, who they are.
     pub async fn asking(users: &[&str], change: impl FnOnce(&mut EngineConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
@@ -158,6 +164,15 @@ impl Proxy {
         stages: Vec<Arc<dyn Stage>>,
         change: impl FnOnce(&mut EngineConfig),
     ) -> Self {
+        Self::put_together(home, origins, (stages, Vec::new()), change)
+    }
+
+    fn put_together(
+        home: TempDir,
+        origins: &[&Origin],
+        (stages, mounts): (Vec<Arc<dyn Stage>>, Vec<Arc<dyn Mount>>),
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Self {
         let mut config = config();
         for (i, origin) in origins.iter().enumerate() {
             let path = home.path().join(format!("origin-{i}.pem"));
@@ -170,6 +185,7 @@ impl Proxy {
             ca: Arc::new(Ca::open_or_create(&home.path().join("ca")).unwrap()),
             recorder: Some(Arc::new(memory.clone())),
             stages,
+            mounts,
             own: Vec::new(),
         };
         let engine = Engine::start(config, parts).unwrap_or_else(|e| panic!("{e}"));

@@ -1,0 +1,50 @@
+//! Doors that rooms open on the gateway port: requests that they send on to an origin, or answer themselves.
+
+use std::sync::Arc;
+
+use crate::{BoxFuture, ByteStr, Flow, Headers, Host, Method, Request, Response, Result, Url};
+
+/// What the gateway port knows of a request before anything is decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Knock<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The path, with its query.
+    pub path: &'a ByteStr,
+    /// The host that the client named.
+    pub host: Option<&'a Host>,
+    /// The header fields.
+    pub headers: &'a Headers,
+}
+
+/// Where a request of the gateway port goes.
+pub enum Mounted {
+    /// To this URL at an origin, through the whole corridor.
+    Forward {
+        /// The URL at the origin.
+        url: Url,
+        /// Whether the client's `Host` goes to the origin, rather than the origin's own name.
+        keep_host: bool,
+    },
+    /// To a room, in the origin's place.
+    Serve(Arc<dyn Handler>),
+}
+
+/// A room with doors of its own on the gateway port. The owner's routes are asked before it.
+pub trait Mount: Send + Sync {
+    /// The name in logs.
+    fn name(&self) -> &'static str;
+
+    /// Where this request goes; `None` when it is none of this room's.
+    fn find(&self, knock: &Knock<'_>) -> Option<Mounted>;
+}
+
+/// A room that stands in an origin's place. The stages see the request before it and the response after it, and the
+/// recorder sees both, as with any origin.
+pub trait Handler: Send + Sync {
+    /// Answers. The request's URL carries the authority that the client named.
+    ///
+    /// # Errors
+    /// What the engine's table turns into the response.
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>>;
+}

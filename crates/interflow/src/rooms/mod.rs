@@ -1,0 +1,72 @@
+//! The rooms beside the corridor, put together from the configuration: which stages stand in it, in which order, and which
+//! doors open on the gateway port.
+
+mod egress;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use interflow_engine::Engine;
+use interflow_flow::{Mount, Stage};
+
+use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
+
+pub use egress::LateEgress;
+
+/// What is put in force once everything else is known to be right as well.
+pub type Change = Box<dyn FnOnce() + Send>;
+
+/// A room as far as the binary has to do with it once it stands.
+pub trait Room: Send + Sync {
+    /// The files it reads, whose change is a reason to reload.
+    fn files(&self, _config: &Config) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Reads and compiles what it needs of another configuration, without changing anything yet.
+    ///
+    /// # Errors
+    /// What is wrong, with its place and the remedy: the old configuration stays in force.
+    fn prepare(&self, config: &Config) -> Result<Change, String>;
+}
+
+/// Everything that stands beside the corridor.
+pub struct Rooms {
+    /// The stages in their order: access, limits, rules, redaction, media.
+    pub stages: Vec<Arc<dyn Stage>>,
+    /// The doors on the gateway port, in the order in which they are asked.
+    pub mounts: Vec<Arc<dyn Mount>>,
+    egress: Arc<LateEgress>,
+    rooms: Vec<Arc<dyn Room>>,
+}
+
+impl Rooms {
+    /// Builds them.
+    ///
+    /// # Errors
+    /// The first thing in the configuration, or in a file it names, that is wrong.
+    pub fn new(_config: &Config, _home: &Home) -> Result<Self, Failure> {
+        let egress = Arc::new(LateEgress::default());
+        Ok(Self { stages: Vec::new(), mounts: Vec::new(), egress, rooms: Vec::new() })
+    }
+
+    /// Opens the way out, once the corridor runs.
+    pub fn attach(&self, engine: &Arc<Engine>) {
+        self.egress.attach(engine);
+    }
+
+    /// The files whose change is a reason to reload.
+    pub fn files(&self, config: &Config) -> Vec<PathBuf> {
+        self.rooms.iter().flat_map(|r| r.files(config)).collect()
+    }
+
+    /// Reads and compiles another configuration for every room.
+    ///
+    /// # Errors
+    /// The first thing that is wrong; nothing has changed then.
+    pub fn prepare(&self, config: &Config) -> Result<Vec<Change>, String> {
+        self.rooms.iter().map(|r| r.prepare(config)).collect()
+    }
+}
