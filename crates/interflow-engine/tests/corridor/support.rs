@@ -123,6 +123,9 @@ pub fn config() -> EngineConfig {
     config
 }
 
+/// What stands beside the corridor.
+type Beside = (Vec<Arc<dyn Stage>>, Vec<Arc<dyn Mount>>);
+
 impl Proxy {
     pub async fn start(change: impl FnOnce(&mut EngineConfig)) -> Self {
         Self::with(Vec::new(), change).await
@@ -170,7 +173,7 @@ impl Proxy {
     fn put_together(
         home: TempDir,
         origins: &[&Origin],
-        (stages, mounts): (Vec<Arc<dyn Stage>>, Vec<Arc<dyn Mount>>),
+        (stages, mounts): Beside,
         change: impl FnOnce(&mut EngineConfig),
     ) -> Self {
         let mut config = config();
