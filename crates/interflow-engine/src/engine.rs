@@ -11,14 +11,17 @@ use interflow_flow::{
 };
 use interflow_limits::{ConnectionLimits, Connections};
 use interflow_net::ca::Ca;
-use interflow_net::egress::EgressShared;
 use interflow_net::egress::dns::{Resolver, ResolverOptions};
+use interflow_net::egress::{Egress, EgressShared};
 use interflow_net::ingress::{DrainSignal, ListenOptions, Listener, bind};
+use ipnet::IpNet;
 use parking_lot::Mutex;
 
+use crate::access::Guard;
 use crate::config::{EngineConfig, LimitsConfig};
 use crate::conn::{Conn, Entry};
 use crate::exchange;
+use crate::guarded::{self, GuardedEgress};
 use crate::pinning::Passing;
 use crate::settings::{ConfigError, Rooms, Settings};
 use crate::stats::{Snapshot, Stats};
@@ -192,10 +195,61 @@ impl Engine {
         let sent = runtime.spawn(async move {
             let conn = Conn::new(Arc::clone(&worker), client, Entry::Proxy, None);
             let live = worker.live();
-            exchange::internal(&conn, live, flow, request).await
+            exchange::internal(&conn, Arc::clone(&live), &live.egress, flow, request).await
         });
         let ended = |e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e));
         (id, sent.await.unwrap_or_else(ended))
+    }
+
+    /// A way out for what outsiders ask to be fetched: private, loopback, link-local and other special addresses, and
+    /// our own listeners, are refused after DNS. `allow` names those that may be reached all the same, `key` the key
+    /// of the configuration that says so.
+    pub fn guarded_egress(self: &Arc<Self>, allow: Vec<IpNet>, key: &'static str) -> Arc<dyn Door> {
+        Arc::new(GuardedEgress::new(self, allow, key))
+    }
+
+    pub(crate) fn worker_count(&self) -> usize {
+        self.workers.len()
+    }
+
+    pub(crate) fn own_addresses(&self) -> Vec<SocketAddr> {
+        self.parts.own.iter().copied().chain(self.addresses.iter().map(|(_, a)| *a)).collect()
+    }
+
+    /// The worker whose thread this is.
+    pub(crate) fn here(&self) -> Option<usize> {
+        guarded::here(&self.workers)
+    }
+
+    pub(crate) fn live(&self, worker: usize) -> Arc<Live> {
+        self.workers[worker].live()
+    }
+
+    pub(crate) fn egress_with(&self, live: &Live, guard: Arc<Guard>) -> Egress {
+        Live::egress(&live.settings, &self.shared, guard)
+    }
+
+    /// Sends a request as a flow of its own over another way out than the worker's: on this worker, when the thread is
+    /// one's, else on the first.
+    pub(crate) async fn send_over(
+        &self,
+        here: Option<usize>,
+        live: Arc<Live>,
+        egress: Arc<Egress>,
+        request: Request,
+    ) -> Result<Response> {
+        let index = here.unwrap_or(0);
+        let worker = Arc::clone(&self.workers[index]);
+        let client = Arc::new(internal_client(&worker));
+        let url = &request.head.url;
+        let flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
+        let conn = Conn::new(worker, client, Entry::Proxy, None);
+        let send = async move { exchange::internal(&conn, live, &egress, flow, request).await };
+        if here.is_some() {
+            return send.await;
+        }
+        let ended = |e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e));
+        self.runtimes[index].spawn(send).await.unwrap_or_else(ended)
     }
 
     /// Stops: takes nothing new, lets what is under way finish for at most the config's `proxy.drain`, then ends.
@@ -306,6 +360,7 @@ fn spawn_worker(
             if pin {
                 pin_to_processor(index);
             }
+            guarded::enter(&worker);
             runtime.block_on(async move {
                 for (role, listener) in listeners {
                     tokio::spawn(Arc::clone(&worker).accept(listener, role));

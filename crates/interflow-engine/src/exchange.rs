@@ -7,7 +7,7 @@ use interflow_flow::{
     Authority, Body, BodyStream, ByteStr, Error, Flow, Frame, Handler, Host, Kind, Knock, Method, Mounted, Phase,
     Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
 };
-use interflow_net::egress::{Answer, Exchange, Route};
+use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
 
 use crate::access::Asked;
@@ -230,7 +230,7 @@ async fn run_to(
         Err(end) => return end_early(tracker, &live, &head, end),
     };
     let body = tracker.request_body(asked, &head);
-    let answer = match send(&mut tracker, &live, &route, &head, body, &interim).await {
+    let answer = match send(&mut tracker, &live.egress, &route, &head, body, &interim).await {
         Ok(answer) => answer,
         Err(e) => return fail(tracker, &live, &head, &e),
     };
@@ -340,7 +340,7 @@ fn stage_gave_up(name: &str) -> Error {
 
 async fn send(
     tracker: &mut Tracker,
-    live: &Live,
+    egress: &Egress,
     route: &Route,
     head: &RequestHead,
     body: Body,
@@ -355,7 +355,7 @@ async fn send(
         upstream: &mut flow.upstream,
         interim: &mut |head| relay.relay(head),
     };
-    let answer = live.egress.send(route, request, &mut x).await;
+    let answer = egress.send(route, request, &mut x).await;
     for head in &relay.heads {
         tracker.interim(head);
     }
@@ -457,7 +457,14 @@ pub(crate) fn fail(mut tracker: Tracker, live: &Live, request: &RequestHead, err
 }
 
 /// A request that Interflow itself makes: a replay, or a stage's own call. Its flow is recorded like any other.
-pub(crate) async fn internal(conn: &Conn, live: Arc<Live>, mut flow: Flow, request: Request) -> Result<Response> {
+/// `egress` is the way out: the worker's own, or a guarded one.
+pub(crate) async fn internal(
+    conn: &Conn,
+    live: Arc<Live>,
+    egress: &Egress,
+    mut flow: Flow,
+    request: Request,
+) -> Result<Response> {
     let Request { mut head, body } = request;
     let key = conn.plan_key(head.url.scheme, head.url.authority.clone(), None, Transport::Internal, None);
     flow.timings.request_head = Some(0);
@@ -468,7 +475,7 @@ pub(crate) async fn internal(conn: &Conn, live: Arc<Live>, mut flow: Flow, reque
     tracker.begin_capture(&live.settings, Some(&head)).await;
     let body = tracker.request_body(body, &head);
     let route = live.settings.route(head.url.scheme, &head.url.authority, None);
-    let answer = match send(&mut tracker, &live, &route, &head, body, &Interim::default()).await {
+    let answer = match send(&mut tracker, egress, &route, &head, body, &Interim::default()).await {
         Ok(answer) => answer,
         Err(e) => {
             tracker.fail(&e);

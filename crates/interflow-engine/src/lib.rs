@@ -14,6 +14,7 @@ mod connect;
 mod engine;
 mod exchange;
 mod gateway;
+mod guarded;
 mod hop;
 mod inside;
 mod messages;

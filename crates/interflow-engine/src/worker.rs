@@ -17,6 +17,7 @@ use interflow_net::io::Io;
 use interflow_net::tls::{self, Alpn, ServerTls};
 use tokio::net::TcpStream;
 
+use crate::access::Guard;
 use crate::config::{EngineConfig, TlsFiles};
 use crate::conn::{Conn, Entry};
 use crate::connect;
@@ -68,10 +69,16 @@ impl Role {
 
 impl Live {
     pub fn new(generation: u64, settings: Arc<Settings>, shared: &Shared, port_tls: PortTls) -> Self {
+        let egress = Self::egress(&settings, shared, settings.guard.clone());
+        Self { generation, settings, egress, plans: Plans::default(), port_tls }
+    }
+
+    /// A way out whose addresses this guard judges.
+    pub fn egress(settings: &Settings, shared: &Shared, guard: Arc<Guard>) -> Egress {
         let config = &settings.config;
         let dialer = Dialer::new(
             shared.resolver.clone(),
-            settings.guard.clone(),
+            guard,
             DialerOptions { connect_timeout: config.timeouts.connect.0, ..DialerOptions::default() },
         );
         let options = EgressOptions {
@@ -89,8 +96,7 @@ impl Live {
             tls_timeout: config.timeouts.handshake.0,
             pool_timeout: config.upstream.pool_wait.0,
         };
-        let egress = Egress::new(options, Arc::new(dialer), Arc::clone(&shared.egress));
-        Self { generation, settings, egress, plans: Plans::default(), port_tls }
+        Egress::new(options, Arc::new(dialer), Arc::clone(&shared.egress))
     }
 }
 

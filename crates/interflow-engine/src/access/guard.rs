@@ -2,14 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use interflow_flow::{Error, Kind};
+use interflow_flow::{Error, Host, Kind};
 use interflow_net::egress::dial::AddressGuard;
 use ipnet::IpNet;
 
 /// Judges every address before it is dialled, after DNS, so that a name that points inside gains nothing.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Guard {
     deny_private: bool,
+    key: &'static str,
     allow_private: Vec<IpNet>,
     own: Vec<SocketAddr>,
 }
@@ -17,7 +18,23 @@ pub struct Guard {
 impl Guard {
     /// A guard over these listeners of our own.
     pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
-        Self { deny_private, allow_private, own }
+        Self { deny_private, key: "access.allow_private", allow_private, own }
+    }
+
+    /// The same; the key that can allow an address is this one.
+    #[must_use]
+    pub fn allowed_by(self, key: &'static str) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Whether a special address may be reached all the same.
+    pub fn allows(&self, ip: IpAddr) -> bool {
+        !self.deny_private || self.allow_private.iter().any(|net| net.contains(&ip))
+    }
+
+    /// What is said of a host that is refused.
+    pub fn refusal(&self, host: &Host) -> Error {
+        Error::new(Kind::Denied, format!("{host} is a private or special address; {} can allow it", self.key))
     }
 
     fn is_own(&self, addr: SocketAddr) -> bool {
@@ -37,11 +54,8 @@ impl AddressGuard for Guard {
             return Err(Error::new(Kind::Loop, format!("{addr} is a listener of this proxy: the request would loop")));
         }
         let ip = addr.ip().to_canonical();
-        if self.deny_private && is_special(ip) && !self.allow_private.iter().any(|net| net.contains(&ip)) {
-            return Err(Error::new(
-                Kind::Denied,
-                format!("{ip} is a private or special address; access.allow_private can allow it"),
-            ));
+        if is_special(ip) && !self.allows(ip) {
+            return Err(self.refusal(&Host::Ip(ip)));
         }
         Ok(())
     }
