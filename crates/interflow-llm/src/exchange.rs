@@ -1,0 +1,96 @@
+//! What is known of one exchange with a provider: a note on its flow, begun with the request and settled by the answer.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use interflow_flow::ByteStr;
+
+use crate::provider::{Operation, Provider};
+use crate::usage::Usage;
+
+/// A note on a flow that is an exchange with a provider. `provider` and `operation` are there from `RequestHead`, the
+/// model and the estimates from `RequestBody`, what was used up at `Done`.
+#[derive(Clone, Debug, Default)]
+pub struct Exchange {
+    /// Whose wire shape is spoken.
+    pub provider: Provider,
+    /// What is asked for.
+    pub operation: Operation,
+    /// The gateway's name of the upstream, when the request came through the gateway.
+    pub upstream: Option<ByteStr>,
+    /// The model as the client asked for it.
+    pub model: Option<ByteStr>,
+    /// Whether a stream is asked for.
+    pub stream: bool,
+    /// Tokens that the request will be counted as, by its length: about four bytes of text per token.
+    pub estimated_input: u64,
+    /// The most tokens that the client lets the answer have.
+    pub max_output: Option<u64>,
+    settled: Arc<Mutex<Settled>>,
+}
+
+/// What an answer said of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Tokens used up; `None` when the answer did not tell.
+    pub usage: Option<Usage>,
+    /// The model that answered.
+    pub model: Option<ByteStr>,
+    /// The answer's id.
+    pub id: Option<ByteStr>,
+}
+
+impl Exchange {
+    /// What the answer said of itself until now: complete at `Done`.
+    pub fn settled(&self) -> Settled {
+        self.lock().clone()
+    }
+
+    /// Tokens used up, as the provider counted them.
+    pub fn usage(&self) -> Option<Usage> {
+        self.lock().usage
+    }
+
+    /// Adds what a part of the answer said.
+    pub fn settle(&self, part: &Settled) {
+        self.lock().merge(part);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Settled> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Settled {
+    /// Adds what a later part of the same answer said: streams tell their counts bit by bit, each time in full.
+    pub fn merge(&mut self, later: &Self) {
+        self.usage = match (self.usage, later.usage) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        if self.model.is_none() {
+            self.model.clone_from(&later.model);
+        }
+        if self.id.is_none() {
+            self.id.clone_from(&later.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_sees_what_is_settled_later() {
+        let exchange = Exchange::default();
+        let seen = exchange.clone();
+        exchange.settle(&Settled { usage: Some(Usage { input: 5, ..Usage::default() }), ..Settled::default() });
+        exchange.settle(&Settled {
+            usage: Some(Usage { output: 7, ..Usage::default() }),
+            model: Some("m".into()),
+            id: None,
+        });
+        assert_eq!(seen.usage(), Some(Usage { input: 5, output: 7, ..Usage::default() }));
+        assert_eq!(seen.settled().model, Some("m".into()));
+    }
+}

@@ -1,0 +1,289 @@
+//! A pull reader for JSON (RFC 8259) that gives places instead of values, so that a body can be edited where it stands.
+
+use std::ops::Range;
+
+/// Deepest nesting of arrays and objects that is read.
+pub const MAX_DEPTH: usize = 256;
+
+/// What is no JSON, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no JSON at byte {at}: {reason}")]
+pub struct JsonError {
+    /// Byte offset into the body.
+    pub at: usize,
+    /// What is wrong there.
+    pub reason: &'static str,
+}
+
+/// A piece of JSON. Ranges of strings and names leave out the quotes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// `{` at this byte.
+    Object(usize),
+    /// `[` at this byte.
+    Array(usize),
+    /// `}` or `]`, and the byte behind it.
+    End(usize),
+    /// A member's name.
+    Name(Range<usize>),
+    /// A string value.
+    Text(Range<usize>),
+    /// A number, `true`, `false` or `null`.
+    Scalar(Range<usize>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expect {
+    Value,
+    ValueOrEnd,
+    NameOrEnd,
+    Name,
+    CommaOrEnd,
+    Nothing,
+}
+
+/// Reads one value, token by token, and checks that it is JSON on the way.
+#[derive(Debug)]
+pub struct Reader<'j> {
+    json: &'j [u8],
+    at: usize,
+    /// Whether each open container is an object.
+    open: Vec<bool>,
+    expect: Expect,
+}
+
+impl std::fmt::Debug for Expect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Expect")
+    }
+}
+
+impl<'j> Reader<'j> {
+    /// A reader at the beginning of a body; a byte order mark is skipped.
+    pub fn new(json: &'j [u8]) -> Self {
+        let at = if json.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+        Self { json, at, open: Vec::new(), expect: Expect::Value }
+    }
+
+    /// The next token; `None` behind the value.
+    ///
+    /// # Errors
+    /// What is no JSON, something behind the value, or nesting deeper than [`MAX_DEPTH`].
+    pub fn next_token(&mut self) -> Result<Option<Token>, JsonError> {
+        loop {
+            self.space();
+            let byte = self.json.get(self.at).copied();
+            match (self.expect, byte) {
+                (Expect::Nothing, None) => return Ok(None),
+                (Expect::Nothing, Some(_)) => return self.fail("something follows the value"),
+                (_, None) => return self.fail("the body ends too early"),
+                (Expect::NameOrEnd | Expect::CommaOrEnd, Some(b'}')) if self.open.last() == Some(&true) => {
+                    return Ok(Some(self.close()));
+                }
+                (Expect::ValueOrEnd | Expect::CommaOrEnd, Some(b']')) if self.open.last() == Some(&false) => {
+                    return Ok(Some(self.close()));
+                }
+                (Expect::CommaOrEnd, Some(b',')) => {
+                    self.at += 1;
+                    self.expect = if self.open.last() == Some(&true) { Expect::Name } else { Expect::Value };
+                }
+                (Expect::CommaOrEnd, Some(_)) => return self.fail("a comma or a closing bracket is missing"),
+                (Expect::NameOrEnd | Expect::Name, Some(b'"')) => return self.name().map(Some),
+                (Expect::NameOrEnd | Expect::Name, Some(_)) => return self.fail("a member's name is missing"),
+                (Expect::Value | Expect::ValueOrEnd, Some(byte)) => return self.value(byte).map(Some),
+            }
+        }
+    }
+
+    fn fail<T>(&self, reason: &'static str) -> Result<T, JsonError> {
+        Err(JsonError { at: self.at, reason })
+    }
+
+    fn space(&mut self) {
+        while matches!(self.json.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn after_value(&mut self) {
+        self.expect = if self.open.is_empty() { Expect::Nothing } else { Expect::CommaOrEnd };
+    }
+
+    fn close(&mut self) -> Token {
+        self.at += 1;
+        self.open.pop();
+        self.after_value();
+        Token::End(self.at)
+    }
+
+    fn name(&mut self) -> Result<Token, JsonError> {
+        let range = self.string()?;
+        self.space();
+        if self.json.get(self.at) != Some(&b':') {
+            return self.fail("a colon is missing");
+        }
+        self.at += 1;
+        self.expect = Expect::Value;
+        Ok(Token::Name(range))
+    }
+
+    fn value(&mut self, byte: u8) -> Result<Token, JsonError> {
+        let at = self.at;
+        match byte {
+            b'{' | b'[' => {
+                if self.open.len() >= MAX_DEPTH {
+                    return self.fail("nested too deeply");
+                }
+                self.at += 1;
+                let object = byte == b'{';
+                self.open.push(object);
+                self.expect = if object { Expect::NameOrEnd } else { Expect::ValueOrEnd };
+                Ok(if object { Token::Object(at) } else { Token::Array(at) })
+            }
+            b'"' => {
+                let range = self.string()?;
+                self.after_value();
+                Ok(Token::Text(range))
+            }
+            _ => {
+                let rest = self.json.get(at..).unwrap_or_default();
+                let len = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
+                let len = len.count();
+                let word = rest.get(..len).unwrap_or_default();
+                if !matches!(word, b"true" | b"false" | b"null") && !is_number(word) {
+                    return self.fail("no JSON value");
+                }
+                self.at += len;
+                self.after_value();
+                Ok(Token::Scalar(at..self.at))
+            }
+        }
+    }
+
+    /// The bytes between the quotes; the reader then stands behind the closing one.
+    fn string(&mut self) -> Result<Range<usize>, JsonError> {
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            let rest = self.json.get(at..).unwrap_or_default();
+            let Some(skip) = rest.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20) else {
+                self.at = self.json.len();
+                return self.fail("a string does not end");
+            };
+            at += skip;
+            match self.json.get(at) {
+                Some(b'"') => {
+                    self.at = at + 1;
+                    return Ok(start..at);
+                }
+                Some(b'\\') => at += 2,
+                _ => {
+                    self.at = at;
+                    return self.fail("a control character in a string");
+                }
+            }
+        }
+    }
+}
+
+/// RFC 8259 6.
+fn is_number(word: &[u8]) -> bool {
+    let word = word.strip_prefix(b"-").unwrap_or(word);
+    let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
+    let whole = digits(word);
+    if whole == 0 || whole > 1 && word.first() == Some(&b'0') {
+        return false;
+    }
+    let mut rest = word.get(whole..).unwrap_or_default();
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let n = digits(fraction);
+        if n == 0 {
+            return false;
+        }
+        rest = fraction.get(n..).unwrap_or_default();
+    }
+    if let Some(exponent) = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")) {
+        let exponent = exponent.strip_prefix(b"+").or_else(|| exponent.strip_prefix(b"-")).unwrap_or(exponent);
+        return !exponent.is_empty() && digits(exponent) == exponent.len();
+    }
+    rest.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(json: &str) -> Result<Vec<String>, JsonError> {
+        let mut reader = Reader::new(json.as_bytes());
+        let mut out = Vec::new();
+        while let Some(token) = reader.next_token()? {
+            out.push(match token {
+                Token::Object(_) => "{".to_owned(),
+                Token::Array(_) => "[".to_owned(),
+                Token::End(_) => "end".to_owned(),
+                Token::Name(r) => format!("{}:", &json[r]),
+                Token::Text(r) => format!("'{}'", &json[r]),
+                Token::Scalar(r) => json[r].to_owned(),
+            });
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn every_token_is_given_with_its_place() {
+        assert_eq!(
+            tokens(r#" {"a":"x\"y","b":[1,-2.5e3,true,null,{}],"c":[]} "#).unwrap(),
+            [
+                "{",
+                "a:",
+                r#"'x\"y'"#,
+                "b:",
+                "[",
+                "1",
+                "-2.5e3",
+                "true",
+                "null",
+                "{",
+                "end",
+                "end",
+                "c:",
+                "[",
+                "end",
+                "end"
+            ]
+        );
+        assert_eq!(tokens("9007199254740993").unwrap(), ["9007199254740993"]);
+        assert_eq!(tokens("\u{feff}\"x\"").unwrap(), ["'x'"]);
+    }
+
+    #[test]
+    fn what_is_no_json_is_an_error() {
+        for json in [
+            "",
+            "{",
+            "[1,]",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{a:1}",
+            "[1 2]",
+            "\"open",
+            "01",
+            "1.",
+            "nul",
+            "{} x",
+            "\"a\nb\"",
+            "[\"\\\"]",
+            "{\"a\":1,}",
+            "<html>",
+            "-",
+            "1e",
+            "[}",
+            "{]",
+            "]",
+            "{\"a\":1]",
+        ] {
+            assert!(tokens(json).is_err(), "{json}");
+        }
+        assert_eq!(tokens(&"[".repeat(MAX_DEPTH + 1)).unwrap_err().reason, "nested too deeply");
+    }
+}

@@ -1,0 +1,347 @@
+//! Which provider and operation a request is for, by host, path and headers.
+
+use interflow_flow::{ByteStr, Headers, Host, Method};
+
+use super::{Call, Operation, Provider};
+
+/// Hosts of providers; a leading dot stands for any name below.
+const HOSTS: [(&str, Provider); 27] = [
+    ("api.openai.com", Provider::OpenAi),
+    (".api.openai.com", Provider::OpenAi),
+    ("chatgpt.com", Provider::OpenAi),
+    (".openai.azure.com", Provider::Azure),
+    (".cognitiveservices.azure.com", Provider::Azure),
+    (".services.ai.azure.com", Provider::Azure),
+    ("api.anthropic.com", Provider::Anthropic),
+    ("generativelanguage.googleapis.com", Provider::Gemini),
+    ("aiplatform.googleapis.com", Provider::Vertex),
+    ("api.cohere.com", Provider::Cohere),
+    ("api.cohere.ai", Provider::Cohere),
+    ("api.mistral.ai", Provider::Mistral),
+    ("codestral.mistral.ai", Provider::Mistral),
+    ("api.groq.com", Provider::OpenAi),
+    ("api.together.xyz", Provider::OpenAi),
+    ("api.together.ai", Provider::OpenAi),
+    ("openrouter.ai", Provider::OpenAi),
+    ("api.deepseek.com", Provider::OpenAi),
+    ("api.x.ai", Provider::OpenAi),
+    ("api.fireworks.ai", Provider::OpenAi),
+    ("api.perplexity.ai", Provider::OpenAi),
+    ("api.cerebras.ai", Provider::OpenAi),
+    ("api.moonshot.ai", Provider::OpenAi),
+    ("router.huggingface.co", Provider::OpenAi),
+    ("models.github.ai", Provider::OpenAi),
+    ("api.githubcopilot.com", Provider::OpenAi),
+    (".githubcopilot.com", Provider::OpenAi),
+];
+
+/// Hosts of providers that serve much else besides: only a path that is known makes a call of a request to them.
+const MIXED: [&str; 3] = ["chatgpt.com", "router.huggingface.co", ".githubcopilot.com"];
+
+/// Recognises a request to a provider: by its host, or, for a host that is not known, by a path that no other API has.
+/// `path` may hold a query. `None` when it is none that is known.
+pub fn recognise(host: &Host, port: u16, method: &Method, path: &str, headers: &Headers) -> Option<Call> {
+    let (only_path, query) = path.split_once('?').unwrap_or((path, ""));
+    let known = host.name().and_then(provider_of_host);
+    let provider = match known {
+        Some(provider) => provider,
+        None => provider_of_path(only_path, port, headers)?,
+    };
+    let call = call(provider, method, only_path, query);
+    let mixed = || host.name().is_some_and(|h| MIXED.iter().any(|m| is_host(h, m)));
+    (call.operation.is_known() || known.is_some() && !mixed()).then_some(call)
+}
+
+/// The call of a request whose provider is known, as the gateway knows it from its route.
+pub(crate) fn call(provider: Provider, method: &Method, path: &str, query: &str) -> Call {
+    let mut call = Call { provider, operation: Operation::Other, model: None, stream: None, grows: false };
+    if matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
+        call.operation = Operation::Lookup;
+        return call;
+    }
+    let path = path.trim_end_matches('/');
+    match provider {
+        Provider::Gemini | Provider::Vertex => google(&mut call, path, query),
+        Provider::Bedrock => bedrock(&mut call, path),
+        _ => call.operation = by_ending(provider, path),
+    }
+    if provider == Provider::Azure {
+        call.model = after(path, "/deployments/").map(decoded);
+    }
+    call
+}
+
+fn is_host(host: &str, pattern: &str) -> bool {
+    if pattern.starts_with('.') { host.ends_with(pattern) } else { host == pattern }
+}
+
+fn provider_of_host(host: &str) -> Option<Provider> {
+    if let Some((_, provider)) = HOSTS.iter().find(|(pattern, _)| is_host(host, pattern)) {
+        return Some(*provider);
+    }
+    if host.ends_with("-aiplatform.googleapis.com") {
+        return Some(Provider::Vertex);
+    }
+    let bedrock = host.starts_with("bedrock-runtime.") || host.starts_with("bedrock-runtime-fips.");
+    (bedrock && host.contains(".amazonaws.com")).then_some(Provider::Bedrock)
+}
+
+/// For hosts that are not known: local models, resellers, test servers.
+fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
+    let ends = |ending: &str| path.ends_with(ending);
+    if path.contains("/openai/deployments/") {
+        return Some(Provider::Azure);
+    }
+    if path.contains("/v1/messages") && headers.contains("anthropic-version") {
+        return Some(Provider::Anthropic);
+    }
+    if path.contains("/projects/") && path.contains("/publishers/") && google_verb(path).is_some() {
+        return Some(Provider::Vertex);
+    }
+    if path.contains("/models/") && google_verb(path).is_some() {
+        return Some(Provider::Gemini);
+    }
+    if bedrock_verb(path).is_some() {
+        return Some(Provider::Bedrock);
+    }
+    if port == 11434 && path.starts_with("/api/") {
+        return Some(Provider::Ollama);
+    }
+    let openai = ends("/chat/completions")
+        || ends("/v1/responses")
+        || ends("/v1/completions")
+        || ends("/v1/embeddings")
+        || ends("/v1/moderations")
+        || ends("/v1/audio/speech")
+        || ends("/v1/audio/transcriptions");
+    openai.then_some(Provider::OpenAi)
+}
+
+const ENDINGS: [(&str, Operation); 25] = [
+    ("/chat/completions", Operation::Chat),
+    ("/agents/completions", Operation::Chat),
+    ("/v1/conversations", Operation::Chat),
+    ("/fim/completions", Operation::Completions),
+    ("/completions", Operation::Completions),
+    ("/responses/compact", Operation::Responses),
+    ("/responses/input_tokens", Operation::CountTokens),
+    ("/responses", Operation::Responses),
+    ("/embeddings", Operation::Embeddings),
+    ("/moderations", Operation::Moderations),
+    ("/images/generations", Operation::Images),
+    ("/images/edits", Operation::Images),
+    ("/images/variations", Operation::Images),
+    ("/audio/speech", Operation::Speech),
+    ("/audio/transcriptions", Operation::Transcriptions),
+    ("/audio/translations", Operation::Transcriptions),
+    ("/files", Operation::Files),
+    ("/rerank", Operation::Rerank),
+    ("/v1/messages", Operation::Chat),
+    ("/v1/messages/count_tokens", Operation::CountTokens),
+    ("/v1/messages/batches", Operation::Batches),
+    ("/v1/complete", Operation::Completions),
+    ("/v1/batches", Operation::Batches),
+    ("/v1/tokenize", Operation::CountTokens),
+    ("/openai/batches", Operation::Batches),
+];
+
+const OLLAMA: [(&str, Operation); 4] = [
+    ("/api/chat", Operation::Chat),
+    ("/api/generate", Operation::Completions),
+    ("/api/embed", Operation::Embeddings),
+    ("/api/embeddings", Operation::Embeddings),
+];
+
+const COHERE: [(&str, Operation); 7] = [
+    ("/v2/chat", Operation::Chat),
+    ("/v1/chat", Operation::Chat),
+    ("/v1/generate", Operation::Completions),
+    ("/v2/embed", Operation::Embeddings),
+    ("/v1/embed", Operation::Embeddings),
+    ("/v1/classify", Operation::Moderations),
+    ("/v1/summarize", Operation::Completions),
+];
+
+fn by_ending(provider: Provider, path: &str) -> Operation {
+    let own: &[(&str, Operation)] = match provider {
+        Provider::Ollama => &OLLAMA,
+        Provider::Cohere => &COHERE,
+        _ => &[],
+    };
+    let found = own.iter().chain(&ENDINGS).find(|(ending, _)| path.ends_with(ending));
+    if found.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
+        return Operation::Lookup;
+    }
+    found.map_or(Operation::Other, |(_, operation)| *operation)
+}
+
+/// `…/models/{model}:{verb}`.
+fn google_verb(path: &str) -> Option<(&str, &str)> {
+    let last = path.rsplit('/').next()?;
+    let (model, verb) = last.rsplit_once(':')?;
+    let known = matches!(
+        verb,
+        "generateContent"
+            | "streamGenerateContent"
+            | "countTokens"
+            | "embedContent"
+            | "batchEmbedContents"
+            | "rawPredict"
+            | "streamRawPredict"
+    );
+    known.then_some((model, verb))
+}
+
+fn google(call: &mut Call, path: &str, query: &str) {
+    let Some((model, verb)) = google_verb(path) else {
+        call.operation = by_ending(Provider::OpenAi, path);
+        return;
+    };
+    call.model = Some(decoded(model));
+    let sse = query.split('&').any(|pair| pair == "alt=sse");
+    let (operation, stream) = match verb {
+        "streamGenerateContent" => (Operation::Chat, Some(true)),
+        "generateContent" => (Operation::Chat, Some(false)),
+        "streamRawPredict" | "rawPredict" => (Operation::Chat, None),
+        "countTokens" => (Operation::CountTokens, Some(false)),
+        _ => (Operation::Embeddings, Some(false)),
+    };
+    call.operation = operation;
+    call.stream = stream;
+    call.grows = verb == "streamGenerateContent" && !sse;
+}
+
+/// `/model/{model}/{verb}`.
+fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
+    let (model, verb) = after_all(path, "/model/")?.rsplit_once('/')?;
+    let known =
+        matches!(verb, "converse" | "converse-stream" | "invoke" | "invoke-with-response-stream" | "count-tokens");
+    (known && !model.is_empty()).then_some((model, verb))
+}
+
+fn bedrock(call: &mut Call, path: &str) {
+    let Some((model, verb)) = bedrock_verb(path) else { return };
+    call.model = Some(decoded(model));
+    call.operation = if verb == "count-tokens" { Operation::CountTokens } else { Operation::Chat };
+    call.stream = Some(matches!(verb, "converse-stream" | "invoke-with-response-stream"));
+}
+
+fn after_all<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
+    path.split_once(mark).map(|(_, rest)| rest)
+}
+
+/// The path segment behind a mark.
+fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
+    after_all(path, mark)?.split('/').next().filter(|s| !s.is_empty())
+}
+
+/// Percent-encoding undone (RFC 3986 2.1); what is none stays.
+fn decoded(text: &str) -> ByteStr {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = |i: usize| bytes.get(i).and_then(|b| char::from(*b).to_digit(16));
+        match (byte, hex(at + 1), hex(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high << 4 | low) as u8);
+                at += 3;
+            }
+            _ => {
+                out.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).map_or_else(|_| ByteStr::from(text), ByteStr::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(
+        host: &str,
+        method: &str,
+        path: &str,
+        header: Option<&str>,
+    ) -> Option<(&'static str, &'static str, Option<String>)> {
+        let headers = header.into_iter().map(|h| (h, "x")).collect();
+        let (host, port) = host.split_once(':').map_or((host, 443), |(h, p)| (h, p.parse().unwrap()));
+        let call = recognise(
+            &Host::parse(host).unwrap(),
+            port,
+            &Method::from_bytes(method.as_bytes()).unwrap(),
+            path,
+            &headers,
+        )?;
+        Some((call.provider.as_str(), call.operation.as_str(), call.model.map(|m| m.to_string())))
+    }
+
+    #[test]
+    fn requests_are_recognised_by_host_and_path() {
+        let m = |model: &str| Some(model.to_owned());
+        for (host, path, wanted) in [
+            ("api.openai.com", "/v1/chat/completions", ("openai", "chat", None)),
+            ("api.openai.com", "/v1/responses", ("openai", "responses", None)),
+            ("api.openai.com", "/v1/completions", ("openai", "completions", None)),
+            ("api.openai.com", "/v1/threads", ("openai", "other", None)),
+            ("eu.api.openai.com", "/v1/embeddings", ("openai", "embeddings", None)),
+            ("api.groq.com", "/openai/v1/chat/completions", ("openai", "chat", None)),
+            ("chatgpt.com", "/backend-api/codex/responses", ("openai", "responses", None)),
+            ("api.anthropic.com", "/v1/messages?beta=true", ("anthropic", "chat", None)),
+            ("api.anthropic.com", "/v1/messages/count_tokens", ("anthropic", "count_tokens", None)),
+            ("api.anthropic.com", "/v1/messages/batches", ("anthropic", "batches", None)),
+            (
+                "x.openai.azure.com",
+                "/openai/deployments/gpt%2D4/chat/completions?api-version=1",
+                ("azure", "chat", m("gpt-4")),
+            ),
+            ("generativelanguage.googleapis.com", "/v1beta/models/g-2:generateContent", ("gemini", "chat", m("g-2"))),
+            ("generativelanguage.googleapis.com", "/v1beta/openai/chat/completions", ("gemini", "chat", None)),
+            (
+                "us-east5-aiplatform.googleapis.com",
+                "/v1/projects/p/locations/l/publishers/anthropic/models/c@1:streamRawPredict",
+                ("vertex", "chat", m("c@1")),
+            ),
+            (
+                "bedrock-runtime.us-east-1.amazonaws.com",
+                "/model/arn%3Aaws%3Abedrock%3Aus-east-1%3A1%3Ainference-profile%2Fx/converse-stream",
+                ("bedrock", "chat", m("arn:aws:bedrock:us-east-1:1:inference-profile/x")),
+            ),
+            ("localhost:11434", "/api/chat", ("ollama", "chat", None)),
+            ("api.cohere.com", "/v2/chat", ("cohere", "chat", None)),
+            ("api.mistral.ai", "/v1/fim/completions", ("mistral", "completions", None)),
+            ("127.0.0.1:8000", "/v1/chat/completions", ("openai", "chat", None)),
+            ("10.0.0.1:80", "/model/m/invoke", ("bedrock", "chat", m("m"))),
+        ] {
+            assert_eq!(seen(host, "POST", path, None), Some(wanted), "{host}{path}");
+        }
+        assert_eq!(
+            seen("a.test", "POST", "/v1/messages", Some("anthropic-version")),
+            Some(("anthropic", "chat", None))
+        );
+        assert_eq!(seen("api.openai.com", "GET", "/v1/models", None), Some(("openai", "lookup", None)));
+    }
+
+    #[test]
+    fn other_traffic_is_none() {
+        for (host, path) in [
+            ("a.test", "/v1/messages"),
+            ("chatgpt.com", "/backend-api/me"),
+            ("a.test", "/"),
+            ("a.test:80", "/api/chat"),
+            ("a.test", "/model/x"),
+            ("www.googleapis.com", "/models/x:other"),
+        ] {
+            assert_eq!(seen(host, "POST", path, None), None, "{host}{path}");
+        }
+    }
+
+    #[test]
+    fn geminis_stream_is_an_array_unless_events_are_asked_for() {
+        let of = |query| call(Provider::Gemini, &Method::POST, "/v1/models/m:streamGenerateContent", query);
+        assert!(of("key=k").grows && !of("key=k&alt=sse").grows);
+        assert_eq!(of("").stream, Some(true));
+    }
+}

@@ -1,0 +1,210 @@
+//! What an answer used up, as each provider counts it, brought to one meaning.
+
+mod scanner;
+
+use serde_json::Value;
+
+use interflow_flow::ByteStr;
+
+pub use scanner::Scanner;
+
+use crate::Settled;
+
+/// Tokens used up by one exchange. A stream's last count holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Usage {
+    /// Tokens read: cached ones, and those written to a cache, included.
+    pub input: u64,
+    /// Tokens written: reasoning included.
+    pub output: u64,
+    /// How many of `input` came from a cache.
+    pub cache_read: u64,
+    /// How many of `input` were put into a cache.
+    pub cache_write: u64,
+    /// How many of `output` were reasoning.
+    pub reasoning: u64,
+}
+
+impl Usage {
+    /// Tokens read and written.
+    pub const fn total(&self) -> u64 {
+        self.input + self.output
+    }
+
+    /// The larger count of each: streams tell running totals.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            input: self.input.max(other.input),
+            output: self.output.max(other.output),
+            cache_read: self.cache_read.max(other.cache_read),
+            cache_write: self.cache_write.max(other.cache_write),
+            reasoning: self.reasoning.max(other.reasoning),
+        }
+    }
+}
+
+/// Words one of which stands in every part of an answer that tells its counts.
+const TELLING: [&[u8]; 4] = [b"\"usage", b"eval_count\"", b"invocationMetrics\"", b"\"tokens\""];
+
+/// Whether this JSON may tell counts; a quick look without reading it.
+pub(crate) fn may_tell(json: &[u8]) -> bool {
+    TELLING.iter().any(|word| memchr::memmem::find(json, word).is_some())
+}
+
+/// What an answer, or one event of it, says of itself.
+pub fn of_json(json: &[u8]) -> Option<Settled> {
+    serde_json::from_slice(json).ok().map(|value| of_value(&value))
+}
+
+/// The same of JSON that has been read already.
+pub fn of_value(value: &Value) -> Settled {
+    // Streams wrap what a whole answer has at its top: Anthropic, Responses, Bedrock, Cohere.
+    let inner = [value, &value["message"], &value["response"], &value["metadata"], &value["delta"]];
+    let usage = inner.iter().find_map(|v| usage_in(v));
+    let text = |names: &[&str]| {
+        let found = inner.iter().take(3).find_map(|v| names.iter().find_map(|n| v[*n].as_str()));
+        found.map(ByteStr::from)
+    };
+    Settled { usage, model: text(&["model", "modelVersion"]), id: text(&["id", "responseId"]) }
+}
+
+fn usage_in(value: &Value) -> Option<Usage> {
+    let object = |name: &str| value.get(name).filter(|v| v.is_object());
+    if let Some(usage) = object("usage") {
+        return counts(usage);
+    }
+    if let Some(gemini) = object("usageMetadata") {
+        return Some(gemini_counts(gemini));
+    }
+    if let Some(metrics) = object("amazon-bedrock-invocationMetrics") {
+        return Some(Usage {
+            input: number(metrics, &["inputTokenCount"]),
+            output: number(metrics, &["outputTokenCount"]),
+            ..Usage::default()
+        });
+    }
+    if value.get("eval_count").is_some() || value.get("prompt_eval_count").is_some() {
+        return Some(Usage {
+            input: number(value, &["prompt_eval_count"]),
+            output: number(value, &["eval_count"]),
+            ..Usage::default()
+        });
+    }
+    // Cohere's first version.
+    object("meta").and_then(|m| m.get("tokens")).and_then(counts)
+}
+
+/// Counts under the names of OpenAI, Anthropic, Bedrock and Cohere.
+fn counts(usage: &Value) -> Option<Usage> {
+    let cohere = usage.get("tokens").or_else(|| usage.get("billed_units"));
+    let usage = cohere.filter(|v| v.is_object()).unwrap_or(usage);
+    let names = [
+        "input_tokens",
+        "output_tokens",
+        "prompt_tokens",
+        "completion_tokens",
+        "inputTokens",
+        "outputTokens",
+        "total_tokens",
+    ];
+    if names.iter().all(|n| usage.get(*n).is_none_or(Value::is_null)) {
+        return None;
+    }
+    let mut input = number(usage, &["input_tokens", "prompt_tokens", "inputTokens"]);
+    let output = number(usage, &["output_tokens", "completion_tokens", "outputTokens"]);
+    let details = ["input_tokens_details", "prompt_tokens_details"].iter().find_map(|n| usage.get(*n));
+    let inside = details.map_or(0, |d| number(d, &["cached_tokens"])).max(number(usage, &["prompt_cache_hit_tokens"]));
+    // Anthropic and Bedrock count cached tokens beside the others, OpenAI among them.
+    let beside = number(usage, &["cache_read_input_tokens", "cacheReadInputTokens"]);
+    let written = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
+    input += beside + written;
+    let details = ["output_tokens_details", "completion_tokens_details"].iter().find_map(|n| usage.get(*n));
+    let reasoning = details.map_or(0, |d| number(d, &["reasoning_tokens"]));
+    Some(Usage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
+}
+
+fn gemini_counts(usage: &Value) -> Usage {
+    let reasoning = number(usage, &["thoughtsTokenCount"]);
+    Usage {
+        input: number(usage, &["promptTokenCount"]) + number(usage, &["toolUsePromptTokenCount"]),
+        output: number(usage, &["candidatesTokenCount"]) + reasoning,
+        cache_read: number(usage, &["cachedContentTokenCount"]),
+        cache_write: 0,
+        reasoning,
+    }
+}
+
+fn number(value: &Value, names: &[&str]) -> u64 {
+    let one = |v: &Value| v.as_u64().or_else(|| v.as_f64().filter(|f| *f >= 0.0).map(|f| f as u64));
+    names.iter().find_map(|n| value.get(*n).and_then(one)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_providers_counts_mean_the_same() {
+        let usage = |input, output, cache_read, cache_write, reasoning| Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            reasoning,
+        };
+        for (body, wanted) in [
+            (
+                json!({"model": "m", "usage": {"prompt_tokens": 10, "completion_tokens": 4,
+                    "prompt_tokens_details": {"cached_tokens": 6}, "completion_tokens_details": {"reasoning_tokens": 3}}}),
+                usage(10, 4, 6, 0, 3),
+            ),
+            (
+                json!({"response": {"model": "m", "usage": {"input_tokens": 10, "output_tokens": 4,
+                    "input_tokens_details": {"cached_tokens": 6}, "output_tokens_details": {"reasoning_tokens": 3}}}}),
+                usage(10, 4, 6, 0, 3),
+            ),
+            (
+                json!({"type": "message_start", "message": {"model": "m", "usage": {"input_tokens": 3,
+                    "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 1}}}),
+                usage(10, 1, 5, 2, 0),
+            ),
+            (json!({"type": "message_delta", "usage": {"output_tokens": 40}}), usage(0, 40, 0, 0, 0)),
+            (
+                json!({"modelVersion": "m", "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 1,
+                    "thoughtsTokenCount": 3, "cachedContentTokenCount": 6}}),
+                usage(10, 4, 6, 0, 3),
+            ),
+            (
+                json!({"usage": {"inputTokens": 8, "outputTokens": 4, "cacheReadInputTokens": 2, "totalTokens": 14}}),
+                usage(10, 4, 2, 0, 0),
+            ),
+            (
+                json!({"amazon-bedrock-invocationMetrics": {"inputTokenCount": 9, "outputTokenCount": 2}}),
+                usage(9, 2, 0, 0, 0),
+            ),
+            (json!({"model": "m", "done": true, "prompt_eval_count": 9, "eval_count": 2}), usage(9, 2, 0, 0, 0)),
+            (
+                json!({"type": "message-end", "delta": {"usage": {"billed_units": {"input_tokens": 1},
+                    "tokens": {"input_tokens": 9.0, "output_tokens": 2.0}}}}),
+                usage(9, 2, 0, 0, 0),
+            ),
+            (json!({"usage": {"prompt_tokens": 8, "total_tokens": 8}}), usage(8, 0, 0, 0, 0)),
+        ] {
+            let settled = of_value(&body);
+            assert_eq!(settled.usage, Some(wanted), "{body}");
+            assert!(may_tell(body.to_string().as_bytes()), "{body}");
+        }
+    }
+
+    #[test]
+    fn no_counts_are_none() {
+        for body in
+            [json!({}), json!([]), json!("x"), json!({"usage": null}), json!({"usage": {}}), json!({"choices": []})]
+        {
+            assert_eq!(of_value(&body).usage, None, "{body}");
+        }
+        assert_eq!(of_json(b"<html>"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! Reads counts, model and id from an answer as it passes, holding as little of it as it can.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{may_tell, of_json};
+use crate::Settled;
+use crate::events::{Event, EventReader, Framing};
+
+/// The largest whole answer, or event, that is read; larger ones pass without their counts.
+const LARGEST: usize = 16 << 20;
+
+/// Follows one answer.
+#[derive(Debug)]
+pub struct Scanner {
+    /// `None` when the answer cannot be followed any further.
+    reader: Option<EventReader>,
+    settled: Settled,
+    begun: bool,
+}
+
+impl Scanner {
+    /// A scanner for an answer of this framing.
+    pub fn new(framing: Framing) -> Self {
+        Self { reader: Some(EventReader::new(framing, LARGEST)), settled: Settled::default(), begun: false }
+    }
+
+    /// Takes the answer's next bytes, without content coding.
+    pub fn push(&mut self, bytes: &[u8]) {
+        let Some(mut reader) = self.reader.take() else { return };
+        reader.push(bytes);
+        loop {
+            match reader.next_event() {
+                Ok(Some(event)) => self.see(&event),
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        self.reader = Some(reader);
+    }
+
+    /// The end of the answer: what it said of itself.
+    pub fn finish(&mut self) -> &Settled {
+        if let Some(event) = self.reader.take().and_then(|mut r| r.finish()) {
+            self.see(&event);
+        }
+        &self.settled
+    }
+
+    /// What it has said until now.
+    pub const fn settled(&self) -> &Settled {
+        &self.settled
+    }
+
+    fn see(&mut self, event: &Event) {
+        let inner = bedrock_chunk(&event.data);
+        let json = inner.as_deref().unwrap_or(&event.data);
+        // The first event names model and id.
+        if json.is_empty() || self.begun && !may_tell(json) {
+            return;
+        }
+        if let Some(said) = of_json(json) {
+            self.begun |= said.model.is_some();
+            self.settled.merge(&said);
+        }
+    }
+}
+
+/// The JSON inside of InvokeModel's `{"bytes":"…"}`.
+pub(crate) fn bedrock_chunk(payload: &[u8]) -> Option<Vec<u8>> {
+    let text = payload.strip_prefix(b"{\"bytes\":\"")?;
+    let end = memchr::memchr(b'"', text)?;
+    STANDARD.decode(text.get(..end)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Usage;
+
+    fn scanned(framing: Framing, raw: &[u8]) -> Settled {
+        let mut scanner = Scanner::new(framing);
+        raw.chunks(7).for_each(|c| scanner.push(c));
+        scanner.finish().clone()
+    }
+
+    #[test]
+    fn a_streams_counts_are_put_together() {
+        let raw = b"event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"model\":\"m\",\"usage\":{\"input_tokens\":9,\"output_tokens\":1}}}\n\n\
+            data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"no \\\"usage\\\" here\"}}\n\n\
+            data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":12}}\n\n";
+        let settled = scanned(Framing::Sse, raw);
+        assert_eq!(settled.usage, Some(Usage { input: 9, output: 12, ..Usage::default() }));
+        assert_eq!((settled.model, settled.id), (Some("m".into()), Some("msg_1".into())));
+    }
+
+    #[test]
+    fn a_whole_answer_is_read_at_its_end() {
+        let settled =
+            scanned(Framing::Whole, br#"{"id":"c","model":"m","usage":{"prompt_tokens":3,"completion_tokens":1}}"#);
+        assert_eq!(settled.usage.map(|u| u.total()), Some(4));
+        assert_eq!(scanned(Framing::Whole, b"<html>"), Settled::default());
+    }
+
+    #[test]
+    fn the_counts_of_bedrocks_chunks_are_inside_of_their_bytes() {
+        let inner = STANDARD.encode(
+            r#"{"type":"message_stop","amazon-bedrock-invocationMetrics":{"inputTokenCount":9,"outputTokenCount":2}}"#,
+        );
+        let payload = format!("{{\"bytes\":\"{inner}\"}}");
+        let mut raw = Vec::new();
+        interflow_wire::aws_event_stream::write_message(&mut raw, &[], payload.as_bytes()).unwrap();
+        assert_eq!(scanned(Framing::EventStream, &raw).usage.map(|u| u.total()), Some(11));
+    }
+}
