@@ -1,10 +1,11 @@
 //! Provider wire shapes: which provider and operation a request is for, where the text stands in its body and in the
-//! answer, what was used up, and the gateway that leads requests to providers.
+//! answer, what was used up, the gateway that leads requests to providers; and what is said, in one model of messages.
 #![forbid(unsafe_code)]
 
 pub mod events;
 mod exchange;
 mod json;
+pub mod message;
 mod provider;
 pub mod usage;
 

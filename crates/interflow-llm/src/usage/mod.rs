@@ -11,7 +11,8 @@ pub use scanner::Scanner;
 use crate::Settled;
 
 /// Tokens used up by one exchange. A stream's last count holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Usage {
     /// Tokens read: cached ones, and those written to a cache, included.
     pub input: u64,
@@ -28,7 +29,16 @@ pub struct Usage {
 impl Usage {
     /// Tokens read and written.
     pub const fn total(&self) -> u64 {
-        self.input + self.output
+        self.input.saturating_add(self.output)
+    }
+
+    /// Adds another exchange's counts.
+    pub const fn add(&mut self, other: Self) {
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cache_write = self.cache_write.saturating_add(other.cache_write);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
     }
 
     /// The larger count of each: streams tell running totals.
@@ -118,7 +128,7 @@ fn counts(usage: &Value) -> Option<Usage> {
     // Anthropic and Bedrock count cached tokens beside the others, OpenAI among them.
     let beside = number(usage, &["cache_read_input_tokens", "cacheReadInputTokens"]);
     let written = number(usage, &["cache_creation_input_tokens", "cacheWriteInputTokens"]);
-    input += beside + written;
+    input = input.saturating_add(beside).saturating_add(written);
     let details = ["output_tokens_details", "completion_tokens_details"].iter().find_map(|n| usage.get(*n));
     let reasoning = details.map_or(0, |d| number(d, &["reasoning_tokens"]));
     Some(Usage { input, output, cache_read: inside.max(beside), cache_write: written, reasoning })
@@ -127,8 +137,8 @@ fn counts(usage: &Value) -> Option<Usage> {
 fn gemini_counts(usage: &Value) -> Usage {
     let reasoning = number(usage, &["thoughtsTokenCount"]);
     Usage {
-        input: number(usage, &["promptTokenCount"]) + number(usage, &["toolUsePromptTokenCount"]),
-        output: number(usage, &["candidatesTokenCount"]) + reasoning,
+        input: number(usage, &["promptTokenCount"]).saturating_add(number(usage, &["toolUsePromptTokenCount"])),
+        output: number(usage, &["candidatesTokenCount"]).saturating_add(reasoning),
         cache_read: number(usage, &["cachedContentTokenCount"]),
         cache_write: 0,
         reasoning,

@@ -1,0 +1,74 @@
+//! The events of a streamed body: server-sent events, lines of JSON, AWS event streams.
+
+use base64::Engine;
+use bytes::BytesMut;
+use interflow_wire::aws_event_stream;
+use interflow_wire::sse::SseParser;
+use serde_json::Value;
+
+/// One event of a streamed answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Its name, when the stream gives it one.
+    pub name: String,
+    /// Its data; [`Value::Null`] when it is no JSON.
+    pub data: Value,
+    /// `data: [DONE]`.
+    pub done: bool,
+}
+
+/// Shows each event of a body that was streamed, as far as it came; false when the body is no stream.
+pub fn events(media_type: &str, body: &[u8], each: &mut dyn FnMut(Event)) -> bool {
+    match media_type {
+        "text/event-stream" => server_sent(body, each),
+        "application/vnd.amazon.eventstream" => aws(body, each),
+        "application/x-ndjson" | "application/jsonl" | "application/json-seq" => lines(body, each),
+        // Some backends leave the type out or lie: the first bytes tell.
+        _ if body.starts_with(b"data:") || body.starts_with(b"event:") => server_sent(body, each),
+        _ => return false,
+    }
+    true
+}
+
+fn server_sent(body: &[u8], each: &mut dyn FnMut(Event)) {
+    let mut parser = SseParser::new(body.len() + 4);
+    parser.push(body);
+    // A stream that was cut within its last event still has that event's line, if it is whole.
+    parser.push(b"\n\n");
+    while let Ok(Some(event)) = parser.next_event() {
+        if let Some(data) = event.data {
+            each(of_text(event.event.unwrap_or_default(), &data));
+        }
+    }
+}
+
+/// An event of its name and its data's text.
+pub fn of_text(name: String, data: &str) -> Event {
+    let done = data.trim() == "[DONE]";
+    Event { name, data: serde_json::from_str(data).unwrap_or(Value::Null), done }
+}
+
+fn lines(body: &[u8], each: &mut dyn FnMut(Event)) {
+    for line in body.split(|b| *b == b'\n') {
+        if let Ok(data) = serde_json::from_slice(line) {
+            each(Event { name: String::new(), data, done: false });
+        }
+    }
+}
+
+fn aws(body: &[u8], each: &mut dyn FnMut(Event)) {
+    let mut rest = BytesMut::from(body);
+    while let Ok(Some(message)) = aws_event_stream::next_message(&mut rest, body.len()) {
+        let header = |name: &str| message.header_str(name).unwrap_or_default().to_owned();
+        let name = match header(":exception-type") {
+            none if none.is_empty() => header(":event-type"),
+            exception => exception,
+        };
+        let data: Value = serde_json::from_slice(&message.payload).unwrap_or(Value::Null);
+        // InvokeModel wraps the model's own events.
+        let inner = (name == "chunk").then(|| data["bytes"].as_str()).flatten();
+        let inner = inner.and_then(|b| base64::engine::general_purpose::STANDARD.decode(b).ok());
+        let data = inner.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(data);
+        each(Event { name, data, done: false });
+    }
+}

@@ -1,0 +1,370 @@
+//! Requests and answers of every shape, as the providers document them.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Usage;
+
+fn request(path: &str, body: Value) -> (Shape, Request) {
+    let shape = Shape::of(path, &body).expect("it is a question to a model");
+    (shape, parse::request(shape, path, body))
+}
+
+fn use_of(id: &str, name: &str, input: Value) -> Block {
+    Block::ToolUse { id: id.into(), name: name.into(), input }
+}
+
+fn thinking(text: &str) -> Block {
+    Block::Thinking { text: text.into() }
+}
+
+#[test]
+fn one_history_reads_the_same_in_every_shape() {
+    let cases = [
+        (
+            "/v1/messages",
+            json!({"model": "m", "system": "be kind", "messages": [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "ls", "input": {"p": "."}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a b"}]}]}),
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"model": "m", "messages": [
+            {"role": "system", "content": "be kind"},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+            {"role": "assistant", "content": null, "tool_calls": [
+                {"id": "t1", "type": "function", "function": {"name": "ls", "arguments": "{\"p\":\".\"}"}}]},
+            {"role": "tool", "tool_call_id": "t1", "content": "a b"}]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "m", "instructions": "be kind", "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "function_call", "call_id": "t1", "name": "ls", "arguments": "{\"p\":\".\"}"},
+            {"type": "function_call_output", "call_id": "t1", "output": "a b"}]}),
+        ),
+        (
+            "/v1beta/models/m:generateContent",
+            json!({"systemInstruction": {"parts": [{"text": "be kind"}]}, "contents": [
+            {"role": "user", "parts": [{"text": "hi"}]},
+            {"role": "model", "parts": [{"functionCall": {"id": "t1", "name": "ls", "args": {"p": "."}}}]},
+            {"role": "user", "parts": [{"functionResponse": {"id": "t1", "name": "", "response": {"output": "a b"}}}]}]}),
+        ),
+        (
+            "/model/m/converse",
+            json!({"system": [{"text": "be kind"}], "messages": [
+            {"role": "user", "content": [{"text": "hi"}]},
+            {"role": "assistant", "content": [{"toolUse": {"toolUseId": "t1", "name": "ls", "input": {"p": "."}}}]},
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "t1", "content": [{"text": "a b"}]}}]}]}),
+        ),
+        (
+            "/api/chat",
+            json!({"model": "m", "messages": [
+            {"role": "system", "content": "be kind"},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "t1", "function": {"name": "ls", "arguments": {"p": "."}}}]},
+            {"role": "tool", "tool_call_id": "t1", "content": "a b"}]}),
+        ),
+    ];
+    for (path, body) in cases {
+        let (_, request) = request(path, body);
+        assert_eq!(request.model, "m", "{path}");
+        assert_eq!(request.system, ["be kind"], "{path}");
+        let result = Block::ToolResult {
+            id: "t1".into(),
+            name: String::new(),
+            content: vec![Block::text("a b")],
+            is_error: false,
+        };
+        let expected = [
+            Message::text(Role::User, "hi"),
+            Message { role: Role::Assistant, blocks: vec![use_of("t1", "ls", json!({"p": "."}))] },
+            Message { role: Role::User, blocks: vec![result] },
+        ];
+        assert_eq!(request.messages, expected, "{path}");
+    }
+}
+
+#[test]
+fn shapes_are_told_by_path_or_by_body() {
+    let talk = json!([{"role": "user", "content": "x"}]);
+    for (path, body, shape) in [
+        ("/v1/messages?beta=true", json!({"messages": talk}), Some(Shape::Anthropic)),
+        ("/openai/deployments/gpt/chat/completions?api-version=1", json!({"messages": talk}), Some(Shape::Chat)),
+        ("/backend-api/codex/responses", json!({"model": "m", "input": []}), Some(Shape::Responses)),
+        ("/v1internal:streamGenerateContent", json!({"request": {"contents": []}}), Some(Shape::Gemini)),
+        ("/x", json!({"model": "m", "messages": talk}), Some(Shape::Chat)),
+        ("/x", json!({"model": "m", "system": "s", "messages": talk}), Some(Shape::Anthropic)),
+        ("/x", json!({"anthropic_version": "v", "messages": talk}), Some(Shape::Anthropic)),
+        ("/x", json!({"model": "m", "input": [{"role": "user", "content": "x"}]}), Some(Shape::Responses)),
+        ("/x", json!({"contents": [{"parts": [{"text": "x"}]}]}), Some(Shape::Gemini)),
+        ("/x", json!({"messages": [{"role": "user", "content": [{"text": "x"}]}]}), Some(Shape::Converse)),
+        ("/v1/embeddings", json!({"model": "m", "input": "x"}), None),
+        ("/v1/messages", json!({"text": "a mail server's own"}), None),
+        ("/x", json!({"messages": "none"}), None),
+        ("/x", json!([1, 2]), None),
+    ] {
+        assert_eq!(Shape::of(path, &body), shape, "{path} {body}");
+    }
+}
+
+#[test]
+fn models_stand_in_the_path_of_some_shapes() {
+    for (path, model) in [
+        ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", "gemini-2.5-pro"),
+        ("/model/anthropic.claude-3%3A0/invoke", "anthropic.claude-3:0"),
+        ("/model/us.anthropic.claude-3:0/converse", "us.anthropic.claude-3:0"),
+        ("/openai/deployments/gpt-5/chat/completions", "gpt-5"),
+        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude@1:streamRawPredict", "claude@1"),
+    ] {
+        assert_eq!(parse::request(Shape::Anthropic, path, json!({})).model, model, "{path}");
+    }
+}
+
+fn sse(events: &[Value]) -> Vec<u8> {
+    events.iter().flat_map(|e| format!("data: {e}\n\n").into_bytes()).collect()
+}
+
+#[test]
+fn an_anthropic_stream_becomes_the_message_it_stands_for() {
+    let events = [
+        json!({"type": "message_start", "message": {"id": "msg_1", "model": "claude", "usage":
+            {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Hel"}}),
+        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "lo"}}),
+        json!({"type": "content_block_stop", "index": 1}),
+        json!({"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "t", "name": "ls", "input": {}}}),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{\"a\":"}}),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "1}"}}),
+        json!({"type": "content_block_stop", "index": 2}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 30}}),
+        json!({"type": "message_stop"}),
+    ];
+    let reply = parse::reply(Shape::Anthropic, "text/event-stream", 200, &sse(&events));
+    assert_eq!(reply.blocks, [thinking("hm"), Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    assert_eq!((reply.stop.as_deref(), reply.complete), (Some("tool_use"), true));
+    let usage = Usage { input: 105, output: 30, cache_read: 90, cache_write: 5, reasoning: 0 };
+    assert_eq!(reply.usage, Some(usage));
+    let cut = parse::reply(Shape::Anthropic, "text/event-stream", 200, &sse(&events[..10]));
+    assert_eq!(cut.blocks[2], use_of("t", "ls", json!("{\"a\":")));
+    assert!(!cut.complete);
+}
+
+#[test]
+fn a_chat_stream_becomes_the_message_it_stands_for() {
+    let mut body = sse(&[
+        json!({"id": "c1", "model": "gpt", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
+        json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]}),
+        json!({"choices": [{"index": 0, "delta": {"content": "Hel"}}, {"index": 1, "delta": {"content": "other"}}]}),
+        json!({"choices": [{"index": 0, "delta": {"content": "lo", "tool_calls": [{"index": 0, "id": "t", "function": {"name": "ls", "arguments": "{\"a\""}}]}}]}),
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+        json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "cost": 0.5,
+            "prompt_tokens_details": {"cached_tokens": 8}, "completion_tokens_details": {"reasoning_tokens": 2}}}),
+    ]);
+    body.extend_from_slice(b"data: [DONE]\n\n");
+    let reply = parse::reply(Shape::Chat, "text/event-stream", 200, &body);
+    assert_eq!(reply.blocks, [thinking("hm"), Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    assert_eq!(reply.usage, Some(Usage { input: 10, output: 5, cache_read: 8, cache_write: 0, reasoning: 2 }));
+    assert_eq!((reply.cost, reply.complete), (Some(0.5), true));
+}
+
+#[test]
+fn a_responses_stream_is_read_from_its_end_or_from_its_pieces() {
+    let item = json!({"type": "function_call", "call_id": "t", "name": "ls", "arguments": "{}"});
+    let events = [
+        json!({"type": "response.created", "response": {"id": "r1", "model": "gpt"}}),
+        json!({"type": "response.output_item.added", "output_index": 0, "item": {"type": "message"}}),
+        json!({"type": "response.output_text.delta", "output_index": 0, "delta": "Hello"}),
+        json!({"type": "response.output_item.done", "output_index": 0, "item":
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}}),
+        json!({"type": "response.output_item.done", "output_index": 1, "item": item}),
+        json!({"type": "response.completed", "response": {"id": "r1", "status": "completed", "output": [],
+            "usage": {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 1}}}}),
+    ];
+    let reply = parse::reply(Shape::Responses, "text/event-stream", 200, &sse(&events));
+    assert_eq!(reply.blocks, [Block::text("Hello"), use_of("t", "ls", json!({}))]);
+    assert_eq!((reply.id.as_deref(), reply.model.as_deref(), reply.complete), (Some("r1"), Some("gpt"), true));
+    assert_eq!(reply.usage.unwrap().reasoning, 1);
+    let cut = parse::reply(Shape::Responses, "text/event-stream", 200, &sse(&events[..3]));
+    assert_eq!((cut.blocks, cut.complete), (vec![Block::text("Hello")], false));
+}
+
+#[test]
+fn gemini_chunks_join_and_come_as_events_or_as_a_list() {
+    let chunks = [
+        json!({"candidates": [{"content": {"parts": [{"text": "hm", "thought": true}]}}], "modelVersion": "g"}),
+        json!({"candidates": [{"content": {"parts": [{"text": "Hel"}]}}]}),
+        json!({"candidates": [{"content": {"parts": [{"text": "lo"}, {"functionCall": {"name": "ls", "args": {"a": 1}}}]},
+            "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 3, "thoughtsTokenCount": 2}}),
+    ];
+    let expected = [thinking("hm"), Block::text("Hello"), use_of("", "ls", json!({"a": 1}))];
+    let list = serde_json::to_vec(&chunks).unwrap();
+    for (media, body) in [("text/event-stream", sse(&chunks)), ("application/json", list)] {
+        let reply = parse::reply(Shape::Gemini, media, 200, &body);
+        assert_eq!(reply.blocks, expected, "{media}");
+        assert_eq!(reply.usage, Some(Usage { input: 9, output: 5, reasoning: 2, ..Usage::default() }));
+        assert!(reply.complete);
+    }
+}
+
+#[test]
+fn bedrock_event_streams_are_read() {
+    use interflow_wire::aws_event_stream::{HeaderValue, write_message};
+    let frame = |name: &str, data: Value, out: &mut Vec<u8>| {
+        let headers = [(":event-type".into(), HeaderValue::String(name.to_owned().into()))];
+        write_message(out, &headers, data.to_string().as_bytes()).unwrap();
+    };
+    let mut body = Vec::new();
+    frame("messageStart", json!({"role": "assistant"}), &mut body);
+    frame("contentBlockDelta", json!({"contentBlockIndex": 0, "delta": {"text": "Hello"}}), &mut body);
+    frame("contentBlockStop", json!({"contentBlockIndex": 0}), &mut body);
+    frame("contentBlockStart", json!({"start": {"toolUse": {"toolUseId": "t", "name": "ls"}}}), &mut body);
+    frame("contentBlockDelta", json!({"delta": {"toolUse": {"input": "{\"a\":1}"}}}), &mut body);
+    frame("contentBlockStop", json!({}), &mut body);
+    frame("messageStop", json!({"stopReason": "tool_use"}), &mut body);
+    frame("metadata", json!({"usage": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputUsage": 4}}), &mut body);
+    let reply = parse::reply(Shape::Converse, "application/vnd.amazon.eventstream", 200, &body);
+    assert_eq!(reply.blocks, [Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
+    assert_eq!(reply.usage, Some(Usage { input: 9, output: 2, cache_read: 4, ..Usage::default() }));
+    // InvokeModel wraps the model's own events in base64.
+    let mut body = Vec::new();
+    let inner = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}});
+    let wrapped = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, inner.to_string());
+    frame("chunk", json!({ "bytes": wrapped }), &mut body);
+    let reply = parse::reply(Shape::Anthropic, "application/vnd.amazon.eventstream", 200, &body);
+    assert_eq!(reply.blocks, [Block::text("Hi")]);
+}
+
+#[test]
+fn ollama_lines_join() {
+    let body = b"{\"model\":\"l\",\"message\":{\"role\":\"assistant\",\"content\":\"Hel\"},\"done\":false}\n\
+        {\"message\":{\"content\":\"lo\"},\"done\":true,\"done_reason\":\"stop\",\"prompt_eval_count\":3,\"eval_count\":2}\n";
+    for media in ["application/x-ndjson", "application/octet-stream"] {
+        let reply = parse::reply(Shape::Ollama, media, 200, body);
+        assert_eq!((reply.blocks, reply.complete), (vec![Block::text("Hello")], true), "{media}");
+    }
+}
+
+#[test]
+fn errors_of_every_form_become_error_blocks() {
+    for (shape, body, kind, message) in [
+        (
+            Shape::Anthropic,
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"}}"#,
+            "overloaded_error",
+            "busy",
+        ),
+        (
+            Shape::Chat,
+            r#"{"error":{"message":"no","type":"invalid_request_error","code":null}}"#,
+            "invalid_request_error",
+            "no",
+        ),
+        (Shape::Responses, r#"{"error":{"message":"no","code":"bad"}}"#, "bad", "no"),
+        (
+            Shape::Gemini,
+            r#"{"error":{"code":429,"message":"slow","status":"RESOURCE_EXHAUSTED"}}"#,
+            "RESOURCE_EXHAUSTED",
+            "slow",
+        ),
+        (Shape::Converse, r#"{"message":"denied"}"#, "429", "denied"),
+        (Shape::Ollama, r#"{"error":"model not found"}"#, "429", "model not found"),
+        (Shape::Chat, "<html>bad gateway</html>", "429", "<html>bad gateway</html>"),
+    ] {
+        let reply = parse::reply(shape, "application/json", 429, body.as_bytes());
+        let expected = Block::Error { kind: kind.into(), message: message.into() };
+        assert_eq!(reply.blocks, [expected], "{shape:?}");
+    }
+}
+
+#[test]
+fn a_session_is_found_in_each_form_of_anthropics_user_id() {
+    let id = "0e8400-e29b";
+    for user in [
+        json!(format!("user_abc_account__session_{id}")),
+        json!(format!("{{\"device_id\":\"d\",\"session_id\":\"{id}\"}}")),
+        json!({"session_id": id}),
+    ] {
+        let body = json!({"model": "m", "messages": [], "metadata": {"user_id": user}});
+        assert_eq!(request("/v1/messages", body).1.session.as_deref(), Some(id), "{user}");
+    }
+}
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let key = prop::sample::select(vec![
+            "type",
+            "content",
+            "role",
+            "messages",
+            "text",
+            "input",
+            "parts",
+            "id",
+            "tool_calls",
+            "function",
+            "error",
+            "delta",
+            "index",
+            "choices",
+            "message",
+            "output",
+            "source",
+            "usage",
+            "item",
+            "response",
+            "contents",
+        ]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<f64>().prop_map(Value::from),
+            prop::sample::select(vec!["text", "tool_use", "assistant", "message", "image", "", "{", "session_"])
+                .prop_map(Value::from),
+        ];
+        leaf.prop_recursive(5, 60, 6, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+                prop::collection::vec((key.clone(), inner), 0..6).prop_map(|kv| kv
+                    .into_iter()
+                    .map(|(k, v)| (k.to_owned(), v))
+                    .collect::<serde_json::Map<_, _>>()
+                    .into()),
+            ]
+        })
+    }
+
+    const SHAPES: [Shape; 6] =
+        [Shape::Anthropic, Shape::Chat, Shape::Responses, Shape::Gemini, Shape::Converse, Shape::Ollama];
+
+    proptest! {
+        #[test]
+        fn no_json_makes_a_reader_fail(body in any_json(), events in prop::collection::vec(any_json(), 0..6)) {
+            let _ = Shape::of("/v1/messages", &body);
+            for shape in SHAPES {
+                let _ = parse::request(shape, "/x", body.clone());
+                let _ = parse::reply(shape, "application/json", 200, body.to_string().as_bytes());
+                let _ = parse::reply(shape, "text/event-stream", 200, &sse(&events));
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_a_reader_fail(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            for shape in SHAPES {
+                for media in ["application/json", "text/event-stream", "application/vnd.amazon.eventstream", ""] {
+                    let _ = parse::reply(shape, media, 200, &body);
+                }
+            }
+        }
+    }
+}
