@@ -7,6 +7,7 @@ mod exchange;
 mod json;
 pub mod message;
 mod provider;
+pub mod spans;
 pub mod usage;
 
 pub use exchange::{Exchange, Settled};

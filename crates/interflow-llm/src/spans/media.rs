@@ -1,0 +1,123 @@
+//! Media among the text: images, sounds and documents in base64, and what stands in for one that is not let through.
+
+use std::ops::Range;
+
+use super::SpanKind;
+
+/// What a medium is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MediaKind {
+    /// A picture or a film.
+    Image,
+    /// Sound.
+    Audio,
+    /// A document, or anything else.
+    Document,
+}
+
+impl MediaKind {
+    /// The word in stand-ins, tags and errors.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Document => "document",
+        }
+    }
+}
+
+/// A medium in a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// What it is.
+    pub kind: MediaKind,
+    /// The bytes to be replaced to take it out: its whole content part.
+    pub whole: Range<usize>,
+    /// What is put there.
+    pub stand_in: String,
+}
+
+/// What a string that may hold a medium holds, as far as the string itself tells.
+pub(super) enum Blob {
+    /// An address: structure.
+    Address,
+    /// Words.
+    Text,
+    /// Base64 from this offset on, of the type that its data URL names.
+    Base64(usize, Option<Range<usize>>),
+}
+
+/// The longest text that is taken for an address or a word even though base64 may look like it.
+const SHORTEST: usize = 24;
+
+pub(super) fn look(raw: &[u8]) -> Blob {
+    if raw.starts_with(b"data:") {
+        return match memchr::memmem::find(raw.get(..200.min(raw.len())).unwrap_or_default(), b";base64,") {
+            Some(end) => {
+                let type_end = memchr::memchr(b';', raw).unwrap_or(end).min(end);
+                Blob::Base64(end + 8, Some(5..type_end))
+            }
+            None => Blob::Text,
+        };
+    }
+    let scheme: [&[u8]; 5] = [b"http://", b"https://", b"gs://", b"s3://", b"file-"];
+    if scheme.iter().any(|s| raw.starts_with(s)) {
+        return Blob::Address;
+    }
+    let sample = raw.get(..512.min(raw.len())).unwrap_or_default();
+    let base64 = |b: &u8| {
+        b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\' | b'\n' | b'n' | b'r')
+    };
+    if raw.len() >= SHORTEST && sample.iter().all(base64) { Blob::Base64(0, None) } else { Blob::Text }
+}
+
+/// What is in base64 by its media type or, for Bedrock, the ending of its name; `key` is the nearest telling name.
+pub(super) fn kind(media_type: &[u8], key: &[u8]) -> Result<SpanKind, MediaKind> {
+    let t = media_type.to_ascii_lowercase();
+    let starts = |prefix: &[u8]| t.starts_with(prefix);
+    let text = starts(b"text/")
+        || matches!(
+            t.as_slice(),
+            b"application/json"
+                | b"application/xml"
+                | b"application/x-ndjson"
+                | b"txt"
+                | b"md"
+                | b"csv"
+                | b"html"
+                | b"json"
+        );
+    if text {
+        return Ok(SpanKind::Base64Text);
+    }
+    Err(
+        if starts(b"image/")
+            || starts(b"video/")
+            || matches!(t.as_slice(), b"png" | b"jpeg" | b"jpg" | b"gif" | b"webp")
+        {
+            MediaKind::Image
+        } else if starts(b"audio/") || matches!(t.as_slice(), b"wav" | b"mp3" | b"flac" | b"opus" | b"pcm16") {
+            MediaKind::Audio
+        } else {
+            match key {
+                b"images" | b"image" | b"image_url" | b"imageUrl" | b"input_image" | b"b64_json" | b"video" => {
+                    MediaKind::Image
+                }
+                b"input_audio" | b"audio" => MediaKind::Audio,
+                _ => MediaKind::Document,
+            }
+        },
+    )
+}
+
+/// A content part of text in the place of another; `kind` is the part's `type`, if it has one.
+pub(super) fn stand_in(kind: Option<&[u8]>, media: MediaKind) -> String {
+    let word = media.as_str();
+    match kind {
+        Some(k) if k.starts_with(b"input_") && k != b"input_audio" => {
+            format!("{{\"type\":\"input_text\",\"text\":\"[{word} removed]\"}}")
+        }
+        Some(_) => format!("{{\"type\":\"text\",\"text\":\"[{word} removed]\"}}"),
+        None => format!("{{\"text\":\"[{word} removed]\"}}"),
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the text stands in a body: the insides of strings that people, models and tools wrote, and the media beside them.
+//!
+//! Every string counts as text unless its place says that it is structure (a type, a role, an id, a tool's name), so that
+//! a member that is new to us is looked at rather than let through.
+
+pub mod form;
+mod media;
+mod rules;
+mod walk;
+
+use std::ops::Range;
+
+pub use media::{Media, MediaKind};
+pub use walk::{Ended, Marked, event, mark};
+
+/// The inside of a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The bytes between the quotes.
+    pub range: Range<usize>,
+    /// The name of the member it belongs to, or of the array it stands in.
+    pub name: Option<Range<usize>>,
+    /// What it holds.
+    pub kind: SpanKind,
+    /// In an event of a stream: which text it continues.
+    pub channel: Option<Channel>,
+}
+
+/// What a string holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpanKind {
+    /// Text.
+    Text,
+    /// JSON, as text: a tool call's arguments.
+    Json,
+    /// A text file in base64.
+    Base64Text,
+    /// An image, sound or document.
+    Media(Media),
+}
+
+/// A text that comes in pieces: one choice's answer, one tool call's arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Channel {
+    /// Its identity within the stream.
+    pub id: u64,
+    /// The choice or block that it belongs to, which ends it.
+    pub group: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Which members of the providers' bodies are structure, and how what is inside of a member is to be read.
+
+/// How the inside of a container is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zone {
+    /// By the members' names.
+    Known,
+    /// All strings are text: what tools were told and what they gave, whatever its members are called.
+    Free,
+    /// A JSON Schema: its words are structure, its descriptions and examples are text.
+    Schema,
+    /// Metadata: text, if the owner wants it looked at.
+    Metadata,
+    /// Nothing in it is text.
+    Skip,
+}
+
+/// What a string is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Text,
+    /// JSON written as text.
+    Json,
+    /// Text of the metadata.
+    Metadata,
+    /// May be a medium in base64, or a URL that holds one.
+    Blob,
+    Structure,
+}
+
+/// Where a container stands.
+pub(super) struct Place<'a> {
+    /// The zone around it.
+    pub zone: Zone,
+    /// The member's name, or that of the array around it.
+    pub key: &'a [u8],
+    /// The name of the object around it.
+    pub parent: &'a [u8],
+    pub object: bool,
+}
+
+/// The zone of a container.
+pub(super) fn zone(place: &Place<'_>) -> Zone {
+    match (place.zone, place.key) {
+        (Zone::Schema, b"required") if !place.object => Zone::Skip,
+        (Zone::Schema, b"enum" | b"examples" | b"default" | b"const" | b"example") => Zone::Free,
+        (Zone::Known, b"input" | b"data" | b"format") if !place.object => Zone::Known,
+        (Zone::Known, b"response") => match place.parent {
+            b"functionResponse" | b"function_response" => Zone::Free,
+            _ => Zone::Known,
+        },
+        (Zone::Known, b"input" | b"data" | b"arguments" | b"args" | b"json" | b"variables" | b"documents") => {
+            Zone::Free
+        }
+        (Zone::Known, b"metadata" | b"labels") => Zone::Metadata,
+        (
+            Zone::Known,
+            b"input_schema"
+            | b"inputSchema"
+            | b"parameters"
+            | b"parametersJsonSchema"
+            | b"parameters_json_schema"
+            | b"schema"
+            | b"responseSchema"
+            | b"response_schema"
+            | b"responseJsonSchema"
+            | b"outputSchema"
+            | b"format"
+            | b"parameter_definitions",
+        ) => Zone::Schema,
+        (
+            Zone::Known,
+            b"cache_control"
+            | b"cachePoint"
+            | b"tool_choice"
+            | b"include"
+            | b"modalities"
+            | b"responseModalities"
+            | b"logprobs"
+            | b"top_logprobs"
+            | b"logprobsResult"
+            | b"headers"
+            | b"embedding"
+            | b"embeddings"
+            | b"encrypted_content",
+        ) => Zone::Skip,
+        (zone, _) => zone,
+    }
+}
+
+/// What a string in this zone and under this name is; `in_messages` says that its object stands in the list of messages.
+pub(super) fn word(zone: Zone, key: &[u8], in_messages: bool) -> Word {
+    match zone {
+        Zone::Free => Word::Text,
+        Zone::Metadata => Word::Metadata,
+        Zone::Skip => Word::Structure,
+        Zone::Schema => match key {
+            b"type" | b"format" | b"pattern" | b"$ref" | b"$schema" | b"$id" | b"id" | b"name" | b"contentEncoding"
+            | b"contentMediaType" | b"required" => Word::Structure,
+            _ => Word::Text,
+        },
+        Zone::Known => known(key, in_messages),
+    }
+}
+
+fn known(key: &[u8], in_messages: bool) -> Word {
+    match key {
+        b"name" if in_messages => Word::Text,
+        b"arguments" | b"partial_json" => Word::Json,
+        b"user" | b"user_id" | b"safety_identifier" | b"prompt_cache_key" => Word::Metadata,
+        b"data" | b"bytes" | b"b64_json" | b"image_url" | b"imageUrl" | b"url" | b"file_data" | b"fileData"
+        | b"images" | b"image" | b"audio" | b"input_image" | b"partial_image_b64" => Word::Blob,
+        _ if is_structure(key) => Word::Structure,
+        _ => Word::Text,
+    }
+}
+
+fn is_structure(key: &[u8]) -> bool {
+    let id = key == b"id" || key.ends_with(b"_id") || key.ends_with(b"Id") || key.ends_with(b"_ids") || key == b"ids";
+    id || matches!(
+        key,
+        b"type"
+            | b"role"
+            | b"name"
+            | b"model"
+            | b"modelVersion"
+            | b"object"
+            | b"status"
+            | b"finish_reason"
+            | b"finishReason"
+            | b"stop_reason"
+            | b"stopReason"
+            | b"done_reason"
+            | b"native_finish_reason"
+            | b"service_tier"
+            | b"system_fingerprint"
+            | b"signature"
+            | b"thoughtSignature"
+            | b"thought_signature"
+            | b"redactedContent"
+            | b"encrypted_content"
+            | b"encrypted_index"
+            | b"encrypted_stdout"
+            | b"obfuscation"
+            | b"p"
+            | b"media_type"
+            | b"mediaType"
+            | b"mime_type"
+            | b"mimeType"
+            | b"format"
+            | b"detail"
+            | b"size"
+            | b"quality"
+            | b"voice"
+            | b"effort"
+            | b"encoding_format"
+            | b"response_format"
+            | b"anthropic_version"
+            | b"anthropic_beta"
+            | b"keep_alive"
+            | b"created_at"
+            | b"createTime"
+            | b"container"
+            | b"tool_choice"
+            | b"truncation"
+            | b"authorization"
+            | b"authorization_token"
+            | b"server_url"
+            | b"server_label"
+            | b"file_url"
+            | b"fileUri"
+            | b"file_uri"
+            | b"uri"
+            | b"cachedContent"
+            | b"conversation"
+            | b"endpoint"
+            | b"completion_window"
+            | b"method"
+    )
+}
+
+/// Members that say which of several texts an event continues.
+pub(super) fn is_index(key: &[u8]) -> bool {
+    matches!(key, b"index" | b"output_index" | b"content_index" | b"summary_index" | b"contentBlockIndex" | b"thought")
+}
+
+/// The kinds of events that end the texts of all, or of their own block.
+pub(super) fn ends(kind: &[u8]) -> Option<bool> {
+    match kind {
+        b"content_block_stop" | b"contentBlockStop" | b"content-end" | b"tool-call-end" | b"tool-plan-end" => {
+            Some(false)
+        }
+        b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
+        b"response.completed" | b"response.incomplete" | b"response.failed" => Some(true),
+        _ if kind.ends_with(b"Exception") => Some(true),
+        _ if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),
+        _ => None,
+    }
+}

@@ -1,0 +1,326 @@
+//! What is marked as text in each provider's bodies, and what is not.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn texts(json: &str) -> Vec<String> {
+    let marked = mark(json.as_bytes(), true).unwrap();
+    marked
+        .spans
+        .iter()
+        .filter(|s| !matches!(s.kind, SpanKind::Media(_)))
+        .map(|s| json[s.range.clone()].to_owned())
+        .collect()
+}
+
+fn check(body: serde_json::Value, wanted: &[&str]) {
+    let json = body.to_string();
+    assert_eq!(texts(&json), wanted, "{json}");
+}
+
+#[test]
+fn openai_chat() {
+    check(
+        json!({
+            "model": "gpt-5", "stream": true, "user": "anna",
+            "messages": [
+                {"role": "system", "content": "sys"},
+                {"role": "user", "name": "Anna_Berg", "content": [{"type": "text", "text": "part"}, {"type": "image_url", "image_url": {"url": "https://a/b.png", "detail": "low"}}]},
+                {"role": "assistant", "content": null, "refusal": "no", "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                {"role": "tool", "tool_call_id": "call_1", "content": "result"}
+            ],
+            "tools": [{"type": "function", "function": {"name": "f", "description": "desc", "parameters": {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "description": "inner", "enum": ["one"]}}}}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+            "metadata": {"id": "m"}, "prediction": {"type": "content", "content": "guess"}
+        }),
+        &["anna", "sys", "Anna_Berg", "part", "no", "{}", "result", "desc", "inner", "one", "m", "guess"],
+    );
+}
+
+#[test]
+fn openai_responses() {
+    check(
+        json!({
+            "model": "gpt-5", "instructions": "ins", "previous_response_id": "resp_1", "include": ["reasoning.encrypted_content"],
+            "input": [
+                {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{\"a\":1}"},
+                {"type": "function_call_output", "call_id": "c", "output": "out"},
+                {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "sum"}], "encrypted_content": "gAAAA"}
+            ],
+            "prompt": {"id": "pmpt_1", "variables": {"name": "Anna"}}, "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object", "description": "d"}}}
+        }),
+        &["ins", "hello", "{\\\"a\\\":1}", "out", "sum", "Anna", "d"],
+    );
+    check(json!({"model": "m", "input": "alone"}), &["alone"]);
+    check(json!({"model": "m", "input": ["one", "two"]}), &["one", "two"]);
+}
+
+#[test]
+fn anthropic() {
+    check(
+        json!({
+            "model": "claude", "max_tokens": 5, "stream": true, "metadata": {"user_id": "u"},
+            "system": [{"type": "text", "text": "sys", "cache_control": {"type": "ephemeral"}}],
+            "messages": [
+                {"role": "user", "content": [{"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "some words"}}]},
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "redacted_thinking", "data": "QUJDREVGR0hJSktMTU5PUFFSU1RVVg=="}, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"id": "x", "type": "y"}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [{"type": "text", "text": "res"}]}]}
+            ],
+            "tools": [{"name": "f", "description": "desc", "input_schema": {"type": "object"}}]
+        }),
+        &["u", "sys", "T", "some words", "hm", "x", "y", "res", "desc"],
+    );
+    check(json!({"system": "sys", "messages": [{"role": "user", "content": "hi"}]}), &["sys", "hi"]);
+    check(
+        json!({"requests": [{"custom_id": "c", "params": {"model": "m", "messages": [{"role": "user", "content": "hi"}]}}]}),
+        &["hi"],
+    );
+}
+
+#[test]
+fn gemini() {
+    check(
+        json!({
+            "systemInstruction": {"parts": [{"text": "sys"}]},
+            "contents": [
+                {"role": "user", "parts": [{"text": "hi"}, {"fileData": {"mimeType": "image/png", "fileUri": "gs://b/x"}}]},
+                {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"name": "Anna"}}, "thoughtSignature": "abc"}]},
+                {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"name": "Berg"}}}]}
+            ],
+            "generationConfig": {"maxOutputTokens": 5, "responseMimeType": "text/plain", "stopSequences": ["END"]},
+            "tools": [{"functionDeclarations": [{"name": "f", "description": "desc", "parameters": {"type": "OBJECT"}}]}]
+        }),
+        &["sys", "hi", "Anna", "Berg", "text/plain", "END", "desc"],
+    );
+}
+
+#[test]
+fn bedrock_ollama_cohere() {
+    check(
+        json!({
+            "system": [{"text": "sys"}],
+            "messages": [{"role": "user", "content": [
+                {"text": "hi"}, {"toolResult": {"toolUseId": "t", "content": [{"json": {"name": "Anna"}}, {"text": "res"}], "status": "success"}},
+                {"toolUse": {"toolUseId": "t", "name": "f", "input": {"name": "Berg"}}}]}],
+            "toolConfig": {"tools": [{"toolSpec": {"name": "f", "description": "desc", "inputSchema": {"json": {"type": "object"}}}}]},
+            "inferenceConfig": {"maxTokens": 5}
+        }),
+        &["sys", "hi", "Anna", "res", "Berg", "desc"],
+    );
+    check(
+        json!({"model": "m", "stream": false, "options": {"num_predict": 3}, "system": "sys", "prompt": "p",
+            "messages": [{"role": "assistant", "content": "c", "tool_calls": [{"function": {"name": "f", "arguments": {"name": "Anna"}}}]}]}),
+        &["sys", "p", "c", "Anna"],
+    );
+    check(
+        json!({"message": "hi", "chat_history": [{"role": "USER", "message": "old"}], "documents": [{"id": "d", "title": "T"}]}),
+        &["hi", "old", "d", "T"],
+    );
+}
+
+#[test]
+fn media_are_told_apart_and_can_be_taken_out() {
+    let base64 = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB";
+    let all = [
+        (
+            json!({"messages": [{"content": [{"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{base64}")}}]}]}),
+            MediaKind::Image,
+            "{\"type\":\"text\",\"text\":\"[image removed]\"}",
+        ),
+        (
+            json!({"input": [{"content": [{"type": "input_image", "image_url": format!("data:image/png;base64,{base64}")}]}]}),
+            MediaKind::Image,
+            "{\"type\":\"input_text\",\"text\":\"[image removed]\"}",
+        ),
+        (
+            json!({"messages": [{"content": [{"type": "input_audio", "input_audio": {"data": base64, "format": "wav"}}]}]}),
+            MediaKind::Audio,
+            "{\"type\":\"text\",\"text\":\"[audio removed]\"}",
+        ),
+        (
+            json!({"messages": [{"content": [{"source": {"data": base64, "type": "base64", "media_type": "application/pdf"}, "type": "document"}]}]}),
+            MediaKind::Document,
+            "{\"type\":\"text\",\"text\":\"[document removed]\"}",
+        ),
+        (
+            json!({"contents": [{"parts": [{"inlineData": {"mimeType": "image/png", "data": base64}}]}]}),
+            MediaKind::Image,
+            "{\"text\":\"[image removed]\"}",
+        ),
+        (
+            json!({"messages": [{"content": [{"image": {"format": "png", "source": {"bytes": base64}}}]}]}),
+            MediaKind::Image,
+            "{\"text\":\"[image removed]\"}",
+        ),
+        (json!({"messages": [{"role": "user", "images": [base64, base64]}]}), MediaKind::Image, ""),
+    ];
+    for (body, kind, stand_in) in all {
+        let json = body.to_string();
+        let marked = mark(json.as_bytes(), true).unwrap();
+        let [Span { kind: SpanKind::Media(media), .. }, ..] = &marked.spans[..] else { panic!("{json}: {marked:?}") };
+        assert_eq!((media.kind, media.stand_in.as_str()), (kind, stand_in), "{json}");
+        let without = format!("{}{stand_in}{}", &json[..media.whole.start], &json[media.whole.end..]);
+        let value: serde_json::Value = serde_json::from_str(&without).unwrap();
+        assert!(!value.to_string().contains(base64), "{value}");
+    }
+}
+
+#[test]
+fn text_files_in_base64_are_text() {
+    let base64 = "TXkgbmFtZSBpcyBBbm5hIEJlcmcuIE15";
+    for body in [
+        json!({"contents": [{"parts": [{"inlineData": {"data": base64, "mimeType": "text/plain"}}]}]}),
+        json!({"messages": [{"content": [{"document": {"source": {"bytes": base64}, "format": "txt", "name": "n"}}]}]}),
+        json!({"input": [{"content": [{"type": "input_file", "file_data": format!("data:text/csv;base64,{base64}")}]}]}),
+    ] {
+        let json = body.to_string();
+        let marked = mark(json.as_bytes(), true).unwrap();
+        let found: Vec<_> =
+            marked.spans.iter().filter(|s| s.kind == SpanKind::Base64Text).map(|s| &json[s.range.clone()]).collect();
+        assert_eq!(found, [base64], "{json}");
+    }
+}
+
+#[test]
+fn the_facts_of_a_request_are_read() {
+    let json = r#"{"model":"m","stream":true,"max_tokens":9,"previous_response_id":"r","messages":[{"content":"first"},{"content":"second"}]}"#;
+    let marked = mark(json.as_bytes(), false).unwrap();
+    assert_eq!(&json[marked.model.unwrap()], "m");
+    assert_eq!(&json[marked.continues.unwrap()], "r");
+    assert_eq!(&json[marked.first_message.unwrap()], "{\"content\":\"first\"}");
+    assert_eq!((marked.stream, marked.max_output, marked.text_bytes), (Some(true), Some(9), 11));
+    let json = r#"{"input":"only","user":"u"}"#;
+    let marked = mark(json.as_bytes(), false).unwrap();
+    assert_eq!(&json[marked.first_message.unwrap()], "\"only\"");
+    assert_eq!(marked.spans.len(), 1, "metadata is left out");
+}
+
+fn channels(events: &[serde_json::Value]) -> Vec<(String, Option<Channel>, SpanKind)> {
+    let mut all = Vec::new();
+    for e in events {
+        let json = e.to_string();
+        let marked = event(json.as_bytes(), None).unwrap();
+        all.extend(marked.spans.into_iter().map(|s| (json[s.range].to_owned(), s.channel, s.kind)));
+    }
+    all
+}
+
+#[test]
+fn pieces_of_one_text_share_a_channel_and_others_do_not() {
+    let chat =
+        |choice: u32, delta| json!({"object": "chat.completion.chunk", "choices": [{"index": choice, "delta": delta}]});
+    let call = |index: u32, arguments| json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]});
+    let found = channels(&[
+        chat(0, json!({"content": "a"})),
+        chat(1, json!({"content": "b"})),
+        chat(0, json!({"content": "c"})),
+        chat(0, json!({"reasoning_content": "d"})),
+        chat(0, call(0, "e")),
+        chat(0, call(1, "f")),
+        chat(0, call(0, "g")),
+    ]);
+    let id = |i: usize| found[i].1.unwrap().id;
+    assert_eq!(id(0), id(2));
+    assert_eq!(id(4), id(6));
+    let distinct: std::collections::HashSet<_> = [0, 1, 3, 4, 5].map(id).into();
+    assert_eq!(distinct.len(), 5);
+    assert_eq!((&found[0].2, &found[4].2), (&SpanKind::Text, &SpanKind::Json));
+    assert_eq!(found[0].1.unwrap().group, found[4].1.unwrap().group);
+    assert_ne!(found[0].1.unwrap().group, found[1].1.unwrap().group);
+}
+
+#[test]
+fn every_providers_deltas_are_seen_as_such() {
+    for (event, texts) in [
+        (json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}), vec!["a"]),
+        (
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"a"}}),
+            vec!["{\\\"a"],
+        ),
+        (
+            json!({"type": "content_block_delta", "index": 1, "delta": {"type": "thinking_delta", "thinking": "a"}}),
+            vec!["a"],
+        ),
+        (json!({"item_id": "i", "output_index": 0, "delta": "a", "type": "response.output_text.delta"}), vec!["a"]),
+        (json!({"delta": "a", "type": "response.function_call_arguments.delta", "output_index": 1}), vec!["a"]),
+        (json!({"candidates": [{"content": {"parts": [{"text": "a"}], "role": "model"}}]}), vec!["a"]),
+        (json!({"contentBlockIndex": 0, "delta": {"toolUse": {"input": "{\"a"}}}), vec!["{\\\"a"]),
+        (json!({"model": "m", "message": {"role": "assistant", "content": "a"}, "done": false}), vec!["a"]),
+        (json!({"model": "m", "response": "a", "done": false}), vec!["a"]),
+        (json!({"choices": [{"index": 0, "text": "a"}]}), vec!["a"]),
+        (json!({"type": "content-delta", "index": 0, "delta": {"message": {"content": {"text": "a"}}}}), vec!["a"]),
+    ] {
+        let found = channels(std::slice::from_ref(&event));
+        let deltas: Vec<_> = found.iter().filter(|f| f.1.is_some()).map(|f| f.0.as_str()).collect();
+        assert_eq!(deltas, texts, "{event}");
+    }
+}
+
+#[test]
+fn whole_texts_in_events_are_no_deltas() {
+    for event in [
+        json!({"type": "response.output_text.done", "output_index": 0, "text": "whole"}),
+        json!({"type": "response.completed", "response": {"output": [{"content": [{"type": "output_text", "text": "whole"}]}]}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "whole"}}),
+        json!({"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": {"text": 1, "a": "whole"}}}]}}]}),
+        json!({"message": {"content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"a": "whole"}}}]}}),
+    ] {
+        let found = channels(std::slice::from_ref(&event));
+        assert_eq!(found.iter().map(|f| (f.0.as_str(), f.1)).collect::<Vec<_>>(), [("whole", None)], "{event}");
+    }
+}
+
+#[test]
+fn the_end_of_a_text_is_told() {
+    let ended = |e: serde_json::Value| event(e.to_string().as_bytes(), None).unwrap().ended;
+    let group = |e: serde_json::Value| event(e.to_string().as_bytes(), None).unwrap().spans[0].channel.unwrap().group;
+    let delta = json!({"type": "content_block_delta", "index": 1, "delta": {"text": "a"}});
+    assert_eq!(ended(json!({"type": "content_block_stop", "index": 1})), [Ended::Group(group(delta))]);
+    let chunk = |index: u32, reason: Option<&str>| json!({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": reason}]});
+    assert_eq!(ended(chunk(1, Some("stop"))), [Ended::Group(group(chunk(1, None)))]);
+    assert_ne!(group(chunk(0, None)), group(chunk(1, None)));
+    assert_eq!(ended(chunk(0, None)), []);
+    assert_eq!(ended(json!({"type": "message_stop"})), [Ended::All]);
+    assert_eq!(ended(json!({"response": "", "done": true})), [Ended::All]);
+    assert_eq!(ended(json!({"type": "ping"})), []);
+    let text = json!({"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"});
+    assert_eq!(
+        ended(json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "a"})),
+        [Ended::Group(group(text))]
+    );
+}
+
+#[test]
+fn what_is_no_json_is_refused() {
+    for body in ["", "<html>", "{\"a\":", "{\"messages\":[}"] {
+        assert!(mark(body.as_bytes(), true).is_err(), "{body}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn spans_are_in_order_and_inside_of_strings(keys in prop::collection::vec("messages|content|text|input|arguments|data|images|type|metadata|response|delta|choices", 1..12), text in "[ -~é\\PC]{0,40}", events: bool) {
+        let mut value = json!({"text": text.clone(), "data": "QUJDREVGR0hJSktMTU5PUFFSU1RVVg=="});
+        for (i, key) in keys.iter().enumerate() {
+            value = if i % 2 == 0 { json!({key.clone(): [value, text.clone()]}) } else { json!({key.clone(): value, "content": text.clone()}) };
+        }
+        let json = value.to_string();
+        let marked = if events { event(json.as_bytes(), None) } else { mark(json.as_bytes(), true) }.unwrap();
+        let mut at = 0;
+        for span in &marked.spans {
+            prop_assert!(span.range.start >= at && span.range.end <= json.len());
+            prop_assert_eq!(&json[span.range.end..=span.range.end], "\"");
+            at = span.range.end;
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = mark(&bytes, true);
+        let _ = event(&bytes, Some("x"));
+        let _ = form::parts(&bytes, "x");
+    }
+}

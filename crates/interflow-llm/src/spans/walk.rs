@@ -1,0 +1,413 @@
+//! Walks a body and marks its texts, by the rules of `rules`.
+
+use std::ops::Range;
+
+use super::media::{self, Blob};
+use super::rules::{self, Place, Word, Zone};
+use super::{Channel, Media, MediaKind, Span, SpanKind};
+use crate::json::{JsonError, Reader, Token};
+
+/// What was found in a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marked {
+    /// The strings, in order.
+    pub spans: Vec<Span>,
+    /// The inside of the member `model`.
+    pub model: Option<Range<usize>>,
+    /// The member `stream`.
+    pub stream: Option<bool>,
+    /// The most tokens that the answer may have.
+    pub max_output: Option<u64>,
+    /// The first message of the conversation: what tells it from others.
+    pub first_message: Option<Range<usize>>,
+    /// The answer or conversation that this request continues at the provider.
+    pub continues: Option<Range<usize>>,
+    /// The id of an answer.
+    pub id: Option<Range<usize>>,
+    /// Bytes of text.
+    pub text_bytes: usize,
+    /// In an event: the texts that end with it.
+    pub ended: Vec<Ended>,
+}
+
+/// Which texts of a stream end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Those of this choice or block.
+    Group(u64),
+    /// All.
+    All,
+}
+
+/// Marks the texts of a request's or of a whole answer's body.
+///
+/// # Errors
+/// What is no JSON, or is nested too deeply.
+pub fn mark(json: &[u8], metadata: bool) -> Result<Marked, JsonError> {
+    Walk::new(json, metadata, false).run(b"")
+}
+
+/// Marks the texts of one event of a stream; `name` is the event's own name, where the payload does not hold it.
+///
+/// # Errors
+/// As [`mark`].
+pub fn event(json: &[u8], name: Option<&str>) -> Result<Marked, JsonError> {
+    Walk::new(json, false, true).run(name.unwrap_or_default().as_bytes())
+}
+
+/// A container that is open.
+struct Frame {
+    zone: Zone,
+    object: bool,
+    start: usize,
+    /// The member's name, or that of the array it stands in.
+    key: Range<usize>,
+    /// The name of the member at hand.
+    name: Range<usize>,
+    /// The first span inside.
+    first: usize,
+    /// How many values an array has had.
+    count: u64,
+    kind: Option<Range<usize>>,
+    media_type: Option<Range<usize>>,
+    index: u64,
+    in_delta: bool,
+    finished: bool,
+    /// Spans inside that hold a medium whose kind is open.
+    media: Vec<usize>,
+}
+
+struct Walk<'j> {
+    json: &'j [u8],
+    reader: Reader<'j>,
+    frames: Vec<Frame>,
+    metadata: bool,
+    events: bool,
+    out: Marked,
+}
+
+impl<'j> Walk<'j> {
+    fn new(json: &'j [u8], metadata: bool, events: bool) -> Self {
+        Self {
+            json,
+            reader: Reader::new(json),
+            frames: Vec::with_capacity(8),
+            metadata,
+            events,
+            out: Marked::default(),
+        }
+    }
+
+    fn run(mut self, name: &[u8]) -> Result<Marked, JsonError> {
+        while let Some(token) = self.reader.next_token()? {
+            match token {
+                Token::Object(at) => self.open(at, true),
+                Token::Array(at) => self.open(at, false),
+                Token::Name(range) => {
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.name = range;
+                    }
+                }
+                Token::Text(range) => {
+                    self.text(range.clone());
+                    self.value_over(range.start - 1..range.end + 1);
+                }
+                Token::Scalar(range) => {
+                    self.scalar(&range);
+                    self.value_over(range);
+                }
+                Token::End(end) => self.close(end, name),
+            }
+        }
+        Ok(self.out)
+    }
+
+    fn bytes(&self, range: &Range<usize>) -> &'j [u8] {
+        self.json.get(range.clone()).unwrap_or_default()
+    }
+
+    /// The name of the value at hand: the member's, or the array's.
+    fn key(&self) -> Range<usize> {
+        match self.frames.last() {
+            Some(f) if f.object => f.name.clone(),
+            Some(f) => f.key.clone(),
+            None => 0..0,
+        }
+    }
+
+    fn open(&mut self, start: usize, object: bool) {
+        let key = self.key();
+        let name = self.bytes(&key);
+        let around = self.frames.last();
+        let parent = around.map_or(&b""[..], |f| self.bytes(&f.key));
+        let place = Place { zone: around.map_or(Zone::Known, |f| f.zone), key: name, parent, object };
+        let zone = match around {
+            // What holds for a list holds for what stands in it.
+            Some(f) if !f.object => f.zone,
+            _ => rules::zone(&place),
+        };
+        let in_delta = around.is_some_and(|f| f.in_delta) && name != b"citation" || name == b"delta";
+        self.frames.push(Frame {
+            zone,
+            object,
+            start,
+            key,
+            name: 0..0,
+            first: self.out.spans.len(),
+            count: 0,
+            kind: None,
+            media_type: None,
+            index: 0,
+            in_delta,
+            finished: false,
+            media: Vec::new(),
+        });
+    }
+
+    fn text(&mut self, range: Range<usize>) {
+        let key = self.key();
+        let name = self.bytes(&key);
+        let depth = self.frames.len();
+        let Some(frame) = self.frames.last_mut() else {
+            return self.put(range, None, SpanKind::Text);
+        };
+        let zone = frame.zone;
+        if frame.object && zone == Zone::Known {
+            match name {
+                b"type" => frame.kind = Some(range.clone()),
+                b"media_type" | b"mediaType" | b"mimeType" | b"mime_type" | b"format" => {
+                    frame.media_type = Some(range.clone())
+                }
+                b"finish_reason" | b"finishReason" if !range.is_empty() => frame.finished = true,
+                b"model" if depth == 1 => self.out.model = Some(range.clone()),
+                b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
+                b"previous_response_id" | b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
+                _ => {}
+            }
+        }
+        match rules::word(zone, name, self.in_messages()) {
+            Word::Structure => {}
+            Word::Metadata if !self.metadata => {}
+            Word::Text | Word::Metadata => self.put(range, Some(key), SpanKind::Text),
+            Word::Json => self.put(range, Some(key), SpanKind::Json),
+            Word::Blob => self.blob(range, key),
+        }
+    }
+
+    /// Whether the object at hand is a message, a member of the list of messages.
+    fn in_messages(&self) -> bool {
+        let [.., list, object] = self.frames.as_slice() else { return false };
+        object.object && !list.object && self.bytes(&list.key) == b"messages"
+    }
+
+    fn put(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind) {
+        if range.is_empty() {
+            return;
+        }
+        if !matches!(kind, SpanKind::Media(_)) {
+            self.out.text_bytes += range.len();
+        }
+        let channel = if self.events { self.channel(name.as_ref()) } else { None };
+        let kind = match (kind, channel) {
+            // Bedrock sends a tool call's arguments under a name that elsewhere holds text.
+            (SpanKind::Text, Some(_)) if name.as_ref().is_some_and(|n| self.bytes(n) == b"input") => SpanKind::Json,
+            (kind, _) => kind,
+        };
+        self.out.spans.push(Span { range, name, kind, channel });
+    }
+
+    /// Whether a string of an event continues a text, and which one, as far as its name tells.
+    fn channel(&self, name: Option<&Range<usize>>) -> Option<Channel> {
+        let key = name.map_or(&b""[..], |n| self.bytes(n));
+        let frame = self.frames.last()?;
+        let inside = |list: &[u8]| self.frames.iter().any(|f| self.bytes(&f.key) == list);
+        let continues = frame.in_delta
+            || match (self.frames.len(), key) {
+                (1, b"delta" | b"response" | b"thinking" | b"completion" | b"outputText" | b"generation") => true,
+                (2, b"content" | b"thinking") => self.bytes(&frame.key) == b"message",
+                (_, b"text") => inside(b"choices") || inside(b"candidates") || inside(b"outputs"),
+                _ => false,
+            };
+        continues.then(|| Channel { id: mix(0, key), group: 0 })
+    }
+
+    fn blob(&mut self, range: Range<usize>, key: Range<usize>) {
+        match media::look(self.bytes(&range)) {
+            Blob::Address => {}
+            Blob::Text => self.put(range, Some(key), SpanKind::Text),
+            Blob::Base64(skip, media_type) => {
+                let media_type = media_type.map(|t| t.start + range.start..t.end + range.start);
+                let open =
+                    Media { kind: MediaKind::Document, whole: range.start - 1..range.end + 1, stand_in: "\"\"".into() };
+                let at = self.out.spans.len();
+                self.put(range.start + skip..range.end, Some(key.clone()), SpanKind::Media(open));
+                if self.out.spans.len() > at {
+                    if let Some(t) = media_type {
+                        self.settle(at, &t, &key);
+                    }
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.media.push(at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says what a medium is.
+    fn settle(&mut self, at: usize, media_type: &Range<usize>, key: &Range<usize>) {
+        let known = media::kind(self.bytes(media_type), self.bytes(key));
+        if let Some(span) = self.out.spans.get_mut(at) {
+            match (known, &mut span.kind) {
+                (Ok(text), kind @ SpanKind::Media(_)) => {
+                    self.out.text_bytes += span.range.len() * 3 / 4;
+                    *kind = text;
+                }
+                (Err(found), SpanKind::Media(media)) => media.kind = found,
+                _ => {}
+            }
+        }
+    }
+
+    fn scalar(&mut self, range: &Range<usize>) {
+        let key = self.key();
+        let (name, value) = (self.bytes(&key), self.bytes(range));
+        let depth = self.frames.len();
+        let number = || std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
+        match name {
+            b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
+            b"max_tokens"
+            | b"max_completion_tokens"
+            | b"max_output_tokens"
+            | b"maxOutputTokens"
+            | b"maxTokens"
+            | b"num_predict"
+                if depth <= 2 =>
+            {
+                self.out.max_output = number().or(self.out.max_output);
+            }
+            b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(Ended::All),
+            _ if self.events && rules::is_index(name) => {
+                if let Some(frame) = self.frames.last_mut() {
+                    frame.index = mix(mix(frame.index, name), value);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A value has ended: in an array, the next one is another.
+    fn value_over(&mut self, range: Range<usize>) {
+        let depth = self.frames.len();
+        let Some(frame) = self.frames.last_mut() else { return };
+        frame.count += 1;
+        let first = frame.count == 1;
+        let name = if frame.object { frame.name.clone() } else { frame.key.clone() };
+        if self.out.first_message.is_none() && !self.events {
+            let conversation = matches!(self.bytes(&name), b"messages" | b"contents" | b"input" | b"prompt");
+            let in_list = depth == 2 && first && self.frames.last().is_some_and(|f| !f.object);
+            let alone = depth == 1 && self.json.get(range.start) == Some(&b'"');
+            if conversation && (in_list || alone) {
+                self.out.first_message = Some(range);
+            }
+        }
+    }
+
+    fn close(&mut self, end: usize, name: &[u8]) {
+        let Some(frame) = self.frames.pop() else { return };
+        let range = frame.start..end;
+        let element = self.frames.last().is_some_and(|f| !f.object);
+        self.close_media(&frame, &range, element);
+        if self.events {
+            self.close_channels(&frame, name);
+        }
+        self.value_over(range);
+    }
+
+    /// What a medium is, is told by the members around it; what takes it out is its content part.
+    fn close_media(&mut self, frame: &Frame, range: &Range<usize>, element: bool) {
+        for &at in &frame.media {
+            if let Some(t) = frame.media_type.clone() {
+                self.settle(at, &t, &frame.key);
+            }
+            let key = self.bytes(&frame.key);
+            let part = self.media_at(at);
+            let Some(media) = part else { continue };
+            if media.kind == MediaKind::Document
+                && let Err(kind) = media::kind(b"", key)
+            {
+                media.kind = kind;
+            }
+        }
+        if !frame.object || !element {
+            let list = !frame.object && self.bytes(&frame.key) == b"images";
+            for &at in &frame.media {
+                if list && let Some(media) = self.media_at(at) {
+                    *media = Media {
+                        kind: MediaKind::Image,
+                        whole: range.start + 1..range.end - 1,
+                        stand_in: String::new(),
+                    };
+                }
+            }
+            if !list && let Some(around) = self.frames.last_mut() {
+                around.media.extend(&frame.media);
+            }
+            return;
+        }
+        let kind = frame.kind.clone().map(|k| self.bytes(&k));
+        for &at in &frame.media {
+            if let Some(media) = self.media_at(at) {
+                media.whole = range.clone();
+                media.stand_in = media::stand_in(kind, media.kind);
+            }
+        }
+    }
+
+    fn media_at(&mut self, at: usize) -> Option<&mut Media> {
+        match &mut self.out.spans.get_mut(at)?.kind {
+            SpanKind::Media(media) => Some(media),
+            _ => None,
+        }
+    }
+
+    /// Which text each piece continues follows from the names and indices on the way to it.
+    fn close_channels(&mut self, frame: &Frame, name: &[u8]) {
+        let root = self.frames.is_empty();
+        let kind = frame.kind.clone().map_or(name, |k| self.bytes(&k));
+        let place = match self.frames.last() {
+            // An index is better than a place: a second choice may come alone.
+            Some(list) if !list.object && frame.index == 0 => mix(1, &list.count.to_le_bytes()),
+            _ => mix(frame.index, self.bytes(&frame.key)),
+        };
+        let choice = !root && matches!(self.bytes(&frame.key), b"choices" | b"candidates") && frame.object;
+        let arguments = root && kind.ends_with(b"arguments.delta");
+        for span in self.out.spans.iter_mut().skip(frame.first) {
+            let Some(channel) = &mut span.channel else { continue };
+            channel.id = mix(channel.id, &place.to_le_bytes());
+            if choice || root && channel.group == 0 {
+                channel.group = place;
+            }
+            if root {
+                let own = span.name.clone().is_some_and(|n| self.json.get(n) == Some(b"delta"));
+                if own {
+                    channel.id = mix(channel.id, kind);
+                }
+                if own && arguments {
+                    span.kind = SpanKind::Json;
+                }
+            }
+        }
+        if frame.finished {
+            self.out.ended.push(if root { Ended::All } else { Ended::Group(place) });
+        }
+        if root && let Some(all) = rules::ends(kind) {
+            self.out.ended.push(if all { Ended::All } else { Ended::Group(place) });
+        }
+    }
+}
+
+/// FNV-1a, one step per byte.
+fn mix(seed: u64, bytes: &[u8]) -> u64 {
+    let start = seed ^ 0xcbf2_9ce4_8422_2325;
+    bytes.iter().fold(start, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
