@@ -1,7 +1,10 @@
 //! Clients: tunnels through a proxy by CONNECT or SOCKS5, requests in absolute-form, and HTTP/2.
 
+use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
 
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
@@ -128,6 +131,9 @@ pub struct H2Client {
     driver: std::sync::Arc<Driver>,
 }
 
+/// Interim responses: status and fields.
+type Interim = Vec<(u16, Headers)>;
+
 struct Driver(JoinHandle<Result<(), h2::Error>>);
 
 impl Drop for Driver {
@@ -166,8 +172,8 @@ impl H2Client {
     /// When the stream or the connection fails; a stream reset shows its reason.
     pub async fn request(&self, request: http::Request<()>, body: Bytes) -> io::Result<Answer> {
         let work = async {
-            let response = self.start(request, body).await?;
-            finish(response).await
+            let (response, informational) = self.begin(request, body).await?;
+            Ok(Answer { informational, ..finish(response).await? })
         };
         tokio::time::timeout(std::time::Duration::from_secs(30), work)
             .await
@@ -179,12 +185,31 @@ impl H2Client {
     /// # Errors
     /// When the stream or the connection fails.
     pub async fn start(&self, request: http::Request<()>, body: Bytes) -> io::Result<http::Response<h2::RecvStream>> {
+        self.begin(request, body).await.map(|(response, _)| response)
+    }
+
+    /// The same, with the interim responses that came before.
+    async fn begin(
+        &self,
+        request: http::Request<()>,
+        body: Bytes,
+    ) -> io::Result<(http::Response<h2::RecvStream>, Interim)> {
         let mut send = self.send.clone().ready().await.map_err(io::Error::other)?;
-        let (response, mut stream) = send.send_request(request, body.is_empty()).map_err(io::Error::other)?;
+        let (mut response, mut stream) = send.send_request(request, body.is_empty()).map_err(io::Error::other)?;
         if !body.is_empty() {
             stream.send_data(body, true).map_err(io::Error::other)?;
         }
-        response.await.map_err(io::Error::other)
+        let mut interim = Vec::new();
+        std::future::poll_fn(|cx| {
+            while let Poll::Ready(Some(head)) = response.poll_informational(cx) {
+                let head = head?;
+                interim.push((head.status().as_u16(), from_header_map(head.headers())));
+            }
+            Pin::new(&mut response).poll(cx)
+        })
+        .await
+        .map(|response| (response, interim))
+        .map_err(io::Error::other)
     }
 
     /// Whether the connection is still driven.

@@ -123,7 +123,7 @@ impl Reply {
         self
     }
 
-    /// Sends an interim response first (HTTP/1 only), such as 103 with `Link`.
+    /// Sends an interim response first, such as 103 with `Link`.
     #[must_use]
     pub fn informational(mut self, status: u16, fields: &[(&str, &str)]) -> Self {
         self.informational.push((status, fields.iter().copied().collect()));

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::{SinkExt, StreamExt};
 use h2::server::SendResponse;
 use interflow_flow::Headers;
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -198,14 +199,17 @@ async fn websocket_echo(wire: &mut Wire, request: &Request, mut out: Vec<u8>, mo
     }
     write_head(&mut out, 101, &headers);
     wire.send(out).await?;
-    let mut socket = WebSocketStream::from_raw_socket(wire, Role::Server, None).await;
+    echo(wire).await;
+    Ok(false)
+}
+
+async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     while let Some(Ok(message)) = socket.next().await {
-        use futures_util::SinkExt;
         if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
             break;
         }
     }
-    Ok(false)
 }
 
 async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
@@ -213,6 +217,7 @@ async fn serve_h2(wire: Wire, about: Arc<About>) -> io::Result<()> {
         .initial_window_size(1 << 20)
         .initial_connection_window_size(16 << 20)
         .max_concurrent_streams(1000)
+        .enable_connect_protocol()
         .handshake::<_, Bytes>(wire)
         .await
         .map_err(io::Error::other)?;
@@ -240,13 +245,18 @@ async fn stream_h2(
     about: Arc<About>,
 ) -> Result<bool, h2::Error> {
     let (parts, mut stream) = request.into_parts();
+    // The stream of an extended CONNECT stays open (RFC 8441 4).
+    let tunnel = parts.extensions.get::<h2::ext::Protocol>().is_some();
     let mut body = BytesMut::new();
-    while let Some(data) = stream.data().await {
+    let mut trailers = Headers::new();
+    while !tunnel && let Some(data) = stream.data().await {
         let data = data?;
         stream.flow_control().release_capacity(data.len())?;
         body.extend_from_slice(&data);
     }
-    let trailers = stream.trailers().await?.map(|t| from_header_map(&t)).unwrap_or_default();
+    if !tunnel && let Some(fields) = stream.trailers().await? {
+        trailers = from_header_map(&fields);
+    }
     let request = Request {
         method: parts.method.to_string(),
         target: parts.uri.path_and_query().map_or_else(|| "*".into(), ToString::to_string),
@@ -261,7 +271,37 @@ async fn stream_h2(
         sni: about.sni.clone(),
     };
     let reply = about.reply_to(&request);
+    if tunnel && matches!(reply.payload, Payload::WebSocketEcho) {
+        let send = respond.send_response(http::Response::new(()), false)?;
+        echo_h2(stream, send).await;
+        return Ok(true);
+    }
     reply_h2(&request, reply, &mut respond).await
+}
+
+/// A WebSocket on a stream (RFC 8441 5) that echoes.
+async fn echo_h2(mut recv: h2::RecvStream, mut send: h2::SendStream<Bytes>) {
+    let (far, near) = tokio::io::duplex(64 * 1024);
+    let (mut from_socket, mut to_socket) = tokio::io::split(near);
+    let incoming = async move {
+        while let Some(Ok(data)) = recv.data().await {
+            let _ = recv.flow_control().release_capacity(data.len());
+            if to_socket.write_all(&data).await.is_err() {
+                break;
+            }
+        }
+        let _ = to_socket.shutdown().await;
+    };
+    let outgoing = async move {
+        let mut buffer = BytesMut::new();
+        while matches!(from_socket.read_buf(&mut buffer).await, Ok(1..)) {
+            if send_h2(&mut send, buffer.split().freeze()).await.is_err() {
+                return;
+            }
+        }
+        let _ = send.send_data(Bytes::new(), true);
+    };
+    tokio::join!(incoming, outgoing, echo(far));
 }
 
 async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendResponse<Bytes>) -> Result<bool, h2::Error> {
@@ -275,6 +315,12 @@ async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendRespons
             Ending::Reset | Ending::Complete => respond.send_reset(h2::Reason::INTERNAL_ERROR),
         }
         return Ok(true);
+    }
+    for (status, fields) in &reply.informational {
+        let mut head = http::Response::new(());
+        *head.status_mut() = http::StatusCode::from_u16(*status).unwrap_or_default();
+        *head.headers_mut() = to_header_map(fields);
+        respond.send_informational(head)?;
     }
     frame(&mut reply, request);
     reply.headers.remove("transfer-encoding");
