@@ -49,6 +49,23 @@ async fn trailers_pass_both_ways_in_every_pairing() {
 }
 
 #[tokio::test]
+async fn early_hints_come_before_the_answer_in_every_pairing() {
+    for speaks in [&["h2"][..], &["http/1.1"]] {
+        let origin = Origin::https().alpn(speaks).start().await;
+        let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+        let over_h2 = proxy.h2(&origin.authority()).await.get(&origin.url("/early-hints")).await.unwrap();
+        let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        wire.send(inside(&origin.authority(), "/early-hints")).await.unwrap();
+        for answer in [over_h2, wire.answer().await.unwrap()] {
+            let (status, hints) = &answer.informational[0];
+            assert_eq!((*status, hints.get_str("link")), (103, Some("</style.css>; rel=preload")), "{speaks:?}");
+            assert_eq!((answer.status, answer.text().as_str()), (200, "hello\n"), "{speaks:?}");
+        }
+        assert!(proxy.flows(2).await.iter().all(|f| f.interim == [103]), "{speaks:?}");
+    }
+}
+
+#[tokio::test]
 async fn grpc_messages_and_their_status_pass_and_are_recorded() {
     let origin = Origin::https().alpn(&["h2"]).start().await;
     let proxy = Proxy::trusting(&[&origin], |_| ()).await;

@@ -116,6 +116,51 @@ async fn a_client_of_http2_reaches_an_origin_of_http1() {
     assert_eq!(told(&flow)[..2].iter().map(|m| m.2.as_str()).collect::<Vec<_>>(), ["hi", "hi"]);
 }
 
+#[tokio::test]
+async fn a_client_of_http1_reaches_an_origin_that_speaks_http2_alone() {
+    let origin = Origin::https().alpn(&["h2"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    // The handshake checks `Sec-WebSocket-Accept`, which no origin of HTTP/2 sends.
+    let mut socket = open(wire, &format!("wss://{}/ws", origin.authority())).await;
+    for text in ["over", "both versions"] {
+        socket.send(Frame::text(text)).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap(), Frame::text(text));
+    }
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    drop(socket);
+    let seen = origin.only_request();
+    assert_eq!((seen.method.as_str(), seen.version.as_str(), seen.path()), ("CONNECT", "HTTP/2", "/ws"));
+    assert_eq!((seen.header("sec-websocket-key"), seen.header("sec-websocket-version")), (None, Some("13")));
+    let flow = proxy.flow().await;
+    assert_eq!((flow.status, told(&flow)[0].2.as_str()), (Some(101), "over"));
+}
+
+#[tokio::test]
+async fn a_client_of_http2_reaches_an_origin_that_speaks_http2_alone() {
+    let origin = Origin::https().alpn(&["h2"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let wire = proxy.tls(&origin.authority(), &["h2"]).await.patience(None);
+    let (mut send, connection) = h2::client::handshake(wire).await.unwrap();
+    tokio::spawn(connection);
+    send = send.ready().await.unwrap();
+    crate::support::until("extended CONNECT to be offered", || send.is_extended_connect_protocol_enabled()).await;
+    let connect = http::Request::builder()
+        .method("CONNECT")
+        .uri(origin.url("/ws"))
+        .header("sec-websocket-version", "13")
+        .extension(h2::ext::Protocol::from_static("websocket"))
+        .body(())
+        .unwrap();
+    let (answer, mut stream) = send.send_request(connect, false).unwrap();
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status(), 200);
+    stream.send_data(Bytes::from_static(&[0x81, 0x82, 1, 1, 1, 1, b'h' ^ 1, b'i' ^ 1]), false).unwrap();
+    assert_eq!(&answer.into_body().data().await.unwrap().unwrap()[..], b"\x81\x02hi");
+    assert_eq!(origin.only_request().method, "CONNECT");
+}
+
 /// Says `no` for `yes`, swallows `secret`, and ends the connection at `stop`.
 struct Censor;
 

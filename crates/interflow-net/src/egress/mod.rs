@@ -26,7 +26,7 @@ pub use route::{Answer, Exchange, PoolKey, Protocol, Route};
 pub use shared::EgressShared;
 
 use crate::io::Io;
-use crate::tls::{Alpn, connect_tls};
+use crate::tls::{Alpn, connect_tls, speaks_none_offered};
 use dial::{DialInfo, DialTimes, Dialer};
 use http1::{Conn, Failed, ProxyHop};
 use http2::H2Conn;
@@ -104,7 +104,15 @@ impl Egress {
         let mut want = Want::Any;
         loop {
             let host = self.pool.host(route, protocol);
-            let connection = self.connection(route, protocol, &host, &head.method, want, x).await?;
+            let connection = match self.connection(route, protocol, &host, &head.method, want, x).await {
+                Ok(connection) => connection,
+                // An origin of HTTP/2 alone: the upgrade becomes an extended CONNECT (RFC 8441).
+                Err(e) if protocol != effective_over_http2(route, &head) && speaks_none_offered(&e) => {
+                    protocol = Protocol::Http2;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
             let outcome = match connection {
                 Connection::Http1(lease) => http1::exchange(lease, &mut head, body, x, &self.options.exchange).await,
                 Connection::Http2(conn) => http2::exchange(&conn, &head, body, x, &self.options.exchange).await,
@@ -312,6 +320,14 @@ fn effective(route: &Route, head: &RequestHead) -> Protocol {
     match route.protocol {
         Protocol::Auto if head.protocol.is_some() => Protocol::Http1,
         protocol => protocol,
+    }
+}
+
+/// Where an upgrade may turn to when HTTP/1.1 is not spoken.
+fn effective_over_http2(route: &Route, head: &RequestHead) -> Protocol {
+    match route.protocol {
+        Protocol::Auto if head.protocol.is_some() => Protocol::Http2,
+        _ => effective(route, head),
     }
 }
 

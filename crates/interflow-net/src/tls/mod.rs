@@ -13,6 +13,7 @@ use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, Support
 
 pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
 pub use problem::{CertificateProblem, CertificateReason};
+pub(crate) use upstream::speaks_none_offered;
 pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};
 
 /// The application protocols offered on a leg (RFC 7301).

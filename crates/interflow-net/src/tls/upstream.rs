@@ -375,6 +375,18 @@ fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
+/// Whether a handshake failed because the server speaks none of the protocols that were offered by ALPN (RFC 7301 3.2).
+pub(crate) fn speaks_none_offered(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|s| s.downcast_ref::<io::Error>());
+    matches!(
+        source.and_then(rustls_error),
+        Some(
+            rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)
+                | rustls::Error::NoApplicationProtocol
+        )
+    )
+}
+
 /// What a TLS failure means, when an I/O error of an upstream connection is one. A server that asks for a client
 /// certificate refuses its absence only after the handshake, so this is asked of reads and writes too.
 pub fn explain(error: &io::Error) -> Option<&'static str> {
