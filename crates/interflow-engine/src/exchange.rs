@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, ByteStr, Error, Flow, Frame, Handler, Host, Kind, Knock, Method, Mounted, Phase,
-    Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict, Version,
+    Authority, Body, BodyStream, ByteStr, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock, Method, Mounted,
+    Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict,
+    Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -17,7 +18,7 @@ use crate::hop::{self, MaxForwards};
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::worker::Live;
-use crate::{gateway, pages, route, upgrade};
+use crate::{calls, gateway, pages, route, upgrade};
 
 /// A request on the proxy port, in absolute-form, or by mistake in origin-form.
 pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
@@ -229,6 +230,7 @@ async fn run_to(
         Ok(route) => route,
         Err(end) => return end_early(tracker, &live, &head, end),
     };
+    let asked = calls::shown(&mut tracker, Direction::Request, &mut head.headers, asked);
     let body = tracker.request_body(asked, &head);
     let answer = match send(&mut tracker, &live.egress, &route, &head, body, &interim).await {
         Ok(answer) => answer,
@@ -389,6 +391,7 @@ async fn deliver(
 ) -> Outgoing {
     hop::clean_response(&mut head.headers, false);
     let plan = Arc::clone(&tracker.plan);
+    let held = tracker.hold_messages().await;
     for stage in plan.stages(Phase::ResponseHead) {
         if let Some(end) = End::of(stage.response_head(&mut tracker.flow, request, &mut head).get().await) {
             return end_early(tracker, live, request, end);
@@ -408,8 +411,11 @@ async fn deliver(
         let version = head.version;
         hop::add_via(&mut head.headers, version, via);
     }
+    tracker.release_messages(held);
+    let body = bodiless(request, &head, body);
+    let body = calls::shown(&mut tracker, Direction::Response, &mut head.headers, body);
     tracker.response(&head);
-    let body = tracker.response_body(bodiless(request, &head, body), &head);
+    let body = tracker.response_body(body, &head);
     Outgoing::Response(Response { head, body })
 }
 

@@ -8,6 +8,7 @@
 
 pub mod access;
 mod answers;
+mod calls;
 pub mod config;
 mod conn;
 mod connect;

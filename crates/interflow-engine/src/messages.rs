@@ -2,12 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use interflow_flow::{Direction, Headers, Message, MessageKind, Timestamp};
-use interflow_wire::grpc;
+use interflow_wire::grpc::{self, GrpcMessage};
 use interflow_wire::sse::SseParser;
 use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Sender, WebSocketError};
 
 /// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
-const LARGEST: usize = 16 << 20;
+pub(crate) const LARGEST: usize = 16 << 20;
 
 /// Looks for messages in a body.
 pub(crate) struct MessageTap {
@@ -17,7 +17,7 @@ pub(crate) struct MessageTap {
 
 enum Kind {
     Events(SseParser),
-    Grpc(BytesMut),
+    Grpc(GrpcKind, BytesMut),
     /// What came could not be told apart, and nothing behind it can.
     Lost,
 }
@@ -26,13 +26,10 @@ impl MessageTap {
     /// A tap, when the head says that the body is a stream of messages. A stream that is compressed as a whole is not
     /// looked into.
     pub fn for_body(direction: Direction, headers: &Headers) -> Option<Self> {
-        let media_type = headers.get_str("content-type")?.split(';').next()?.trim();
-        let kind = if media_type.eq_ignore_ascii_case("text/event-stream") {
+        let kind = if media_type(headers)?.eq_ignore_ascii_case("text/event-stream") {
             Kind::Events(SseParser::new(LARGEST))
-        } else if is_grpc(media_type) {
-            Kind::Grpc(BytesMut::new())
         } else {
-            return None;
+            Kind::Grpc(GrpcKind::of(headers)?, BytesMut::new())
         };
         (!headers.contains("content-encoding")).then_some(Self { direction, kind })
     }
@@ -43,7 +40,7 @@ impl MessageTap {
         let mut give = |kind, payload| see(&Message { direction, kind, payload, at });
         let whole = match &mut self.kind {
             Kind::Events(parser) => events(parser, bytes, |raw| give(MessageKind::Event, raw)),
-            Kind::Grpc(buffer) => grpc_messages(buffer, bytes, |data| give(MessageKind::Grpc, data)),
+            Kind::Grpc(kind, buffer) => grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data)),
             Kind::Lost => return,
         };
         if whole.is_none() {
@@ -52,9 +49,34 @@ impl MessageTap {
     }
 }
 
-fn is_grpc(media_type: &str) -> bool {
-    let start = media_type.get(..16);
-    start.is_some_and(|s| s.eq_ignore_ascii_case("application/grpc")) && !media_type.contains("grpc-web-text")
+/// How the gRPC messages of a body are to be read.
+pub(crate) struct GrpcKind {
+    encoding: String,
+    /// What came could not be told apart, and nothing behind it can.
+    pub lost: bool,
+}
+
+impl GrpcKind {
+    /// `None` when the head is not one of gRPC, or its body is compressed as a whole or written in base64.
+    pub fn of(headers: &Headers) -> Option<Self> {
+        let media_type = media_type(headers)?;
+        let start = media_type.get(..16)?;
+        let readable = start.eq_ignore_ascii_case("application/grpc")
+            && !media_type.contains("grpc-web-text")
+            && !headers.contains("content-encoding");
+        let encoding = headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
+        readable.then_some(Self { encoding, lost: false })
+    }
+
+    /// The content of a message, decompressed where that can be done.
+    pub fn payload(&self, message: &GrpcMessage) -> Bytes {
+        let clear = message.compressed.then(|| grpc::decompress(&self.encoding, &message.data, LARGEST));
+        clear.flatten().unwrap_or_else(|| message.data.clone())
+    }
+}
+
+fn media_type(headers: &Headers) -> Option<&str> {
+    Some(headers.get_str("content-type")?.split(';').next()?.trim())
 }
 
 /// `None` when the stream cannot be followed any further.
@@ -66,10 +88,15 @@ fn events(parser: &mut SseParser, bytes: &[u8], mut see: impl FnMut(bytes::Bytes
     Some(())
 }
 
-fn grpc_messages(buffer: &mut BytesMut, bytes: &[u8], mut see: impl FnMut(bytes::Bytes)) -> Option<()> {
+fn grpc_messages(
+    kind: &GrpcKind,
+    buffer: &mut BytesMut,
+    bytes: &[u8],
+    mut see: impl FnMut(bytes::Bytes),
+) -> Option<()> {
     buffer.extend_from_slice(bytes);
     while let Some(message) = grpc::next_message(buffer, LARGEST).ok()? {
-        see(message.data);
+        see(kind.payload(&message));
     }
     Some(())
 }
@@ -196,7 +223,7 @@ mod tests {
     use super::*;
 
     fn seen(media_type: &str, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
-        let headers: Headers = [("Content-Type", media_type)].into_iter().collect();
+        let headers: Headers = [("Content-Type", media_type), ("grpc-encoding", "deflate")].into_iter().collect();
         let mut tap = MessageTap::for_body(Direction::Response, &headers).unwrap();
         let mut all = Vec::new();
         pieces.iter().for_each(|p| tap.feed(p, |m| all.push(m.payload.to_vec())));
@@ -213,6 +240,13 @@ mod tests {
     fn grpc_messages_are_seen_without_their_prefix() {
         let all = seen("application/grpc+proto", &[b"\0\0\0\0\x02h", b"i\0\0\0\0\0"]);
         assert_eq!(all, [b"hi".to_vec(), Vec::new()]);
+    }
+
+    #[test]
+    fn a_compressed_grpc_message_is_seen_in_the_clear_and_one_that_cannot_be_as_it_came() {
+        // "aa" in zlib's format, uncompressed block; then junk under the same flag.
+        let zlib = b"\x01\0\0\0\x0d\x78\x01\x01\x02\0\xfd\xffaa\x01\x25\0\xc3";
+        assert_eq!(seen("application/grpc", &[zlib, b"\x01\0\0\0\x01?"]), [b"aa".to_vec(), b"?".to_vec()]);
     }
 
     #[test]

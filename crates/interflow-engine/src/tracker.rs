@@ -11,7 +11,9 @@ use interflow_flow::{
     Result, TunnelBytes,
 };
 use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
 
+use crate::calls::Lent;
 use crate::messages::MessageTap;
 use crate::plan::Plan;
 use crate::settings::Settings;
@@ -30,6 +32,7 @@ pub(crate) struct Tracker {
     pub plan: Arc<Plan>,
     counters: Arc<Counters>,
     shared: Option<Arc<Shared>>,
+    lent: Option<Lent>,
     status: u16,
     over: bool,
 }
@@ -37,11 +40,32 @@ pub(crate) struct Tracker {
 impl Tracker {
     pub fn new(flow: Flow, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self { flow, plan, counters, shared: None, status: 0, over: false }
+        Self { flow, plan, counters, shared: None, lent: None, status: 0, over: false }
     }
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// The flow for the phase `Message`, which runs beside the others.
+    pub fn lend(&mut self) -> Lent {
+        self.lent.get_or_insert_with(|| Lent::new(&mut self.flow)).clone()
+    }
+
+    /// Runs phases of the response: messages wait for them, and they find the notes in the flow.
+    pub async fn hold_messages(&mut self) -> Option<OwnedMutexGuard<Flow>> {
+        match self.lent.take() {
+            Some(lent) => Some(lent.take_back(&mut self.flow).await),
+            None => None,
+        }
+    }
+
+    /// Lets the messages go on.
+    pub fn release_messages(&mut self, held: Option<OwnedMutexGuard<Flow>>) {
+        if let Some(mut held) = held {
+            *held = self.flow.lend();
+            self.lent = Some(Lent::held(&held));
+        }
     }
 
     /// Shows the recorder the flow's beginning; waits when it has fallen behind and the owner chose that.
@@ -73,7 +97,13 @@ impl Tracker {
             Body::Full(bytes) => {
                 self.counters.bytes_sent.fetch_add(bytes.len() as u64, Relaxed);
                 self.flow.timings.request_body = Some(self.flow.clock.micros());
-                self.captured(|c, _| c.data(Direction::Request, bytes));
+                let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Request, &head.headers));
+                self.captured(|c, _| {
+                    c.data(Direction::Request, bytes);
+                    if let Some(mut tap) = tap {
+                        tap.feed(bytes, |m| c.message(m));
+                    }
+                });
                 return body;
             }
             Body::Stream(_) => {}
@@ -186,6 +216,9 @@ impl Tracker {
 
     fn end(&mut self, outcome: Outcome<'_>) {
         self.over = true;
+        if let Some(lent) = self.lent.take() {
+            lent.end(&mut self.flow);
+        }
         let now = self.flow.clock.micros();
         self.flow.timings.done = Some(now);
         if let Some(shared) = &self.shared {
@@ -294,7 +327,8 @@ impl BodyStream for Deliver {
                     let seen = shared.see(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }
-                if self.body.remaining() == Some(0) {
+                // Nobody needs to ask again behind the trailers.
+                if matches!(f, Frame::Trailers(_)) || self.body.remaining() == Some(0) {
                     self.finish(Ok(()));
                 }
             }

@@ -40,7 +40,7 @@ pub enum MessageKind {
     Close,
     /// A server-sent event, its block as on the wire.
     Event,
-    /// A gRPC message without its five-byte prefix, still compressed if it was.
+    /// A gRPC message without its five-byte prefix, decompressed where `grpc-encoding` says gzip or deflate.
     Grpc,
 }
 

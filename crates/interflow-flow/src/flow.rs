@@ -179,6 +179,35 @@ impl Flow {
         });
         self.notes[at].downcast_mut().expect("the note at this place is of this type")
     }
+
+    /// A second handle to the same flow, for a phase that runs beside the others: it knows what is known so far, and
+    /// takes the notes over until they are [taken back](Self::take_back).
+    #[must_use]
+    pub fn lend(&mut self) -> Self {
+        Self {
+            id: self.id,
+            clock: self.clock,
+            client: Arc::clone(&self.client),
+            client_tls: self.client_tls.clone(),
+            transport: self.transport,
+            user: self.user.clone(),
+            scheme: self.scheme,
+            authority: self.authority.clone(),
+            upstream: self.upstream.clone(),
+            timings: self.timings,
+            parent: self.parent,
+            tags: self.tags.clone(),
+            notes: std::mem::take(&mut self.notes),
+        }
+    }
+
+    /// Takes back the notes, and the marks that were put on meanwhile.
+    pub fn take_back(&mut self, lent: &mut Self) {
+        self.notes.append(&mut lent.notes);
+        for tag in std::mem::take(&mut lent.tags) {
+            self.tag(tag);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +234,20 @@ mod tests {
         assert_eq!(f.note::<u32>(), Some(&5));
         assert_eq!(f.note::<String>().map(String::as_str), Some("x"));
         assert_eq!(f.note::<u8>(), None);
+    }
+
+    #[test]
+    fn what_was_lent_comes_back_with_what_was_added() {
+        let mut f = flow();
+        f.tag("before");
+        *f.note_mut::<u32>() = 2;
+        let mut lent = f.lend();
+        assert_eq!((f.note::<u32>(), lent.note::<u32>(), lent.id), (None, Some(&2), f.id));
+        *lent.note_mut::<u32>() = 3;
+        lent.tag("meanwhile");
+        f.take_back(&mut lent);
+        assert_eq!((f.note::<u32>(), lent.note::<u32>()), (Some(&3), None));
+        assert_eq!(f.tags, ["before", "meanwhile"]);
     }
 
     #[test]

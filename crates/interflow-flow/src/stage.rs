@@ -225,7 +225,9 @@ pub trait Stage: Send + Sync {
         Step::Now(Ok(body))
     }
 
-    /// One message may be changed, dropped or answered by denial.
+    /// One message of a WebSocket or a gRPC call may be changed, dropped or answered by denial. The two directions of
+    /// a flow are never shown at once; while a stage works on the response's head or body, gRPC messages of the request
+    /// wait.
     fn message<'a>(&'a self, _flow: &'a mut Flow, _message: &'a mut Message) -> Step<'a, Verdict> {
         Step::Now(Verdict::Continue)
     }

@@ -1,6 +1,9 @@
 //! Splits gRPC's and gRPC-Web's length-prefixed messages (gRPC over HTTP/2, "Length-Prefixed-Message").
 
+use std::io::Read;
+
 use bytes::{Buf as _, Bytes, BytesMut};
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use crate::cursor::Cursor;
 
@@ -55,6 +58,20 @@ pub fn next_message(buf: &mut BytesMut, max: usize) -> Result<Option<GrpcMessage
     Ok(Some(GrpcMessage { compressed: flags & COMPRESSED != 0, trailers: flags & TRAILERS != 0, data, raw }))
 }
 
+/// Decompresses the content of a message as `grpc-encoding` says: gzip, or deflate (which is zlib's format, RFC 1950).
+/// `None` for another encoding, for what is not of this one, and for more than `max` bytes.
+pub fn decompress(encoding: &str, data: &[u8], max: usize) -> Option<Bytes> {
+    let most = max as u64 + 1;
+    let mut out = Vec::new();
+    match encoding {
+        "gzip" => MultiGzDecoder::new(data).take(most).read_to_end(&mut out),
+        "deflate" => ZlibDecoder::new(data).take(most).read_to_end(&mut out),
+        _ => return None,
+    }
+    .ok()?;
+    (out.len() <= max).then(|| out.into())
+}
+
 /// Appends the prefix of a message of `len` bytes, fewer than 4 GiB; the content follows.
 pub fn write_prefix(out: &mut Vec<u8>, compressed: bool, len: u32) {
     out.push(compressed.into());
@@ -95,6 +112,24 @@ mod tests {
     fn flags_that_nobody_defined_are_refused() {
         assert_eq!(all(b"\x02", 10), Err(GrpcError::Flags));
         assert_eq!(all(b"{\"a\":1}", 10), Err(GrpcError::Flags));
+    }
+
+    #[test]
+    fn content_is_decompressed_within_the_limit() {
+        use std::io::Write;
+        let text = b"again and again and again";
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        zlib.write_all(text).unwrap();
+        let zlib = zlib.finish().unwrap();
+        assert_eq!(decompress("gzip", &gzip, 25).as_deref(), Some(&text[..]));
+        assert_eq!(decompress("deflate", &zlib, 25).as_deref(), Some(&text[..]));
+        assert_eq!(decompress("gzip", &gzip, 24), None, "one byte over the limit");
+        assert_eq!(decompress("gzip", &zlib, 25), None);
+        assert_eq!(decompress("gzip", &gzip[..gzip.len() - 9], 25), None, "cut short");
+        assert_eq!(decompress("snappy", &gzip, 25), None);
     }
 
     proptest! {

@@ -5,6 +5,7 @@ mod auth;
 mod doors;
 mod errors;
 mod forward;
+mod grpc;
 mod http2;
 mod interception;
 mod life;

@@ -1,0 +1,158 @@
+//! Phase `Message` for gRPC: the messages in a body are shown to the stages one by one, and what they leave goes on.
+//! A message that nobody changed keeps its bytes.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{
+    Body, BodyStream, BoxFuture, Direction, Error, Flow, Frame, Headers, Kind, Message, MessageKind, Phase, Result,
+    Timestamp, Verdict,
+};
+use interflow_wire::grpc::{self, GrpcMessage};
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::messages::{GrpcKind, LARGEST};
+use crate::plan::Plan;
+use crate::tracker::Tracker;
+
+/// The flow as the messages of both directions see it, while its exchange goes on.
+#[derive(Clone)]
+pub(crate) struct Lent(Arc<Mutex<Flow>>);
+
+impl Lent {
+    pub fn new(flow: &mut Flow) -> Self {
+        Self(Arc::new(Mutex::new(flow.lend())))
+    }
+
+    /// Takes the notes back, and keeps messages waiting as long as the guard lives.
+    pub async fn take_back(self, flow: &mut Flow) -> OwnedMutexGuard<Flow> {
+        let mut lent = self.0.lock_owned().await;
+        flow.take_back(&mut lent);
+        lent
+    }
+
+    /// The flow that this guard holds.
+    pub fn held(guard: &OwnedMutexGuard<Flow>) -> Self {
+        Self(Arc::clone(OwnedMutexGuard::mutex(guard)))
+    }
+
+    /// The same at the flow's end. A message that a stage still holds keeps its notes, and is heard no more.
+    pub fn end(&self, flow: &mut Flow) {
+        if let Ok(mut lent) = self.0.try_lock() {
+            flow.take_back(&mut lent);
+        }
+    }
+}
+
+/// The body with its messages shown to the stages, if it is one of gRPC and a stage wants that. The length that the
+/// head tells would not hold any more, and is taken out.
+pub(crate) fn shown(tracker: &mut Tracker, direction: Direction, headers: &mut Headers, body: Body) -> Body {
+    if !tracker.plan.wants(Phase::Message) || matches!(body, Body::Empty) {
+        return body;
+    }
+    let Some(kind) = GrpcKind::of(headers) else { return body };
+    headers.remove("content-length");
+    let (plan, lent) = (Arc::clone(&tracker.plan), tracker.lend());
+    Body::stream(Shown { body, direction, kind, plan, lent, buffer: BytesMut::new(), asked: None, last: None })
+}
+
+struct Shown {
+    body: Body,
+    direction: Direction,
+    kind: GrpcKind,
+    plan: Arc<Plan>,
+    lent: Lent,
+    buffer: BytesMut,
+    /// What the stages say of the message that they are being shown.
+    asked: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
+    /// What ended the body; the buffer may still hold messages.
+    last: Option<Option<Result<Frame>>>,
+}
+
+impl BodyStream for Shown {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        loop {
+            if let Some(asked) = &mut self.asked {
+                let said = ready!(asked.as_mut().poll(cx));
+                self.asked = None;
+                match said {
+                    Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Frame::Data(bytes)))),
+                    Ok(None) => {}
+                    Err(e) => return Poll::Ready(Some(Err(e))),
+                }
+            }
+            if self.show_next() {
+                continue;
+            }
+            if let Some(last) = self.last.take() {
+                if self.buffer.is_empty() {
+                    return Poll::Ready(last);
+                }
+                // Less than a message: not ours to judge.
+                self.last = Some(last);
+                return Poll::Ready(Some(Ok(Frame::Data(self.buffer.split().freeze()))));
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(data))) if self.kind.lost => return Poll::Ready(Some(Ok(Frame::Data(data)))),
+                Some(Ok(Frame::Data(data))) => self.buffer.extend_from_slice(&data),
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                last => self.last = Some(last),
+            }
+        }
+    }
+}
+
+impl Shown {
+    /// Shows the next whole message to the stages; false when there is none.
+    fn show_next(&mut self) -> bool {
+        if self.kind.lost {
+            return false;
+        }
+        let message = match grpc::next_message(&mut self.buffer, LARGEST) {
+            Ok(Some(message)) => message,
+            Ok(None) => return false,
+            Err(_) => {
+                self.kind.lost = true;
+                if !self.buffer.is_empty() {
+                    let rest = self.buffer.split().freeze();
+                    self.asked = Some(Box::pin(std::future::ready(Ok(Some(rest)))));
+                }
+                return true;
+            }
+        };
+        let payload = self.kind.payload(&message);
+        let seen = Message { direction: self.direction, kind: MessageKind::Grpc, payload, at: Timestamp::now() };
+        self.asked = Some(Box::pin(ask(Arc::clone(&self.plan), self.lent.clone(), seen, message)));
+        true
+    }
+}
+
+/// What the stages leave of a message: its bytes as they came, new ones, or nothing.
+async fn ask(plan: Arc<Plan>, lent: Lent, mut seen: Message, message: GrpcMessage) -> Result<Option<Bytes>> {
+    // The trailers of gRPC-Web are no message.
+    if message.trailers {
+        return Ok(Some(message.raw));
+    }
+    let before = seen.payload.clone();
+    let mut flow = lent.0.lock().await;
+    for stage in plan.stages(Phase::Message) {
+        match stage.message(&mut flow, &mut seen).get().await {
+            Verdict::Drop => return Ok(None),
+            Verdict::Deny(e) => return Err(e),
+            Verdict::Continue | Verdict::Answer(_) | Verdict::Intercept | Verdict::Tunnel => {}
+        }
+    }
+    if seen.payload == before {
+        return Ok(Some(message.raw));
+    }
+    // What was shown as it came must be what the flag says; what was shown in the clear goes on in the clear, which
+    // every message may.
+    let compressed = message.compressed && before == message.data;
+    let length = u32::try_from(seen.payload.len())
+        .map_err(|_| Error::new(Kind::BodyTooLarge, "a stage made a gRPC message of 4 GiB or more"))?;
+    let mut out = Vec::with_capacity(grpc::PREFIX + seen.payload.len());
+    grpc::write_prefix(&mut out, compressed, length);
+    out.extend_from_slice(&seen.payload);
+    Ok(Some(out.into()))
+}
