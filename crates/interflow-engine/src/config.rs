@@ -39,6 +39,13 @@ pub struct EngineConfig {
 pub struct ProxyConfig {
     /// Addresses to listen on, IPv4 or IPv6.
     pub listen: Vec<SocketAddr>,
+    /// Addresses that take connections which the firewall redirects here (Linux: `REDIRECT`; `TPROXY` too with the
+    /// privilege `CAP_NET_ADMIN`). Their clients know of no proxy, so nobody is asked who they are.
+    pub transparent: Vec<SocketAddr>,
+    /// Addresses for clients that take us for the origin (by `/etc/hosts`, DNS, or a fixed address): the name in their
+    /// TLS, or in each request's `Host`, says which origin they mean. Nobody is asked who they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reverse: Vec<ReverseListener>,
     /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
     pub tls: Option<TlsFiles>,
     /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
@@ -55,12 +62,25 @@ impl Default for ProxyConfig {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7070))],
+            transparent: Vec::new(),
+            reverse: Vec::new(),
             tls: None,
             proxy_protocol_from: Vec::new(),
             via: String::new(),
             drain: Span::secs(20),
         }
     }
+}
+
+/// An address for clients that take us for the origin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReverseListener {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// The origins' port; without it 443 for TLS, and for plain HTTP the port in `Host`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
 }
 
 /// The gateway port.

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, BoxFuture, ByteStr, Error, Kind, Phase, RequestHead, ResponseHead, Result, Scheme, StatusCode, Target,
-    Transport, Url, Verdict,
+    Authority, BoxFuture, ByteStr, ClientInfo, Error, Host, Kind, Phase, RequestHead, ResponseHead, Result, Scheme,
+    StatusCode, Target, Transport, Url, Verdict,
 };
 use interflow_net::ingress::socks5::{self, SocksReply};
-use interflow_net::ingress::{Incoming, Outgoing};
+use interflow_net::ingress::{self, Detected, Expect, Incoming, Outgoing};
 use interflow_net::io::Io;
 
 use crate::access::Credentials;
-use crate::conn::Conn;
+use crate::conn::{Conn, Entry, Inside};
 use crate::exchange::fail;
 use crate::inside::{Place, Wish, dial, look_inside, pass};
 use crate::pages;
 use crate::tracker::Tracker;
-use crate::worker::Live;
+use crate::worker::{Live, Worker};
 
 /// What is decided about a tunnel before a byte of it has come.
 enum Choice {
@@ -151,6 +151,70 @@ pub(crate) async fn socks(conn: &Conn, live: Arc<Live>, io: Io) -> Result<()> {
         },
     }
     Ok(())
+}
+
+/// A connection that the firewall sent here instead of to `wanted`. Its client knows of no proxy: it cannot say who it
+/// is, and an end without a word is all it can be told.
+pub(crate) async fn redirected(conn: &Conn, live: Arc<Live>, io: Io, wanted: Authority) {
+    enter(conn, live, io, Transport::Transparent, wanted).await;
+}
+
+/// A tunnel whose client did not ask for one.
+async fn enter(conn: &Conn, live: Arc<Live>, io: Io, transport: Transport, wanted: Authority) {
+    let mut tunnel = match admit(conn, &live, transport, wanted, Ok(None)).await {
+        Ok(tunnel) => tunnel,
+        Err((mut tracker, e)) => {
+            tracker.begin_capture(&live.settings, None).await;
+            return tracker.fail(&e);
+        }
+    };
+    match tunnel.choice {
+        Choice::Look(wish) => look_inside(Place::of(conn), live, tunnel.tracker, io, wish).await,
+        Choice::Pass => match dial(&mut tunnel.tracker, &live).await {
+            Ok(upstream) => pass(tunnel.tracker, &live, io, upstream).await,
+            Err(e) => {
+                tunnel.tracker.begin_capture(&live.settings, None).await;
+                tunnel.tracker.fail(&e);
+            }
+        },
+    }
+}
+
+/// A connection from a client that takes us for the origin: the name in its TLS hello, or in each of its requests, says for
+/// which one. `port` is the origins' port, where clients cannot know it.
+///
+/// # Errors
+/// What the client says first names no origin.
+pub(crate) async fn reversed(
+    worker: &Arc<Worker>,
+    client: &Arc<ClientInfo>,
+    live: Arc<Live>,
+    io: Io,
+    port: Option<u16>,
+) -> Result<()> {
+    let timeouts = &live.settings.config.timeouts;
+    let expect = Expect { first: timeouts.idle.0, rest: timeouts.head.0, place: ingress::Place::Port };
+    let (detected, io) = ingress::detect(io, expect).await?;
+    let conn = |entry| Conn::new(Arc::clone(worker), Arc::clone(client), entry, None);
+    if let Detected::Tls(hello) = &detected {
+        let nameless =
+            || Error::new(Kind::UnknownProtocol, "the client's TLS names no server (SNI), so no origin is known");
+        let name = hello.server_name.as_deref().and_then(|n| Host::parse(n).ok()).ok_or_else(nameless)?;
+        enter(&conn(Entry::Proxy), live, io, Transport::Reverse, Authority::new(name, port.unwrap_or(443))).await;
+        return Ok(());
+    }
+    if matches!(detected, Detected::Closed | Detected::Silent) {
+        return Ok(());
+    }
+    let local = Authority::new(Host::Ip(client.local.ip()), port.unwrap_or(client.local.port()));
+    let inside =
+        Inside { scheme: Scheme::Http, authority: local, dial: None, transport: Transport::Reverse, user: None };
+    let (options, drain) = (live.settings.http_options(), worker.drain.clone());
+    let conn = Arc::new(conn(Entry::Inside(inside)));
+    match detected {
+        Detected::Http2 => ingress::serve_http2(io, &options, drain, conn).await,
+        _ => ingress::serve_http1(io, &options, drain, conn).await,
+    }
 }
 
 fn client_gone(e: std::io::Error) -> Error {

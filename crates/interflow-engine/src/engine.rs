@@ -136,6 +136,16 @@ impl Engine {
         self.addresses_of(Role::Gateway)
     }
 
+    /// The addresses that take redirected connections, with the ports that were really bound.
+    pub fn transparent_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses_of(Role::Transparent)
+    }
+
+    /// The addresses of clients that take us for the origin, with the ports that were really bound.
+    pub fn reverse_addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.iter().filter(|(r, _)| matches!(r, Role::Reverse(_))).map(|(_, a)| *a).collect()
+    }
+
     fn addresses_of(&self, role: Role) -> Vec<SocketAddr> {
         self.addresses.iter().filter(|(r, _)| *r == role).map(|(_, a)| *a).collect()
     }
@@ -322,13 +332,23 @@ type Listeners = Vec<(Role, std::net::TcpListener)>;
 fn bind_all(config: &EngineConfig, workers: usize) -> Result<(Bound, Vec<Listeners>), Error> {
     let mut addresses = Vec::new();
     let mut all: Vec<Listeners> = (0..workers).map(|_| Vec::new()).collect();
-    let proxy = config.proxy.listen.iter().map(|a| (Role::Proxy, *a));
-    for (role, addr) in proxy.chain(config.gateway.listen.iter().map(|a| (Role::Gateway, *a))) {
+    let of = |role: Role, list: &[SocketAddr]| list.iter().map(|a| (role, *a)).collect::<Vec<_>>();
+    let wanted = [
+        of(Role::Proxy, &config.proxy.listen),
+        of(Role::Gateway, &config.gateway.listen),
+        of(Role::Transparent, &config.proxy.transparent),
+        config.proxy.reverse.iter().map(|r| (Role::Reverse(r.port), r.listen)).collect(),
+    ];
+    for (role, addr) in wanted.concat() {
         // Another program's socket with SO_REUSEPORT would silently share our port: ask without it first.
         if addr.port() != 0 {
             drop(bind(&ListenOptions { reuse_port: false, ..ListenOptions::new(addr) })?);
         }
-        let mut options = ListenOptions { reuse_port: workers > 1, ..ListenOptions::new(addr) };
+        let mut options = ListenOptions {
+            reuse_port: workers > 1,
+            transparent: role == Role::Transparent,
+            ..ListenOptions::new(addr)
+        };
         for listeners in &mut all {
             let listener = bind(&options)?;
             options.addr =

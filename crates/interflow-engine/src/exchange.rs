@@ -94,6 +94,8 @@ async fn serve(
 
 /// A request in a tunnel.
 pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, mut incoming: Incoming) -> Outgoing {
+    let named = by_name(conn, inside, &incoming);
+    let inside = named.as_ref().unwrap_or(inside);
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let place = hop::Inside { scheme: inside.scheme, authority: &inside.authority };
     let url = match hop::resolve_inside(target, &place, &mut incoming.headers) {
@@ -120,6 +122,26 @@ pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, m
         }
     }
     run(conn, live, flow, key, url, incoming).await
+}
+
+/// A redirected client connects to an address and names its host in each request only, as it would to the origin: then
+/// the name is the authority, and the address where to connect. A client that takes us for the origin names it there too.
+fn by_name(conn: &Conn, inside: &Inside, incoming: &Incoming) -> Option<Inside> {
+    let named = || other_host(inside, incoming);
+    match inside.transport {
+        Transport::Transparent if inside.dial.is_none() => {
+            let authority = named().filter(|a| matches!(a.host, Host::Name(_)))?;
+            Some(Inside { authority, dial: Some(inside.authority.clone()), ..inside.clone() })
+        }
+        // Without TLS, in whose hello the name stood.
+        Transport::Reverse if inside.scheme == Scheme::Http => {
+            let Authority { host, port } = named()?;
+            let own = inside.authority.port;
+            let port = if own == conn.client.local.port() { port } else { own };
+            Some(Inside { authority: Authority::new(host, port), ..inside.clone() })
+        }
+        _ => None,
+    }
 }
 
 /// The authority in `Host`, when it is not the tunnel's: what one host serves for another (domain fronting) must be
@@ -280,7 +302,9 @@ async fn request_phases(
     hop::clean_request(head);
     let plan = Arc::clone(&tracker.plan);
     // A tunnel's requests were asked about with their tunnel.
-    if matches!(tracker.flow.transport, Transport::Absolute | Transport::Gateway) {
+    let alone = matches!(tracker.flow.transport, Transport::Absolute | Transport::Gateway)
+        || tracker.flow.transport == Transport::Reverse && tracker.flow.scheme == Scheme::Http;
+    if alone {
         for stage in plan.stages(Phase::Authority) {
             if let Some(end) = End::of(stage.authority(&mut tracker.flow).get().await) {
                 return Err(end);

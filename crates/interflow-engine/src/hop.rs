@@ -118,7 +118,7 @@ pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
 /// As [`set_host`], but where something else than `Host` decided where to (a tunnel, a gateway's route), a `Host` that
 /// is there goes through as it is.
 pub(crate) fn set_host_for(head: &mut RequestHead, transport: Transport) {
-    let decided = matches!(transport, Transport::Connect | Transport::Socks5 | Transport::Gateway);
+    let decided = !matches!(transport, Transport::Absolute | Transport::Internal);
     if !(decided && head.headers.contains("host")) {
         set_host(head);
     }

@@ -56,6 +56,9 @@ pub(crate) struct PortTls {
 pub(crate) enum Role {
     Proxy,
     Gateway,
+    Transparent,
+    /// With the port of the origins, when it is not what clients say.
+    Reverse(Option<u16>),
 }
 
 impl Role {
@@ -63,6 +66,8 @@ impl Role {
         match self {
             Self::Proxy => "proxy",
             Self::Gateway => "gateway",
+            Self::Transparent => "transparent",
+            Self::Reverse(_) => "reverse",
         }
     }
 }
@@ -157,6 +162,7 @@ impl Worker {
         // Small answers go out at once; a failure here only means that the client is gone already.
         let _ = stream.set_nodelay(true);
         let live = self.live();
+        let wanted = (role == Role::Transparent).then(|| ingress::original_destination(&stream, local));
         let mut client = ClientInfo {
             connection: self.shared.next_connection.fetch_add(1, Ordering::Relaxed),
             peer,
@@ -184,7 +190,20 @@ impl Worker {
                 return self.count_end(&client, &e);
             }
         }
-        match self.speak(&live, io, &client, role, None).await {
+        let ended = match (role, wanted) {
+            (_, Some(Ok(wanted))) => {
+                let conn = Conn::new(Arc::clone(&self), Arc::clone(&client), Entry::Proxy, None);
+                connect::redirected(&conn, live, io, wanted).await;
+                Ok(Ok(()))
+            }
+            (_, Some(Err(e))) => {
+                tracing::warn!(peer = %client.peer, "{e}");
+                Err(e)
+            }
+            (Role::Reverse(port), None) => connect::reversed(&self, &client, live, io, port).await.map(Ok),
+            (_, None) => self.speak(&live, io, &client, role, None).await,
+        };
+        match ended {
             Ok(served) => self.log_end(&client, served),
             Err(e) => self.count_end(&client, &e),
         }
@@ -202,7 +221,7 @@ impl Worker {
     ) -> Result<Result<()>> {
         let options = live.settings.http_options();
         let entry = || match role {
-            Role::Proxy => Entry::Proxy,
+            Role::Proxy | Role::Transparent | Role::Reverse(_) => Entry::Proxy,
             Role::Gateway => Entry::Gateway,
         };
         let conn = |tls| Arc::new(Conn::new(Arc::clone(self), Arc::clone(client), entry(), tls));
@@ -216,7 +235,7 @@ impl Worker {
             Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await.map(Ok),
             Detected::Tls(_) if tls.is_none() => {
                 let port_tls = match role {
-                    Role::Proxy => &live.port_tls.proxy,
+                    Role::Proxy | Role::Transparent | Role::Reverse(_) => &live.port_tls.proxy,
                     Role::Gateway => &live.port_tls.gateway,
                 };
                 let Some(port_tls) = port_tls else {

@@ -15,7 +15,11 @@ pub enum Transport {
     Connect,
     /// A SOCKS5 tunnel.
     Socks5,
-    /// A request in origin-form to a gateway or reverse route.
+    /// A connection that the firewall redirected here without the client's knowing.
+    Transparent,
+    /// A connection from a client that takes us for the origin: its own words say for which.
+    Reverse,
+    /// A request in origin-form to a gateway route.
     Gateway,
     /// A request that Interflow itself makes: a replay, a stage's own call.
     Internal,
@@ -28,6 +32,8 @@ impl Transport {
             Self::Absolute => "absolute",
             Self::Connect => "connect",
             Self::Socks5 => "socks5",
+            Self::Transparent => "transparent",
+            Self::Reverse => "reverse",
             Self::Gateway => "gateway",
             Self::Internal => "internal",
         }

@@ -100,7 +100,9 @@ const TRANSPORTS: Kind = Kind::Choice(&[
     ("absolute", &["proxy"]),
     ("connect", &[]),
     ("socks5", &["socks"]),
-    ("gateway", &["reverse"]),
+    ("transparent", &["redirect", "tproxy"]),
+    ("reverse", &[]),
+    ("gateway", &[]),
     ("internal", &[]),
 ]);
 const VERSIONS: Kind = Kind::Choice(&[

@@ -224,7 +224,15 @@ by_name!(
     transport,
     Transport,
     Transport::as_str,
-    [Transport::Absolute, Transport::Connect, Transport::Socks5, Transport::Gateway, Transport::Internal]
+    [
+        Transport::Absolute,
+        Transport::Connect,
+        Transport::Socks5,
+        Transport::Transparent,
+        Transport::Reverse,
+        Transport::Gateway,
+        Transport::Internal
+    ]
 );
 by_name!(scheme, Scheme, Scheme::as_str, [Scheme::Http, Scheme::Https]);
 by_name!(direction, Direction, Direction::as_str, [Direction::Request, Direction::Response]);

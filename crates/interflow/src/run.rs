@@ -188,6 +188,14 @@ impl Running {
         let list = |addrs: Vec<SocketAddr>| addrs.iter().map(|a| format!("http://{a}")).collect::<Vec<_>>().join("  ");
         anstream::println!("{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"));
         anstream::println!("  proxy    {}   HTTP, CONNECT and SOCKS5", list(self.engine.proxy_addresses()));
+        for (name, addrs) in
+            [("redirect", self.engine.transparent_addresses()), ("reverse", self.engine.reverse_addresses())]
+        {
+            if !addrs.is_empty() {
+                let addrs: Vec<_> = addrs.iter().map(ToString::to_string).collect();
+                anstream::println!("  {name:8} {}", addrs.join("  "));
+            }
+        }
         let gateway = list(self.engine.gateway_addresses());
         anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
         if let Some((_, addr)) = &self.admin {

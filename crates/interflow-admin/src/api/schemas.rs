@@ -103,7 +103,10 @@ fn detail() -> Value {
             ("state", named("State")),
             ("kind", named("Kind")),
             ("started", number()),
-            ("transport", json!({"enum": ["absolute", "connect", "socks5", "gateway", "internal"]})),
+            (
+                "transport",
+                json!({"enum": ["absolute", "connect", "socks5", "transparent", "reverse", "gateway", "internal"]}),
+            ),
             ("scheme", text()),
             ("authority", text()),
             ("client", named("Client")),

@@ -6,7 +6,7 @@ use interflow_testkit::{H2Client, Origin, Wire, client};
 
 use crate::support::{Proxy, inside, request};
 
-fn deny(change: impl FnOnce(&mut AccessRule)) -> AccessRule {
+pub fn deny(change: impl FnOnce(&mut AccessRule)) -> AccessRule {
     let mut rule = AccessRule {
         action: AccessAction::Deny,
         users: Vec::new(),

@@ -9,6 +9,7 @@ mod grpc;
 mod http2;
 mod interception;
 mod life;
+mod reverse;
 mod smuggling;
 mod stages;
 mod streams;

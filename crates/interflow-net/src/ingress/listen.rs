@@ -17,12 +17,14 @@ pub struct ListenOptions {
     pub reuse_port: bool,
     /// Connections that wait to be accepted, at most; the system may allow fewer.
     pub backlog: u32,
+    /// Takes connections to foreign addresses too (Linux: `TPROXY`), where the process has the privilege for it.
+    pub transparent: bool,
 }
 
 impl ListenOptions {
     /// This address, for one socket, with a backlog of 4096.
     pub const fn new(addr: SocketAddr) -> Self {
-        Self { addr, reuse_port: false, backlog: 4096 }
+        Self { addr, reuse_port: false, backlog: 4096, transparent: false }
     }
 }
 
@@ -54,10 +56,26 @@ fn try_bind(options: &ListenOptions) -> io::Result<StdListener> {
     if options.reuse_port {
         socket.set_reuse_port(true)?;
     }
+    if options.transparent {
+        take_foreign(&socket, options.addr);
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&options.addr.into())?;
     socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
+}
+
+/// Without the privilege (`CAP_NET_ADMIN`) connections can still be redirected here.
+fn take_foreign(socket: &Socket, addr: SocketAddr) {
+    #[cfg(target_os = "linux")]
+    {
+        let set = if addr.is_ipv4() { socket.set_ip_transparent_v4(true) } else { socket.set_ip_transparent_v6(true) };
+        if let Err(e) = set {
+            tracing::debug!("{addr} takes connections by REDIRECT only, not by TPROXY: {e}");
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (socket, addr);
 }
 
 /// A bound address on a worker's runtime.
@@ -147,6 +165,6 @@ mod tests {
     fn workers_may_share_an_address() {
         let first = bind(&ListenOptions { reuse_port: true, ..any_port() }).unwrap();
         let addr = first.local_addr().unwrap();
-        bind(&ListenOptions { addr, reuse_port: true, backlog: 16 }).unwrap();
+        bind(&ListenOptions { addr, reuse_port: true, ..any_port() }).unwrap();
     }
 }

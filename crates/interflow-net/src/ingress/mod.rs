@@ -12,6 +12,7 @@ mod proxy_protocol;
 mod samples;
 mod service;
 pub mod socks5;
+mod transparent;
 
 pub use detect::{Detected, Expect, Place, detect};
 pub use drain::{Drain, DrainSignal};
@@ -21,3 +22,4 @@ pub use interflow_wire::proxy_protocol::ProxyHeader;
 pub use listen::{ListenOptions, Listener, bind};
 pub use proxy_protocol::read_proxy_header;
 pub use service::{HttpOptions, Incoming, Interim, OnUpgrade, Outgoing, Service};
+pub use transparent::original_destination;

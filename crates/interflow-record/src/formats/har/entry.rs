@@ -132,7 +132,8 @@ fn escape(path: &str) -> Cow<'_, str> {
 }
 
 fn transport(entry: &Value, scheme: Scheme) -> Transport {
-    let all = [Transport::Absolute, Transport::Connect, Transport::Socks5, Transport::Gateway, Transport::Internal];
+    use Transport::{Absolute, Connect, Gateway, Internal, Reverse, Socks5, Transparent};
+    let all = [Absolute, Connect, Socks5, Transparent, Reverse, Gateway, Internal];
     let named = entry.get("_transport").and_then(Value::as_str);
     let usual = if scheme == Scheme::Https { Transport::Connect } else { Transport::Absolute };
     all.into_iter().find(|t| Some(t.as_str()) == named).unwrap_or(usual)
