@@ -1,0 +1,232 @@
+//! Virtual keys: what clients show the gateway in place of a provider's key. Kept as hashes, with an owner, a scope and
+//! an end.
+
+mod file;
+mod scope;
+mod secret;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub(crate) use scope::any_matches;
+
+pub use file::{KeyFileError, NewKey, add, moment, revoke};
+pub use scope::{Asked, OutOfScope, Scope};
+pub use secret::{PREFIX, Secret};
+
+use crate::rules::Quota;
+use secret::Digest;
+
+/// One virtual key. The key itself is not in it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VirtualKey {
+    /// Its name in limits, logs and audit lines.
+    pub id: Arc<str>,
+    /// Whom it was given to; counts as the user of its requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Arc<str>>,
+    /// What the owner of the gateway noted about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// When it was made.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    pub created: Option<Timestamp>,
+    /// When it ends.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    pub expires: Option<Timestamp>,
+    /// When it was revoked.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    pub revoked: Option<Timestamp>,
+    /// What it may be used for.
+    #[serde(flatten)]
+    pub scope: Scope,
+    /// Limits of its own, besides the rules of the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Quota>,
+}
+
+fn shown<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => s.collect_str(at),
+        None => s.serialize_none(),
+    }
+}
+
+/// Whether a key may be used now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyState {
+    /// It may.
+    Active,
+    /// Its time is over.
+    Expired,
+    /// It was taken back.
+    Revoked,
+}
+
+impl KeyState {
+    /// As people read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl VirtualKey {
+    /// Whether it may be used at this moment.
+    pub fn state(&self, now: Timestamp) -> KeyState {
+        if self.revoked.is_some() {
+            KeyState::Revoked
+        } else if self.expires.is_some_and(|end| end <= now) {
+            KeyState::Expired
+        } else {
+            KeyState::Active
+        }
+    }
+}
+
+/// Why what a client showed does not open the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRefused {
+    /// No key was shown, and one is needed.
+    #[error("a key of this gateway is needed, and none was sent")]
+    Missing,
+    /// It is none of ours.
+    #[error("the key is not known to this gateway")]
+    Unknown,
+    /// Its time is over.
+    #[error("the key {0} has expired")]
+    Expired(Arc<str>),
+    /// It was taken back.
+    #[error("the key {0} was revoked")]
+    Revoked(Arc<str>),
+}
+
+impl KeyRefused {
+    /// The code in answers, audit lines and metrics.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing_api_key",
+            Self::Unknown | Self::Expired(_) | Self::Revoked(_) => "invalid_api_key",
+        }
+    }
+}
+
+/// All keys of one file.
+#[derive(Debug, Default)]
+pub struct KeyRing {
+    by_digest: HashMap<Digest, Arc<VirtualKey>>,
+    keys: Vec<Arc<VirtualKey>>,
+}
+
+impl KeyRing {
+    /// Reads a keys file. An empty text is an empty ring.
+    ///
+    /// # Errors
+    /// The line, or the key, and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, KeyFileError> {
+        let mut ring = Self::default();
+        for (digest, key) in file::read(text)? {
+            let key = Arc::new(key);
+            ring.by_digest.insert(digest, Arc::clone(&key));
+            ring.keys.push(key);
+        }
+        Ok(ring)
+    }
+
+    /// The key that a client showed, when it may be used now. One hash and one look-up, however many keys there are;
+    /// how long it takes says nothing about the keys, since only hashes are compared.
+    ///
+    /// # Errors
+    /// It is unknown, over, or taken back.
+    pub fn find(&self, shown: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRefused> {
+        let key = self.by_digest.get(&Digest::of(shown)).ok_or(KeyRefused::Unknown)?;
+        match key.state(now) {
+            KeyState::Active => Ok(Arc::clone(key)),
+            KeyState::Expired => Err(KeyRefused::Expired(Arc::clone(&key.id))),
+            KeyState::Revoked => Err(KeyRefused::Revoked(Arc::clone(&key.id))),
+        }
+    }
+
+    /// Every key in the order of the file.
+    pub fn keys(&self) -> &[Arc<VirtualKey>] {
+        &self.keys
+    }
+}
+
+/// The ring in force; a reload swaps it.
+#[derive(Debug, Default)]
+pub struct Keys(ArcSwap<KeyRing>);
+
+impl Keys {
+    /// With these keys.
+    pub fn new(ring: KeyRing) -> Self {
+        Self(ArcSwap::from_pointee(ring))
+    }
+
+    /// Puts other keys in force; requests under way are not asked again.
+    pub fn set(&self, ring: KeyRing) {
+        self.0.store(Arc::new(ring));
+    }
+
+    /// The ring in force.
+    pub fn ring(&self) -> Arc<KeyRing> {
+        self.0.load_full()
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn tests_key(id: &str, owner: Option<&str>) -> VirtualKey {
+    VirtualKey {
+        id: id.into(),
+        owner: owner.map(Into::into),
+        note: None,
+        created: None,
+        expires: None,
+        revoked: None,
+        scope: Scope::default(),
+        limits: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_key_opens_until_it_ends_or_is_revoked() {
+        let now = at("2026-05-01T00:00:00Z");
+        let mut text = String::new();
+        let lasting = add(&mut text, NewKey { id: "lasting".into(), ..NewKey::default() }, now).unwrap();
+        let ending = NewKey { id: "ending".into(), expires: Some(at("2026-05-02T00:00:00Z")), ..NewKey::default() };
+        let ending = add(&mut text, ending, now).unwrap();
+        let ring = KeyRing::parse(&text).unwrap();
+        assert_eq!(&*ring.find(lasting.reveal(), now).unwrap().id, "lasting");
+        assert_eq!(&*ring.find(ending.reveal(), now).unwrap().id, "ending");
+        let later = at("2026-05-02T00:00:00Z");
+        assert_eq!(ring.find(ending.reveal(), later), Err(KeyRefused::Expired("ending".into())));
+        assert_eq!(ring.find("ifk_nothing", now), Err(KeyRefused::Unknown));
+        assert!(revoke(&mut text, "lasting", now).unwrap());
+        let ring = KeyRing::parse(&text).unwrap();
+        assert_eq!(ring.find(lasting.reveal(), now), Err(KeyRefused::Revoked("lasting".into())));
+    }
+
+    #[test]
+    fn the_file_never_holds_the_key() {
+        let mut text = String::new();
+        let key = add(&mut text, NewKey { id: "a".into(), ..NewKey::default() }, at("2026-05-01T00:00:00Z")).unwrap();
+        assert!(!text.contains(key.reveal()), "{text}");
+        assert!(!format!("{key:?}").contains(key.reveal()));
+    }
+}

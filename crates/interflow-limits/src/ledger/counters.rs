@@ -1,0 +1,195 @@
+//! The arithmetic of counters, without a clock of its own: time is handed in, in microseconds after 1970.
+
+use std::collections::HashMap;
+
+use std::time::Duration;
+
+use super::{Ask, Counter, Refusal};
+
+/// What one counter stands at: of a bucket what is missing, of slots those taken, of a budget the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Level(pub f64);
+
+/// What is kept of one counter.
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// What is in the bucket, and when that was so.
+    Bucket { held: f64, at: u64 },
+    /// Who holds a slot, and until when at the most.
+    Slots(Vec<(String, u64)>),
+    /// The period's number and its sum.
+    Budget { period: u64, sum: u64 },
+}
+
+/// Counters by name, at most so many.
+#[derive(Debug)]
+pub struct Counters {
+    states: HashMap<String, State>,
+    /// Most counters that are kept.
+    most: usize,
+    /// Microseconds that a slot is held at the most.
+    lease: u64,
+}
+
+impl Counters {
+    /// No counters yet.
+    pub fn new(most: usize, lease: Duration) -> Self {
+        Self { states: HashMap::new(), most: most.max(1), lease: lease.as_micros() as u64 }
+    }
+
+    /// Takes from all of them, or from none.
+    ///
+    /// # Errors
+    /// The first counter that says no, and how long it will.
+    pub fn take(&mut self, asks: &[Ask], lease: &str, now: u64) -> Result<(), Refusal> {
+        self.make_room(asks.len(), now);
+        for (index, ask) in asks.iter().enumerate() {
+            let state = self.state(ask, now);
+            if let Some(wait) = refuses(state, ask, now) {
+                return Err(Refusal { index, wait });
+            }
+        }
+        let until = now.saturating_add(self.lease);
+        for ask in asks {
+            match self.state(ask, now) {
+                State::Bucket { held, .. } => *held -= ask.cost as f64,
+                State::Slots(held) => held.push((lease.to_owned(), until)),
+                State::Budget { sum, .. } => *sum = sum.saturating_add(ask.cost),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives slots back and puts what was used in place of what was taken, `age` ago.
+    pub fn settle(&mut self, asks: &[Ask], lease: &str, used: &[u64], age: Duration, now: u64) {
+        let taken = now.saturating_sub(age.as_micros() as u64) / 1_000_000;
+        for (ask, used) in asks.iter().zip(used) {
+            match self.state(ask, now) {
+                State::Bucket { held, .. } => *held += ask.cost as f64 - *used as f64,
+                State::Slots(held) => held.retain(|(who, _)| who != lease),
+                // A sum that began with a new day meanwhile never held what yesterday's was raised by.
+                State::Budget { period, sum } => {
+                    if ask.counter.period().is_some_and(|p| p.at(taken).0 == *period) {
+                        *sum = sum.saturating_add(*used).saturating_sub(ask.cost);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What they stand at.
+    pub fn read(&mut self, asks: &[Ask], now: u64) -> Vec<Level> {
+        asks.iter()
+            .map(|ask| match self.state(ask, now) {
+                State::Bucket { held, .. } => Level((capacity(ask) - *held).max(0.0)),
+                State::Slots(held) => Level(held.len() as f64),
+                State::Budget { sum, .. } => Level(*sum as f64),
+            })
+            .collect()
+    }
+
+    /// The counter brought up to this moment.
+    fn state(&mut self, ask: &Ask, now: u64) -> &mut State {
+        let state = self.states.entry(ask.name()).or_insert_with(|| fresh(ask, now));
+        match (&mut *state, ask.counter) {
+            (
+                State::Bucket { held, at },
+                Counter::Requests { per_second, burst } | Counter::Tokens { per_second, burst },
+            ) => {
+                let passed = now.saturating_sub(*at) as f64 / 1e6;
+                *held = (*held + passed * per_second).min(burst);
+                *at = (*at).max(now);
+            }
+            (State::Slots(held), Counter::Slots { .. }) => held.retain(|(_, until)| *until > now),
+            (
+                State::Budget { period, sum },
+                Counter::TokenBudget { period: p, .. } | Counter::MoneyBudget { period: p, .. },
+            ) => {
+                let (number, _) = p.at(now / 1_000_000);
+                if number != *period {
+                    (*period, *sum) = (number, 0);
+                }
+            }
+            // The name holds the counter's kind, so another kind cannot stand under it.
+            (other, _) => *other = fresh(ask, now),
+        }
+        state
+    }
+
+    /// Forgets counters that say nothing any more; when that is not enough, buckets, which fill again by themselves.
+    fn make_room(&mut self, wanted: usize, now: u64) {
+        if self.states.len() + wanted <= self.most {
+            return;
+        }
+        const LONGEST_FILL: u64 = 86_400_000_000;
+        self.states.retain(|_, s| match s {
+            State::Bucket { at, .. } => now.saturating_sub(*at) < LONGEST_FILL,
+            State::Slots(held) => held.iter().any(|(_, until)| *until > now),
+            State::Budget { sum, .. } => *sum > 0,
+        });
+        if self.states.len() + wanted > self.most {
+            self.states.retain(|_, s| !matches!(s, State::Bucket { .. }));
+        }
+    }
+
+    /// Budgets that hold something, for a file that outlives the process.
+    pub fn budgets(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.states.iter().filter_map(|(name, s)| match s {
+            State::Budget { period, sum } if *sum > 0 => Some((name.as_str(), *period, *sum)),
+            _ => None,
+        })
+    }
+
+    /// Puts a budget back that an earlier process had counted.
+    pub fn restore(&mut self, name: String, period: u64, sum: u64) {
+        self.states.insert(name, State::Budget { period, sum });
+    }
+}
+
+fn fresh(ask: &Ask, now: u64) -> State {
+    match ask.counter {
+        Counter::Requests { burst, .. } | Counter::Tokens { burst, .. } => State::Bucket { held: burst, at: now },
+        Counter::Slots { .. } => State::Slots(Vec::new()),
+        Counter::TokenBudget { period, .. } | Counter::MoneyBudget { period, .. } => {
+            State::Budget { period: period.at(now / 1_000_000).0, sum: 0 }
+        }
+    }
+}
+
+fn capacity(ask: &Ask) -> f64 {
+    match ask.counter {
+        Counter::Requests { burst, .. } | Counter::Tokens { burst, .. } => burst,
+        Counter::Slots { max } => f64::from(max),
+        Counter::TokenBudget { max, .. } | Counter::MoneyBudget { max, .. } => max as f64,
+    }
+}
+
+/// How long the counter says no; nothing when it says yes.
+fn refuses(state: &State, ask: &Ask, now: u64) -> Option<Duration> {
+    match (state, ask.counter) {
+        (
+            State::Bucket { held, .. },
+            Counter::Requests { per_second, burst } | Counter::Tokens { per_second, burst },
+        ) => {
+            // A request larger than the whole bucket passes when the bucket is full, or it never would.
+            let needed = (ask.cost as f64).min(burst);
+            (*held + 1e-9 < needed).then(|| Duration::from_secs_f64(((needed - held) / per_second).min(1e9)))
+        }
+        (State::Slots(held), Counter::Slots { max }) => {
+            (held.len() >= max as usize).then(|| Duration::from_secs(1))
+        }
+        (
+            State::Budget { sum, .. },
+            Counter::TokenBudget { max, period } | Counter::MoneyBudget { max, period },
+        ) => {
+            let over = *sum >= max || ask.cost > max.saturating_sub(*sum);
+            let (_, next) = period.at(now / 1_000_000);
+            over.then(|| Duration::from_micros((next * 1_000_000).saturating_sub(now)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "counters_tests.rs"]
+mod tests;

@@ -1,0 +1,147 @@
+//! Tests of the counters' arithmetic.
+
+use proptest::prelude::*;
+
+use super::super::Period;
+use super::*;
+
+const S: u64 = 1_000_000;
+
+fn ask(counter: Counter, cost: u64) -> Ask {
+    Ask { rule: "r".into(), who: "w".into(), counter, cost }
+}
+
+fn counters() -> Counters {
+    Counters::new(100, Duration::from_secs(60))
+}
+
+const fn requests(per_second: f64, burst: f64) -> Counter {
+    Counter::Requests { per_second, burst }
+}
+
+#[test]
+fn a_bucket_gives_its_burst_and_then_its_rate() {
+    let mut c = counters();
+    let one = [ask(requests(2.0, 3.0), 1)];
+    let passed = (0..5).filter(|_| c.take(&one, "", S).is_ok()).count();
+    assert_eq!(passed, 3);
+    assert_eq!(c.take(&one, "", S), Err(Refusal { index: 0, wait: Duration::from_millis(500) }));
+    assert_eq!(c.take(&one, "", S + S / 2), Ok(()));
+    assert!(c.take(&one, "", S + S / 2).is_err());
+}
+
+#[test]
+fn what_one_counter_refuses_is_taken_from_none() {
+    let mut c = counters();
+    let small = ask(Counter::TokenBudget { max: 10, period: Period::Day }, 6);
+    let both = [ask(requests(1.0, 100.0), 1), small.clone()];
+    assert_eq!(c.take(&both, "", S), Ok(()));
+    assert_eq!(c.take(&both, "", S).unwrap_err().index, 1);
+    assert_eq!(c.read(&both, S), [Level(1.0), Level(6.0)]);
+}
+
+#[test]
+fn use_replaces_the_estimate_and_may_overdraw_a_bucket() {
+    let mut c = counters();
+    let tokens = [ask(Counter::Tokens { per_second: 10.0, burst: 100.0 }, 40)];
+    assert_eq!(c.take(&tokens, "", S), Ok(()));
+    c.settle(&tokens, "", &[150], Duration::ZERO, S);
+    assert_eq!(c.read(&tokens, S), [Level(150.0)]);
+    assert_eq!(c.take(&tokens, "", S).unwrap_err().wait, Duration::from_secs(9));
+    c.settle(&tokens, "", &[0], Duration::ZERO, 20 * S);
+    assert_eq!(c.take(&tokens, "", 20 * S), Ok(()));
+}
+
+#[test]
+fn a_request_larger_than_the_bucket_passes_when_it_is_full() {
+    let mut c = counters();
+    let huge = [ask(Counter::Tokens { per_second: 1.0, burst: 10.0 }, 25)];
+    assert_eq!(c.take(&huge, "", S), Ok(()));
+    assert_eq!(c.take(&huge, "", S).unwrap_err().wait, Duration::from_secs(25));
+}
+
+#[test]
+fn slots_come_back_by_settling_or_when_their_lease_is_over() {
+    let mut c = counters();
+    let slot = [ask(Counter::Slots { max: 2 }, 1)];
+    assert_eq!(c.take(&slot, "a", S), Ok(()));
+    assert_eq!(c.take(&slot, "b", S), Ok(()));
+    assert!(c.take(&slot, "c", S).is_err());
+    c.settle(&slot, "a", &[1], Duration::ZERO, S);
+    assert_eq!(c.take(&slot, "c", S), Ok(()));
+    assert!(c.take(&slot, "d", 60 * S).is_err());
+    assert_eq!(c.take(&slot, "d", 61 * S), Ok(()));
+}
+
+#[test]
+fn a_budget_begins_anew_with_its_period() {
+    let mut c = counters();
+    let money = [ask(Counter::MoneyBudget { max: 10, period: Period::Day }, 10)];
+    assert_eq!(c.take(&money, "", S), Ok(()));
+    assert_eq!(c.take(&money, "", 2 * S).unwrap_err().wait, Duration::from_secs(86_398));
+    assert_eq!(c.take(&money, "", 86_400 * S), Ok(()));
+    // What yesterday's request did not use is not given to today.
+    c.settle(&money, "", &[0], Duration::from_secs(60), 86_430 * S);
+    assert_eq!(c.read(&money, 86_430 * S), [Level(10.0)]);
+}
+
+#[test]
+fn a_free_request_is_refused_too_once_the_budget_is_used_up() {
+    let mut c = counters();
+    let spend = [ask(Counter::MoneyBudget { max: 10, period: Period::Day }, 4)];
+    assert_eq!(c.take(&spend, "", S), Ok(()));
+    c.settle(&spend, "", &[10], Duration::ZERO, S);
+    assert!(c.take(&[ask(Counter::MoneyBudget { max: 10, period: Period::Day }, 0)], "", S).is_err());
+}
+
+#[test]
+fn names_from_clients_do_not_fill_the_memory() {
+    let mut c = Counters::new(50, Duration::from_secs(60));
+    for i in 0..10_000u64 {
+        let ask = Ask { who: format!("w{i}").into(), ..ask(requests(1.0, 1.0), 1) };
+        assert_eq!(c.take(&[ask], "", i), Ok(()));
+        assert!(c.states.len() <= 50);
+    }
+}
+
+#[test]
+fn budgets_outlive_a_process() {
+    let mut c = counters();
+    let budget = [ask(Counter::TokenBudget { max: 10, period: Period::Month }, 7)];
+    assert_eq!(c.take(&budget, "", S), Ok(()));
+    let mut next = counters();
+    for (name, period, sum) in c.budgets() {
+        next.restore(name.to_owned(), period, sum);
+    }
+    assert_eq!(next.read(&budget, S), [Level(7.0)]);
+}
+
+proptest! {
+    /// However requests come, no more pass than burst plus what flowed in.
+    #[test]
+    fn a_bucket_never_gives_more_than_it_got(gaps in prop::collection::vec(0u64..500_000, 1..200)) {
+        let mut c = counters();
+        let one = [ask(requests(5.0, 4.0), 1)];
+        let (mut now, mut passed) = (S, 0u32);
+        for gap in gaps {
+            now += gap;
+            passed += u32::from(c.take(&one, "", now).is_ok());
+            let most = 4.0 + 5.0 * (now - S) as f64 / 1e6;
+            prop_assert!(f64::from(passed) <= most + 1e-6);
+        }
+    }
+
+    /// Taking and settling to what was used leaves exactly what was used.
+    #[test]
+    fn a_budget_adds_up(uses in prop::collection::vec((0u64..1000, 0u64..1000), 0..50)) {
+        let mut c = counters();
+        let mut sum = 0;
+        for (estimate, used) in uses {
+            let a = [ask(Counter::TokenBudget { max: 1 << 40, period: Period::Day }, estimate)];
+            prop_assert_eq!(c.take(&a, "", S), Ok(()));
+            c.settle(&a, "", &[used], Duration::ZERO, S);
+            sum += used;
+            prop_assert_eq!(c.read(&a, S), vec![Level(sum as f64)]);
+        }
+    }
+}

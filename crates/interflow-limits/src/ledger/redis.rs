@@ -1,0 +1,212 @@
+//! The ledger in a Redis server: one script per step, atomic there, by the server's clock.
+
+use std::time::{Duration, Instant};
+
+use interflow_flow::{BoxFuture, Timestamp};
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ClientTlsConfig, RedisError, Script, TlsCertificates};
+
+use super::{Ask, Counter, Ledger, LedgerError, Level, Period, Refusal};
+
+/// Where the server is and how it is asked.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// `redis://…` or `rediss://…`.
+    pub url: String,
+    /// What the names of all keys begin with.
+    pub prefix: String,
+    /// How long one answer may take, connecting included.
+    pub timeout: Duration,
+    /// How long a slot is held at the most.
+    pub lease: Duration,
+    /// The authority of the server's certificate (PEM), in place of the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Certificate and key (PEM) to show the server.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for RedisOptions {
+    /// Without the URL, which may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisOptions").field("prefix", &self.prefix).field("timeout", &self.timeout).finish()
+    }
+}
+
+/// How long a server that could not be reached is left alone.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Counters in a Redis server.
+pub struct RedisLedger {
+    client: Client,
+    options: RedisOptions,
+    connection: Mutex<Connection>,
+    scripts: Scripts,
+}
+
+enum Connection {
+    None,
+    Open(MultiplexedConnection),
+    Failed(Instant, String),
+}
+
+struct Scripts {
+    take: Script,
+    settle: Script,
+    read: Script,
+}
+
+impl RedisLedger {
+    /// A ledger there. It is not asked yet.
+    ///
+    /// # Errors
+    /// A URL or certificate that cannot be used.
+    pub fn new(options: RedisOptions) -> Result<Self, LedgerError> {
+        let wrong = |e: RedisError| LedgerError(format!("quota.shared.redis cannot be used: {e}"));
+        let tls = options.ca.is_some() || options.identity.is_some();
+        let client = if tls {
+            let client_tls = options
+                .identity
+                .clone()
+                .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            Client::build_with_tls(options.url.as_str(), TlsCertificates { client_tls, root_cert: options.ca.clone() })
+        } else {
+            Client::open(options.url.as_str())
+        };
+        let scripts = Scripts {
+            take: Script::new(include_str!("take.lua")),
+            settle: Script::new(include_str!("settle.lua")),
+            read: Script::new(include_str!("read.lua")),
+        };
+        Ok(Self { client: client.map_err(wrong)?, options, connection: Mutex::new(Connection::None), scripts })
+    }
+
+    async fn connection(&self) -> Result<MultiplexedConnection, LedgerError> {
+        match &*self.connection.lock() {
+            Connection::Open(connection) => return Ok(connection.clone()),
+            Connection::Failed(at, why) if at.elapsed() < PAUSE => return Err(LedgerError(why.clone())),
+            Connection::Failed(..) | Connection::None => {}
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.options.timeout))
+            .set_response_timeout(Some(self.options.timeout));
+        // The time limit covers the name's resolution too, which the client's own does not.
+        let connect = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connected = match tokio::time::timeout(self.options.timeout, connect).await {
+            Ok(connected) => connected.map_err(|e| e.to_string()),
+            Err(_) => Err(format!("no connection within {:?}", self.options.timeout)),
+        };
+        let mut kept = self.connection.lock();
+        match connected {
+            Ok(connection) => {
+                *kept = Connection::Open(connection.clone());
+                Ok(connection)
+            }
+            Err(why) => {
+                let why = format!("the Redis server of the limits cannot be reached: {why}");
+                *kept = Connection::Failed(Instant::now(), why.clone());
+                Err(LedgerError(why))
+            }
+        }
+    }
+
+    async fn run<T: redis::FromRedisValue>(&self, script: &Script, call: &Call) -> Result<T, LedgerError> {
+        let mut connection = self.connection().await?;
+        let mut prepared = script.prepare_invoke();
+        call.keys.iter().for_each(|k| {
+            prepared.key(k);
+        });
+        call.args.iter().for_each(|a| {
+            prepared.arg(a);
+        });
+        let invoked = prepared.invoke_async(&mut connection);
+        match tokio::time::timeout(self.options.timeout, invoked).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => {
+                if e.is_io_error() || e.is_connection_dropped() || e.is_unrecoverable_error() {
+                    *self.connection.lock() = Connection::None;
+                }
+                Err(LedgerError(format!("the Redis server of the limits: {e}")))
+            }
+            Err(_) => {
+                let why = format!("the Redis server of the limits gave no answer within {:?}", self.options.timeout);
+                *self.connection.lock() = Connection::Failed(Instant::now(), why.clone());
+                Err(LedgerError(why))
+            }
+        }
+    }
+
+    fn call(&self, asks: &[Ask], first: Vec<String>, more: impl Fn(usize, &Ask) -> Vec<String>) -> Call {
+        let mut call = Call { keys: Vec::with_capacity(asks.len()), args: first };
+        for (i, ask) in asks.iter().enumerate() {
+            // One hash tag for all: on a cluster the counters of a request must lie in one slot.
+            call.keys.push(format!("{{{}}}{}", self.options.prefix, ask.name()));
+            call.args.extend(shape(&ask.counter));
+            call.args.extend(more(i, ask));
+        }
+        call
+    }
+}
+
+struct Call {
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+/// A counter as the scripts know it.
+fn shape(counter: &Counter) -> [String; 3] {
+    let of = |kind: &str, a: f64, b: f64| [kind.to_owned(), a.to_string(), b.to_string()];
+    match *counter {
+        Counter::Requests { per_second, burst } | Counter::Tokens { per_second, burst } => of("b", per_second, burst),
+        Counter::Slots { max } => of("s", f64::from(max), 0.0),
+        Counter::TokenBudget { max, period } | Counter::MoneyBudget { max, period } => {
+            of(if period == Period::Day { "d" } else { "m" }, max as f64, 0.0)
+        }
+    }
+}
+
+impl Ledger for RedisLedger {
+    fn take<'a>(&'a self, asks: &'a [Ask], lease: &'a str) -> BoxFuture<'a, Result<Result<(), Refusal>, LedgerError>> {
+        Box::pin(async move {
+            let first = vec![lease.to_owned(), self.options.lease.as_micros().to_string()];
+            let call = self.call(asks, first, |_, ask| vec![ask.cost.to_string()]);
+            let answer: Vec<redis::Value> = self.run(&self.scripts.take, &call).await?;
+            let number = |i: usize| -> Option<f64> { redis::from_redis_value(answer.get(i)?.clone()).ok() };
+            match (number(0), number(1)) {
+                (Some(0.0), _) => Ok(Ok(())),
+                (Some(place), Some(wait)) if place >= 1.0 && (place as usize) <= asks.len() => {
+                    Ok(Err(Refusal { index: place as usize - 1, wait: Duration::from_micros(wait.max(0.0) as u64) }))
+                }
+                _ => Err(LedgerError("the Redis server of the limits answers what it should not".into())),
+            }
+        })
+    }
+
+    fn settle<'a>(
+        &'a self,
+        asks: &'a [Ask],
+        lease: &'a str,
+        used: &'a [u64],
+        age: Duration,
+    ) -> BoxFuture<'a, Result<(), LedgerError>> {
+        Box::pin(async move {
+            let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
+            let call =
+                self.call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| vec![ask.cost.to_string(), used_of(i)]);
+            self.run::<i64>(&self.scripts.settle, &call).await.map(|_| ())
+        })
+    }
+
+    fn read<'a>(&'a self, asks: &'a [Ask]) -> BoxFuture<'a, Result<Vec<Level>, LedgerError>> {
+        Box::pin(async move {
+            let seconds = Timestamp::now().micros() / 1_000_000;
+            let number = |counter: &Counter| match counter {
+                Counter::TokenBudget { period, .. } | Counter::MoneyBudget { period, .. } => period.at(seconds).0,
+                _ => 0,
+            };
+            let call = self.call(asks, Vec::new(), |_, ask| vec![number(&ask.counter).to_string()]);
+            let levels: Vec<f64> = self.run(&self.scripts.read, &call).await?;
+            Ok(levels.into_iter().map(Level).collect())
+        })
+    }
+}

@@ -1,0 +1,38 @@
+-- Puts what was used in place of what was taken, and gives slots back. KEYS: the counters. ARGV: lease, seconds since
+-- they were taken from, then for each counter its kind, two numbers, what was taken and what was used.
+local t = redis.call('TIME')
+local taken = math.floor((tonumber(t[1]) - tonumber(ARGV[2])) / 86400)
+
+local function month_of(day)
+  local z = day + 719468
+  local era = math.floor(z / 146097)
+  local of_era = z % 146097
+  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524) - math.floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153) + 2
+end
+
+for i, key in ipairs(KEYS) do
+  local at = 2 + (i - 1) * 5
+  local kind, a, b = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
+  local more = tonumber(ARGV[at + 5]) - tonumber(ARGV[at + 4])
+  if kind == 's' then
+    redis.call('ZREM', key, ARGV[1])
+  elseif more ~= 0 then
+    if kind == 'b' then
+      local held = redis.call('HGET', key, 'held')
+      -- A bucket that was forgotten meanwhile was full; what is owed beyond the estimate is owed still.
+      held = (tonumber(held) or b) - more
+      redis.call('HSET', key, 'held', string.format('%.6f', held))
+      redis.call('HSETNX', key, 'at', string.format('%.0f', tonumber(t[1]) * 1000000 + tonumber(t[2])))
+      redis.call('EXPIRE', key, math.max(1, math.ceil((b - held) / a) + 60))
+    else
+      -- A budget whose period has ended since never held what it is to be corrected by.
+      local kept = redis.call('HMGET', key, 'period', 'sum')
+      if tonumber(kept[1]) == (kind == 'd' and taken or month_of(taken)) then
+        redis.call('HSET', key, 'sum', string.format('%.0f', math.max(0, tonumber(kept[2]) + more)))
+      end
+    end
+  end
+end
+return 0

@@ -1,0 +1,65 @@
+-- Takes from all counters, or from none. KEYS: the counters. ARGV: lease, microseconds of a lease, then for each
+-- counter its kind (b bucket, s slots, d and m budgets of a day and a month), two numbers and the cost.
+-- Answers {0}, or {place of the counter that refuses, microseconds to wait}.
+local t = redis.call('TIME')
+local second = tonumber(t[1])
+local now = second * 1000000 + tonumber(t[2])
+
+local function month_of(day)
+  local z = day + 719468
+  local era = math.floor(z / 146097)
+  local of_era = z % 146097
+  local year = math.floor((of_era - math.floor(of_era / 1460) + math.floor(of_era / 36524) - math.floor(of_era / 146096)) / 365)
+  local of_year = of_era - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  return (era * 400 + year) * 12 + math.floor((5 * of_year + 2) / 153) + 2
+end
+
+local day = math.floor(second / 86400)
+local function period_of(kind)
+  if kind == 'd' then return day, (day + 1) * 86400 end
+  local month, d = month_of(day), day + 1
+  while month_of(d) == month do d = d + 1 end
+  return month, d * 86400
+end
+
+local function exact(n) return string.format('%.6f', n) end
+
+local held = {}
+for i, key in ipairs(KEYS) do
+  local at = 2 + (i - 1) * 4
+  local kind, a, b, cost = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  if kind == 'b' then
+    local kept = redis.call('HMGET', key, 'held', 'at')
+    local filled = (now - (tonumber(kept[2]) or now)) / 1000000
+    held[i] = math.min(b, (tonumber(kept[1]) or b) + math.max(0, filled) * a)
+    local needed = math.min(cost, b)
+    if held[i] + 1e-6 < needed then
+      return {i, exact(math.ceil((needed - held[i]) / a * 1000000))}
+    end
+  elseif kind == 's' then
+    redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+    if redis.call('ZCARD', key) >= a then return {i, '1000000'} end
+  else
+    local number, ends = period_of(kind)
+    local kept = redis.call('HMGET', key, 'period', 'sum')
+    held[i] = tonumber(kept[1]) == number and tonumber(kept[2]) or 0
+    if held[i] >= a or held[i] + cost > a then return {i, exact(ends * 1000000 - now)} end
+  end
+end
+
+for i, key in ipairs(KEYS) do
+  local at = 2 + (i - 1) * 4
+  local kind, a, b, cost = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+  if kind == 'b' then
+    redis.call('HSET', key, 'held', exact(held[i] - cost), 'at', string.format('%.0f', now))
+    redis.call('EXPIRE', key, math.ceil((b - held[i] + cost) / a) + 60)
+  elseif kind == 's' then
+    redis.call('ZADD', key, now + tonumber(ARGV[2]), ARGV[1])
+    redis.call('PEXPIRE', key, math.ceil(tonumber(ARGV[2]) / 1000) + 1000)
+  else
+    local number, ends = period_of(kind)
+    redis.call('HSET', key, 'period', number, 'sum', string.format('%.0f', held[i] + cost))
+    redis.call('EXPIREAT', key, ends + 86400)
+  end
+end
+return {0}

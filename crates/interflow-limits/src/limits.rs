@@ -1,0 +1,425 @@
+//! The room's door: a request asks to begin, and tells at its end what it used.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use crate::config::{QuotaConfig, SharedConfig};
+use crate::ledger::{
+    Ask, Counter, Ledger, LedgerError, MemoryLedger, Reading, RedisLedger, RedisOptions, SharedLedger, SharedState,
+};
+use crate::prices::{Prices, Tokens};
+use crate::rules::{Rules, Subject, Use};
+use crate::usage::UsageBook;
+
+/// A configuration of limits that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LimitsError(pub String);
+
+/// What a request will use at the most, before it is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Tokens of the request.
+    pub input: u64,
+    /// The most tokens that the client lets the answer have.
+    pub max_output: Option<u64>,
+}
+
+/// Why a request may not begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NotNow {
+    /// A limit is reached.
+    Limit {
+        /// The rule.
+        rule: Arc<str>,
+        /// Which part of it.
+        counter: Counter,
+        /// Who is counted.
+        who: Arc<str>,
+        /// When it is worth trying again.
+        wait: Duration,
+    },
+    /// The shared counts cannot be reached, and the owner wants that to refuse.
+    Unavailable(LedgerError),
+}
+
+/// Limits in force.
+pub struct Limits {
+    state: ArcSwap<State>,
+    memory: Arc<MemoryLedger>,
+    usage: UsageBook,
+    refused: AtomicU64,
+    next_lease: AtomicU64,
+    /// Tells the leases of this process from those of others.
+    process: u64,
+}
+
+struct State {
+    config: QuotaConfig,
+    rules: Rules,
+    prices: Prices,
+    ledger: Place,
+}
+
+#[derive(Clone)]
+enum Place {
+    Memory(Arc<MemoryLedger>),
+    Shared(Arc<SharedLedger>),
+}
+
+impl Place {
+    fn ledger(&self) -> Arc<dyn Ledger> {
+        match self {
+            Self::Memory(m) => Arc::clone(m) as _,
+            Self::Shared(s) => Arc::clone(s) as _,
+        }
+    }
+}
+
+impl Limits {
+    /// Limits by a config; relative paths in it begin at `home`.
+    ///
+    /// # Errors
+    /// A rule, price list, URL or certificate that cannot be used.
+    pub fn new(config: &QuotaConfig, home: &Path) -> Result<Arc<Self>, LimitsError> {
+        let memory = Arc::new(MemoryLedger::new(config.slot_lease.0));
+        let state = State::new(config, home, &memory, None)?;
+        let mut seed = [0u8; 8];
+        getrandom::fill(&mut seed).map_err(|e| LimitsError(format!("the system gives no random numbers: {e}")))?;
+        Ok(Arc::new(Self {
+            state: ArcSwap::from_pointee(state),
+            memory,
+            usage: UsageBook::default(),
+            refused: AtomicU64::new(0),
+            next_lease: AtomicU64::new(1),
+            process: u64::from_ne_bytes(seed),
+        }))
+    }
+
+    /// Puts another config in force; what was counted stays.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the old config stays in force then.
+    pub fn reload(&self, config: &QuotaConfig, home: &Path) -> Result<(), LimitsError> {
+        let state = State::new(config, home, &self.memory, Some(&self.state.load()))?;
+        self.state.store(Arc::new(state));
+        Ok(())
+    }
+
+    /// Lets a request begin, or says why not. The grant is settled at the request's end.
+    ///
+    /// # Errors
+    /// A limit is reached, or the counts cannot be reached.
+    pub async fn begin(self: &Arc<Self>, subject: Subject, estimate: Estimate) -> Result<Grant, NotNow> {
+        let state = self.state.load_full();
+        let output = estimate.max_output.unwrap_or(u64::MAX).min(state.config.reserve_output);
+        let tokens = Tokens { input: estimate.input, output, ..Tokens::default() };
+        let guess = state.price(&subject, &tokens);
+        let asks = state.rules.asks(&subject, guess.0);
+        let ledger = (!asks.is_empty()).then(|| state.ledger.ledger());
+        let lease = match &ledger {
+            Some(_) => format!("{:016x}-{:x}", self.process, self.next_lease.fetch_add(1, Relaxed)),
+            None => String::new(),
+        };
+        if let Some(ledger) = &ledger {
+            let refusal = match ledger.take(&asks, &lease).await {
+                Ok(Ok(())) => None,
+                Ok(Err(refusal)) => asks.get(refusal.index).map(|ask| NotNow::Limit {
+                    rule: Arc::clone(&ask.rule),
+                    counter: ask.counter,
+                    who: Arc::clone(&ask.who),
+                    wait: refusal.wait,
+                }),
+                Err(e) => Some(NotNow::Unavailable(e)),
+            };
+            if let Some(refusal) = refusal {
+                self.refused.fetch_add(1, Relaxed);
+                self.usage.refused(&subject);
+                return Err(refusal);
+            }
+        }
+        let held = Held { ledger, asks, lease, since: Instant::now() };
+        Ok(Grant { limits: Arc::clone(self), subject, held: Some(held), estimated: tokens })
+    }
+
+    /// What was used since the process began.
+    pub fn usage(&self) -> &UsageBook {
+        &self.usage
+    }
+
+    /// Requests refused since the process began.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// How the shared ledger is doing, when there is one.
+    pub fn shared(&self) -> Option<SharedState> {
+        match &self.state.load().ledger {
+            Place::Memory(_) => None,
+            Place::Shared(s) => Some(s.state()),
+        }
+    }
+
+    /// The config in force.
+    pub fn config(&self) -> QuotaConfig {
+        self.state.load().config.clone()
+    }
+
+    /// What the counters of a request like this one stand at.
+    ///
+    /// # Errors
+    /// The counts cannot be reached.
+    pub async fn read(&self, subject: &Subject) -> Result<Vec<Reading>, LedgerError> {
+        let state = self.state.load_full();
+        let asks = state.rules.asks(subject, Use::default());
+        let levels = state.ledger.ledger().read(&asks).await?;
+        Ok(asks.iter().zip(levels).map(|(ask, level)| reading(ask, level.0)).collect())
+    }
+
+    /// What a request of these tokens costs, in millionths of a dollar, when its price is known.
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &Tokens) -> Option<u64> {
+        self.state.load().prices.cost(provider, model, tokens)
+    }
+
+    /// The counters of this process.
+    pub fn memory(&self) -> &MemoryLedger {
+        &self.memory
+    }
+}
+
+fn reading(ask: &Ask, level: f64) -> Reading {
+    let (limit, unit) = match ask.counter {
+        Counter::Requests { burst, .. } | Counter::Tokens { burst, .. } => (burst, 1.0),
+        Counter::Slots { max } => (f64::from(max), 1.0),
+        Counter::TokenBudget { max, .. } => (max as f64, 1.0),
+        Counter::MoneyBudget { max, .. } => (max as f64, 1e6),
+    };
+    let (rule, who) = (Arc::clone(&ask.rule), Arc::clone(&ask.who));
+    Reading { rule, who, counter: ask.counter.as_str(), used: level / unit, limit: limit / unit }
+}
+
+impl State {
+    fn new(
+        config: &QuotaConfig,
+        home: &Path,
+        memory: &Arc<MemoryLedger>,
+        before: Option<&Self>,
+    ) -> Result<Self, LimitsError> {
+        let rules = Rules::new(&config.rule).map_err(LimitsError)?;
+        let prices = match &config.prices {
+            None => Prices::default(),
+            Some(path) => {
+                let text = read(&home.join(path), "quota.prices")?;
+                let wrong = |e| LimitsError(format!("quota.prices: {}: {e}", home.join(path).display()));
+                Prices::with(&String::from_utf8_lossy(&text)).map_err(wrong)?
+            }
+        };
+        let ledger = match before {
+            Some(b) if b.config.shared == config.shared && b.config.slot_lease == config.slot_lease => b.ledger.clone(),
+            _ => place(config, home, memory)?,
+        };
+        Ok(Self { config: config.clone(), rules, prices, ledger })
+    }
+
+    /// What tokens are worth, and whether a price is known.
+    fn price(&self, subject: &Subject, tokens: &Tokens) -> (Use, bool) {
+        let micros = self.prices.cost(&subject.provider, subject.model.as_deref(), tokens);
+        (Use { tokens: tokens.total(), micros: micros.unwrap_or_default() }, micros.is_some())
+    }
+}
+
+fn place(config: &QuotaConfig, home: &Path, memory: &Arc<MemoryLedger>) -> Result<Place, LimitsError> {
+    let SharedConfig { redis, prefix, timeout, failure, ca, certificate, key } = &config.shared;
+    let Some(url) = redis else { return Ok(Place::Memory(Arc::clone(memory))) };
+    let identity = match (certificate, key) {
+        (Some(c), Some(k)) => Some((
+            read(&home.join(c), "quota.shared.certificate")?,
+            read(&home.join(k), "quota.shared.key")?,
+        )),
+        (None, None) => None,
+        _ => return Err(LimitsError("quota.shared: certificate and key belong together".into())),
+    };
+    let options = RedisOptions {
+        url: secret(url).map_err(|e| LimitsError(format!("quota.shared.redis: {e}")))?,
+        prefix: prefix.clone(),
+        timeout: timeout.0,
+        lease: config.slot_lease.0,
+        ca: ca.as_ref().map(|p| read(&home.join(p), "quota.shared.ca")).transpose()?,
+        identity,
+    };
+    let shared = RedisLedger::new(options).map_err(|e| LimitsError(e.0))?;
+    let local = MemoryLedger::new(config.slot_lease.0);
+    Ok(Place::Shared(Arc::new(SharedLedger::new(Box::new(shared), local, *failure))))
+}
+
+fn read(path: &Path, key: &str) -> Result<Vec<u8>, LimitsError> {
+    std::fs::read(path).map_err(|e| LimitsError(format!("{key}: {} cannot be read: {e}", path.display())))
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+///
+/// # Errors
+/// What it names is not there.
+pub fn secret(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Leave to begin. Whoever drops it without a word is taken to have used what was estimated.
+pub struct Grant {
+    limits: Arc<Limits>,
+    subject: Subject,
+    held: Option<Held>,
+    estimated: Tokens,
+}
+
+struct Held {
+    ledger: Option<Arc<dyn Ledger>>,
+    asks: Vec<Ask>,
+    lease: String,
+    since: Instant,
+}
+
+impl Grant {
+    /// Whom it was given to.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// What was estimated.
+    pub fn estimated(&self) -> Tokens {
+        self.estimated
+    }
+
+    /// The request is over and used this.
+    pub fn settle(mut self, tokens: &Tokens) {
+        self.finish(tokens);
+    }
+
+    fn finish(&mut self, tokens: &Tokens) {
+        let Some(held) = self.held.take() else { return };
+        let state = self.limits.state.load();
+        let (used, priced) = state.price(&self.subject, tokens);
+        self.limits.usage.used(&self.subject, tokens, priced.then_some(used.micros));
+        let Held { ledger: Some(ledger), asks, lease, since } = held else { return };
+        let costs: Vec<u64> = asks.iter().map(|a| cost(&a.counter, used)).collect();
+        settled(async move {
+            if let Err(e) = ledger.settle(&asks, &lease, &costs, since.elapsed()).await {
+                tracing::warn!("limits: a request's use was not settled, its estimate stands: {e}");
+            }
+        });
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let estimated = self.estimated;
+        self.finish(&estimated);
+    }
+}
+
+const fn cost(counter: &Counter, used: Use) -> u64 {
+    match counter {
+        Counter::Requests { .. } | Counter::Slots { .. } => 1,
+        Counter::Tokens { .. } | Counter::TokenBudget { .. } => used.tokens,
+        Counter::MoneyBudget { .. } => used.micros,
+    }
+}
+
+/// Sees a settlement through: at once when it does not wait, else beside the traffic.
+fn settled(work: impl Future<Output = ()> + Send + 'static) {
+    let mut work = Box::pin(work);
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => {
+            if work.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
+                runtime.spawn(work);
+            }
+        }
+        Err(_) => {
+            let _ = work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RuleConfig;
+    use crate::rules::{Per, Quota};
+
+    fn limits(allow: Quota) -> Arc<Limits> {
+        let rule = RuleConfig { name: "all".into(), per: Per::Global, allow, ..RuleConfig::default() };
+        Limits::new(&QuotaConfig { rule: vec![rule], ..QuotaConfig::default() }, Path::new("/")).unwrap()
+    }
+
+    fn subject() -> Subject {
+        Subject {
+            key: None,
+            user: None,
+            route: None,
+            provider: "openai".into(),
+            model: Some("gpt-4o".into()),
+            client: [127, 0, 0, 1].into(),
+        }
+    }
+
+    const ASK: Estimate = Estimate { input: 100, max_output: Some(50) };
+
+    #[tokio::test]
+    async fn a_dropped_grant_gives_its_slot_back_and_keeps_its_estimate() {
+        let l = limits(Quota { concurrent: Some(1), tokens_per_day: Some(1000), ..Quota::default() });
+        let first = l.begin(subject(), ASK).await.unwrap();
+        let Err(NotNow::Limit { counter, .. }) = l.begin(subject(), ASK).await else { panic!("let in") };
+        assert_eq!(counter, Counter::Slots { max: 1 });
+        drop(first);
+        let second = l.begin(subject(), ASK).await.unwrap();
+        second.settle(&Tokens { input: 7, output: 3, ..Tokens::default() });
+        let used: Vec<_> = l.read(&subject()).await.unwrap().iter().map(|r| (r.counter, r.used)).collect();
+        assert_eq!(used, [("concurrent", 0.0), ("tokens_per_day", 160.0)]);
+        assert_eq!(l.refused(), 1);
+    }
+
+    #[tokio::test]
+    async fn money_is_counted_by_the_price_list() {
+        let l = limits(Quota { money_per_day: Some(0.01), ..Quota::default() });
+        // 1,000 tokens in at 2.50 and 500 out at 10 dollars per million: 0.0075 dollars.
+        l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 1000, output: 500, ..Tokens::default() });
+        assert_eq!(l.read(&subject()).await.unwrap()[0].used, 0.0075);
+        let big = Estimate { input: 2000, max_output: Some(0) };
+        let Err(NotNow::Limit { wait, .. }) = l.begin(subject(), big).await else { panic!("let in") };
+        assert!(wait <= Duration::from_secs(86_400) && wait > Duration::ZERO);
+        assert_eq!(l.usage().rows()[0].sums.dollars, 0.0075);
+    }
+
+    #[tokio::test]
+    async fn what_was_counted_stays_over_a_reload() {
+        let l = limits(Quota { tokens_per_day: Some(200), ..Quota::default() });
+        l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 150, ..Tokens::default() });
+        let mut config = l.config();
+        config.rule[0].allow.tokens_per_day = Some(100);
+        l.reload(&config, Path::new("/")).unwrap();
+        assert!(l.begin(subject(), ASK).await.is_err());
+        config.prices = Some("does/not/exist.json".into());
+        let e = l.reload(&config, Path::new("/")).unwrap_err().to_string();
+        assert!(e.contains("quota.prices") && e.contains("exist.json"), "{e}");
+        assert_eq!(l.config().prices, None);
+    }
+
+    #[tokio::test]
+    async fn without_rules_everything_passes_and_is_still_counted() {
+        let l = Limits::new(&QuotaConfig::default(), Path::new("/")).unwrap();
+        l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 1, ..Tokens::default() });
+        assert_eq!(l.usage().rows()[0].sums.requests, 1);
+    }
+}

@@ -1,0 +1,161 @@
+//! What tokens cost: a list of patterns, the built-in one with the owner's laid over it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::keys::any_matches;
+
+const BUILT_IN: &str = include_str!("../data/prices.json");
+
+/// Tokens by what they cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tokens {
+    /// Tokens read; those from and into a cache included.
+    pub input: u64,
+    /// Tokens written.
+    pub output: u64,
+    /// How many of `input` came from a cache.
+    pub cache_read: u64,
+    /// How many of `input` were put into a cache.
+    pub cache_write: u64,
+}
+
+impl Tokens {
+    /// In and out.
+    pub const fn total(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+/// Dollars per million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Of tokens read.
+    pub input: f64,
+    /// Of tokens written.
+    pub output: f64,
+    /// Of tokens read from a cache; as `input` when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<f64>,
+    /// Of tokens put into a cache; as `input` when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<f64>,
+}
+
+impl Price {
+    /// In millionths of a dollar: dollars per million tokens are millionths of a dollar per token.
+    fn micros(&self, t: &Tokens) -> u64 {
+        let plain = t.input.saturating_sub(t.cache_read).saturating_sub(t.cache_write);
+        let parts = [
+            (plain, self.input),
+            (t.cache_read, self.cache_read.unwrap_or(self.input)),
+            (t.cache_write, self.cache_write.unwrap_or(self.input)),
+            (t.output, self.output),
+        ];
+        parts.iter().map(|(n, price)| *n as f64 * price).sum::<f64>().ceil() as u64
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "about", default)]
+    _about: String,
+    prices: BTreeMap<String, Price>,
+}
+
+/// A price list.
+#[derive(Debug, Clone)]
+pub struct Prices {
+    /// The longest pattern first.
+    list: Vec<(String, Price)>,
+}
+
+impl Default for Prices {
+    fn default() -> Self {
+        Self::with("{\"prices\": {}}").expect("the built-in price list can be read")
+    }
+}
+
+impl Prices {
+    /// The built-in list with this JSON laid over it: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. A pattern is
+    /// a model, or a provider and a model as `ollama/*`.
+    ///
+    /// # Errors
+    /// What is wrong, with its line.
+    pub fn with(over: &str) -> Result<Self, String> {
+        let read = |text: &str| serde_json::from_str::<File>(text).map_err(|e| e.to_string());
+        let mut all = read(BUILT_IN)?.prices;
+        for (pattern, price) in read(over)?.prices {
+            let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
+            if numbers.into_iter().flatten().any(|n| !(0.0..1e6).contains(&n)) {
+                return Err(format!("`{pattern}`: a price is a number of dollars per million tokens, from 0 to 1000000"));
+            }
+            all.insert(pattern, price);
+        }
+        let mut list: Vec<_> = all.into_iter().collect();
+        list.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
+        Ok(Self { list })
+    }
+
+    /// The price of a model at a provider.
+    pub fn of(&self, provider: &str, model: &str) -> Option<&Price> {
+        let both = format!("{provider}/{model}");
+        let fits = |p: &String| any_matches(std::slice::from_ref(p), if p.contains('/') { &both } else { model });
+        self.list.iter().find(|(pattern, _)| fits(pattern)).map(|(_, price)| price)
+    }
+
+    /// What tokens cost there, in millionths of a dollar; `None` when no price is known.
+    pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &Tokens) -> Option<u64> {
+        Some(self.of(provider, model?)?.micros(tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_pattern_decides_and_the_owners_list_wins() {
+        let own = Prices::with(r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#).unwrap();
+        assert_eq!(own.of("openai", "gpt-5").unwrap().input, 7.0);
+        assert_eq!(own.of("openai", "gpt-5-mini-2025").unwrap().input, 0.25);
+        assert_eq!(own.of("mine", "whatever").unwrap().output, 0.0);
+        assert_eq!(own.of("openai", "nobody-knows"), None);
+    }
+
+    #[test]
+    fn well_known_models_have_prices_by_every_door() {
+        let prices = Prices::default();
+        for (provider, model) in [
+            ("openai", "gpt-4o-2024-08-06"),
+            ("azure", "gpt-4.1-mini"),
+            ("anthropic", "claude-sonnet-4-5-20250929"),
+            ("bedrock", "us.anthropic.claude-sonnet-4-5-20250929-v1:0"),
+            ("vertex", "gemini-2.5-flash-lite"),
+            ("gemini", "gemini-2.5-pro"),
+            ("mistral", "mistral-large-latest"),
+            ("ollama", "llama3.2"),
+        ] {
+            assert!(prices.of(provider, model).is_some(), "{provider} {model}");
+        }
+        assert_eq!(prices.of("gemini", "gemini-2.5-flash-lite").unwrap().input, 0.1);
+    }
+
+    #[test]
+    fn cached_tokens_cost_what_they_cost() {
+        let price = Price { input: 3.0, output: 15.0, cache_read: Some(0.3), cache_write: Some(3.75) };
+        let tokens = Tokens { input: 1000, output: 100, cache_read: 600, cache_write: 200 };
+        // 200 plain, 600 read, 200 written, 100 out.
+        assert_eq!(price.micros(&tokens), 600 + 180 + 750 + 1500);
+    }
+
+    #[test]
+    fn a_broken_list_says_where() {
+        assert!(Prices::with("{\n\"prices\": {\"a\": {\"input\": 1}}}").unwrap_err().contains("line 2"));
+        assert!(Prices::with(r#"{"prices": {"a": {"input": -1, "output": 0}}}"#).unwrap_err().contains("`a`"));
+        assert!(Prices::with("nonsense").is_err());
+    }
+}

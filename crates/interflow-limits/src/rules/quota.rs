@@ -1,0 +1,99 @@
+//! How much is allowed: rates, slots and budgets. What is not given is not limited.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Rate;
+use crate::ledger::Period;
+
+/// How much is allowed to whom a rule counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Quota {
+    /// Requests: `60/m`. The bucket is full at first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Rate>,
+    /// How many requests may come at once; as many as the rate's number when not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
+    /// Tokens, in and out: `100000/m`. Estimated when a request begins, settled from its usage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Rate>,
+    /// Requests under way at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<u32>,
+    /// Tokens per day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_day: Option<u64>,
+    /// Tokens per calendar month (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_month: Option<u64>,
+    /// Dollars per day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub money_per_day: Option<f64>,
+    /// Dollars per calendar month (UTC).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub money_per_month: Option<f64>,
+}
+
+/// More than this nobody means: it keeps sums far from overflow.
+const MOST_DOLLARS: f64 = 1e9;
+
+impl Quota {
+    /// Whether the numbers make sense.
+    ///
+    /// # Errors
+    /// Which one does not.
+    pub fn check(&self) -> Result<(), String> {
+        if self.burst == Some(0) || self.burst.is_some() && self.requests.is_none() {
+            return Err("burst: it is at least 1 and belongs to requests".into());
+        }
+        if self.concurrent == Some(0) {
+            return Err("concurrent: at least 1".into());
+        }
+        for (name, money) in [("money_per_day", self.money_per_day), ("money_per_month", self.money_per_month)] {
+            if money.is_some_and(|m| !(0.0..=MOST_DOLLARS).contains(&m)) {
+                return Err(format!("{name}: dollars from 0 to {MOST_DOLLARS}"));
+            }
+        }
+        for (name, tokens) in [("tokens_per_day", self.tokens_per_day), ("tokens_per_month", self.tokens_per_month)] {
+            if tokens.is_some_and(|t| t > 1 << 53) {
+                return Err(format!("{name}: at most 2^53"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Budgets in tokens.
+    pub(crate) fn token_budgets(&self) -> impl Iterator<Item = (u64, Period)> {
+        [(self.tokens_per_day, Period::Day), (self.tokens_per_month, Period::Month)]
+            .into_iter()
+            .filter_map(|(max, period)| Some((max?, period)))
+    }
+
+    /// Budgets in millionths of a dollar.
+    pub(crate) fn money_budgets(&self) -> impl Iterator<Item = (u64, Period)> {
+        [(self.money_per_day, Period::Day), (self.money_per_month, Period::Month)]
+            .into_iter()
+            .filter_map(|(max, period)| Some(((max? * 1e6).round() as u64, period)))
+    }
+
+    /// As a table of a keys file; nothing when nothing is limited.
+    pub(crate) fn to_table(&self) -> Option<toml_edit::InlineTable> {
+        let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(toml_edit::Value::from);
+        let rate = |r: Option<Rate>| r.map(|r| toml_edit::Value::from(r.to_string()));
+        let money = |m: Option<f64>| m.map(toml_edit::Value::from);
+        let members = [
+            ("requests", rate(self.requests)),
+            ("burst", whole(self.burst)),
+            ("tokens", rate(self.tokens)),
+            ("concurrent", whole(self.concurrent.map(u64::from))),
+            ("tokens_per_day", whole(self.tokens_per_day)),
+            ("tokens_per_month", whole(self.tokens_per_month)),
+            ("money_per_day", money(self.money_per_day)),
+            ("money_per_month", money(self.money_per_month)),
+        ];
+        let table: toml_edit::InlineTable = members.into_iter().filter_map(|(n, v)| Some((n, v?))).collect();
+        (!table.is_empty()).then_some(table)
+    }
+}

@@ -1,0 +1,98 @@
+//! Rates as people write them: `60/m`, `10/s`, `1000/h`, `5000/d`.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// So many per second, minute, hour or day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub count: u64,
+    /// In how many seconds.
+    pub seconds: u32,
+}
+
+/// A text that is no rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no rate: write it as 10/s, 60/m, 1000/h or 5000/d, at least 1")]
+pub struct RateError(String);
+
+const UNITS: [(&str, u32); 4] = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+
+impl Rate {
+    /// How fast a bucket of this rate fills.
+    pub fn per_second(self) -> f64 {
+        self.count as f64 / f64::from(self.seconds)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(s: &str) -> Result<Self, RateError> {
+        let wrong = || RateError(s.to_owned());
+        let (count, unit) = s.split_once('/').ok_or_else(wrong)?;
+        let count: u64 = count.trim().replace('_', "").parse().map_err(|_| wrong())?;
+        let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit.trim()).ok_or_else(wrong)?;
+        // Above 2^53 the bucket's arithmetic would lose single tokens.
+        if count == 0 || count > 1 << 53 {
+            return Err(wrong());
+        }
+        Ok(Self { count, seconds: *seconds })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = UNITS.iter().find(|(_, n)| *n == self.seconds).map_or("s", |(name, _)| name);
+        write!(f, "{}/{unit}", self.count)
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Cow::<'de, str>::deserialize(d)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Rate {
+    fn schema_name() -> Cow<'static, str> {
+        "Rate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[0-9_]+ */ *[smhd]$",
+            "description": "a rate such as 10/s, 60/m, 1000/h or 5000/d"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_and_shown() {
+        for (text, count, seconds, shown) in
+            [("60/m", 60, 60, "60/m"), ("10 / s", 10, 1, "10/s"), ("1_000/h", 1000, 3600, "1000/h"), ("1/d", 1, 86400, "1/d")]
+        {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!((rate.count, rate.seconds, rate.to_string().as_str()), (count, seconds, shown));
+        }
+        for bad in ["", "60", "0/m", "-1/s", "1/y", "1.5/s", "/s", "99999999999999999999/s"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+    }
+}
