@@ -26,12 +26,7 @@ pub struct KeysConfig {
 
 impl Default for KeysConfig {
     fn default() -> Self {
-        Self {
-            required: false,
-            file: "keys.toml".into(),
-            header: "x-interflow-key".into(),
-            provider: BTreeMap::new(),
-        }
+        Self { required: false, file: "keys.toml".into(), header: "x-interflow-key".into(), provider: BTreeMap::new() }
     }
 }
 

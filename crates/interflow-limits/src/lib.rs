@@ -15,14 +15,14 @@ mod usage;
 pub use config::{Failure, KeysConfig, QuotaConfig, RuleConfig, SharedConfig};
 pub use connections::{ConnectionLimits, Connections, Permit, Refused};
 pub use keys::{
-    Asked, KeyFileError, KeyRefused, KeyRing, KeyState, Keys, NewKey, OutOfScope, PREFIX, Scope, Secret, VirtualKey, add,
-    moment, revoke,
+    Asked, KeyFileError, KeyRefused, KeyRing, KeyState, KeyStore, NewKey, OutOfScope, PREFIX, Scope, Secret,
+    VirtualKey, add, moment, revoke,
 };
 pub use ledger::{
-    Ask, Counter, Counters, Ledger, LedgerError, Level, MemoryLedger, Period, Reading, RedisLedger, RedisOptions, Refusal,
-    SharedLedger, SharedState,
+    Ask, Counter, Counters, Ledger, LedgerError, Level, MemoryLedger, Period, Reading, RedisLedger, RedisOptions,
+    Refusal, SharedLedger, SharedState,
 };
-pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow};
+pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, secret};
 pub use prices::{Price, Prices, Tokens};
 pub use rate::TokenBucket;
 pub use rules::{Per, Quota, Rate, RateError, Rules, Subject, Use};

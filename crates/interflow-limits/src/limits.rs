@@ -237,10 +237,9 @@ fn place(config: &QuotaConfig, home: &Path, memory: &Arc<MemoryLedger>) -> Resul
     let SharedConfig { redis, prefix, timeout, failure, ca, certificate, key } = &config.shared;
     let Some(url) = redis else { return Ok(Place::Memory(Arc::clone(memory))) };
     let identity = match (certificate, key) {
-        (Some(c), Some(k)) => Some((
-            read(&home.join(c), "quota.shared.certificate")?,
-            read(&home.join(k), "quota.shared.key")?,
-        )),
+        (Some(c), Some(k)) => {
+            Some((read(&home.join(c), "quota.shared.certificate")?, read(&home.join(k), "quota.shared.key")?))
+        }
         (None, None) => None,
         _ => return Err(LimitsError("quota.shared: certificate and key belong together".into())),
     };

@@ -91,7 +91,9 @@ impl Prices {
         for (pattern, price) in read(over)?.prices {
             let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
             if numbers.into_iter().flatten().any(|n| !(0.0..1e6).contains(&n)) {
-                return Err(format!("`{pattern}`: a price is a number of dollars per million tokens, from 0 to 1000000"));
+                return Err(format!(
+                    "`{pattern}`: a price is a number of dollars per million tokens, from 0 to 1000000"
+                ));
             }
             all.insert(pattern, price);
         }
@@ -119,7 +121,9 @@ mod tests {
 
     #[test]
     fn the_longest_pattern_decides_and_the_owners_list_wins() {
-        let own = Prices::with(r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#).unwrap();
+        let own =
+            Prices::with(r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#)
+                .unwrap();
         assert_eq!(own.of("openai", "gpt-5").unwrap().input, 7.0);
         assert_eq!(own.of("openai", "gpt-5-mini-2025").unwrap().input, 0.25);
         assert_eq!(own.of("mine", "whatever").unwrap().output, 0.0);

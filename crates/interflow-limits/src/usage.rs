@@ -96,7 +96,8 @@ impl UsageBook {
     pub fn rows(&self) -> Vec<UsageRow> {
         let mut rows: Vec<_> = self.0.lock().iter().map(|(r, s)| (r.clone(), *s)).collect();
         rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let told = |(r, sums): (Row, Sums)| UsageRow { key: r.key, user: r.user, provider: r.provider, model: r.model, sums };
+        let told =
+            |(r, sums): (Row, Sums)| UsageRow { key: r.key, user: r.user, provider: r.provider, model: r.model, sums };
         rows.into_iter().map(told).collect()
     }
 }

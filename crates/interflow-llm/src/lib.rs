@@ -7,10 +7,12 @@ mod exchange;
 mod json;
 pub mod message;
 mod provider;
+mod refusal;
 pub mod spans;
 pub mod usage;
 
 pub use exchange::{Exchange, Settled};
 pub use json::{JsonError, MAX_DEPTH, Reader, Token};
 pub use provider::{Call, Operation, Provider, recognise};
+pub use refusal::Refusal;
 pub use usage::Usage;

@@ -13,7 +13,7 @@ use crate::rules::Quota;
 /// Why a keys file cannot be used, with the line or the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct KeyFileError(String);
+pub struct KeyFileError(pub(super) String);
 
 /// What a new key is to be.
 #[derive(Clone, Debug, Default)]
@@ -142,9 +142,7 @@ fn table(new: NewKey, digest: &Digest, now: Timestamp) -> Table {
     if let Some(end) = new.expires {
         t["expires"] = value(seconds(end));
     }
-    for (name, list) in
-        [("providers", new.scope.providers), ("models", new.scope.models), ("paths", new.scope.paths)]
-    {
+    for (name, list) in [("providers", new.scope.providers), ("models", new.scope.models), ("paths", new.scope.paths)] {
         if !list.is_empty() {
             t[name] = value(list.into_iter().collect::<toml_edit::Array>());
         }
@@ -185,7 +183,10 @@ mod tests {
             ("[[key]]\nid = 'a'\nhash = 'md5:1'\n".to_owned(), "line 1: the key `a`: its hash"),
             (format!("\n[[key]]\nid = 'a'\nhash = '{HASH}'\nexpires = 'soon'"), "line 2: the key `a`: expires: `soon`"),
             (format!("[[key]]\nid = 'a'\nhash = '{HASH}'\nmodel = ['x']"), "unknown field `model`"),
-            (format!("[[key]]\nid = 'a'\nhash = '{HASH}'\n[[key]]\nid = 'b'\nhash = '{HASH}'"), "line 4: the key `b`: another"),
+            (
+                format!("[[key]]\nid = 'a'\nhash = '{HASH}'\n[[key]]\nid = 'b'\nhash = '{HASH}'"),
+                "line 4: the key `b`: another",
+            ),
             ("[[key]]\nid = ".to_owned(), "line 2"),
             (format!("[[key]]\nid = 'a'\nhash = '{HASH}'\nlimits = {{ requests = '5' }}"), "5"),
         ] {

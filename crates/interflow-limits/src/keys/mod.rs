@@ -4,11 +4,11 @@
 mod file;
 mod scope;
 mod secret;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -17,6 +17,7 @@ pub(crate) use scope::any_matches;
 pub use file::{KeyFileError, NewKey, add, moment, revoke};
 pub use scope::{Asked, OutOfScope, Scope};
 pub use secret::{PREFIX, Secret};
+pub use store::KeyStore;
 
 use crate::rules::Quota;
 use secret::Digest;
@@ -158,27 +159,6 @@ impl KeyRing {
     /// Every key in the order of the file.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys
-    }
-}
-
-/// The ring in force; a reload swaps it.
-#[derive(Debug, Default)]
-pub struct Keys(ArcSwap<KeyRing>);
-
-impl Keys {
-    /// With these keys.
-    pub fn new(ring: KeyRing) -> Self {
-        Self(ArcSwap::from_pointee(ring))
-    }
-
-    /// Puts other keys in force; requests under way are not asked again.
-    pub fn set(&self, ring: KeyRing) {
-        self.0.store(Arc::new(ring));
-    }
-
-    /// The ring in force.
-    pub fn ring(&self) -> Arc<KeyRing> {
-        self.0.load_full()
     }
 }
 

@@ -175,13 +175,8 @@ fn refuses(state: &State, ask: &Ask, now: u64) -> Option<Duration> {
             let needed = (ask.cost as f64).min(burst);
             (*held + 1e-9 < needed).then(|| Duration::from_secs_f64(((needed - held) / per_second).min(1e9)))
         }
-        (State::Slots(held), Counter::Slots { max }) => {
-            (held.len() >= max as usize).then(|| Duration::from_secs(1))
-        }
-        (
-            State::Budget { sum, .. },
-            Counter::TokenBudget { max, period } | Counter::MoneyBudget { max, period },
-        ) => {
+        (State::Slots(held), Counter::Slots { max }) => (held.len() >= max as usize).then(|| Duration::from_secs(1)),
+        (State::Budget { sum, .. }, Counter::TokenBudget { max, period } | Counter::MoneyBudget { max, period }) => {
             let over = *sum >= max || ask.cost > max.saturating_sub(*sum);
             let (_, next) = period.at(now / 1_000_000);
             over.then(|| Duration::from_micros((next * 1_000_000).saturating_sub(now)))

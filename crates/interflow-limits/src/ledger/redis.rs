@@ -65,10 +65,8 @@ impl RedisLedger {
         let wrong = |e: RedisError| LedgerError(format!("quota.shared.redis cannot be used: {e}"));
         let tls = options.ca.is_some() || options.identity.is_some();
         let client = if tls {
-            let client_tls = options
-                .identity
-                .clone()
-                .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            let client_tls =
+                options.identity.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
             Client::build_with_tls(options.url.as_str(), TlsCertificates { client_tls, root_cert: options.ca.clone() })
         } else {
             Client::open(options.url.as_str())
@@ -191,8 +189,9 @@ impl Ledger for RedisLedger {
     ) -> BoxFuture<'a, Result<(), LedgerError>> {
         Box::pin(async move {
             let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
-            let call =
-                self.call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| vec![ask.cost.to_string(), used_of(i)]);
+            let call = self.call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| {
+                vec![ask.cost.to_string(), used_of(i)]
+            });
             self.run::<i64>(&self.scripts.settle, &call).await.map(|_| ())
         })
     }

@@ -166,7 +166,8 @@ fn who(per: Per, s: &Subject) -> Option<String> {
 impl Quota {
     /// Adds the counters of this quota for one counted party.
     fn asks(&self, rule: &str, who: &str, estimate: Use, asks: &mut Vec<Ask>) {
-        let mut add = |counter: Counter, cost: u64| asks.push(Ask { rule: rule.into(), who: who.into(), counter, cost });
+        let mut add =
+            |counter: Counter, cost: u64| asks.push(Ask { rule: rule.into(), who: who.into(), counter, cost });
         if let Some(rate) = self.requests {
             let burst = self.burst.unwrap_or(rate.count);
             add(Counter::Requests { per_second: rate.per_second(), burst: burst as f64 }, 1);
@@ -233,7 +234,11 @@ mod tests {
 
     #[test]
     fn a_rule_counts_only_what_it_names() {
-        let only = RuleConfig { models: vec!["gpt-5*".into()], providers: vec!["openai".into()], ..rule(Per::Global, sixty()) };
+        let only = RuleConfig {
+            models: vec!["gpt-5*".into()],
+            providers: vec!["openai".into()],
+            ..rule(Per::Global, sixty())
+        };
         let rules = Rules::new(&[only]).unwrap();
         assert_eq!(rules.asks(&subject(), Use::default()).len(), 1);
         let other = Subject { model: Some("o9".into()), ..subject() };

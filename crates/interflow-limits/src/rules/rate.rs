@@ -85,9 +85,12 @@ mod tests {
 
     #[test]
     fn rates_are_read_and_shown() {
-        for (text, count, seconds, shown) in
-            [("60/m", 60, 60, "60/m"), ("10 / s", 10, 1, "10/s"), ("1_000/h", 1000, 3600, "1000/h"), ("1/d", 1, 86400, "1/d")]
-        {
+        for (text, count, seconds, shown) in [
+            ("60/m", 60, 60, "60/m"),
+            ("10 / s", 10, 1, "10/s"),
+            ("1_000/h", 1000, 3600, "1000/h"),
+            ("1/d", 1, 86400, "1/d"),
+        ] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!((rate.count, rate.seconds, rate.to_string().as_str()), (count, seconds, shown));
         }

@@ -1,0 +1,147 @@
+//! The keys file on disk, and the ring that was read from it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::file::{self, KeyFileError, NewKey};
+use super::{KeyRing, Secret};
+
+/// The keys in force and the file they stand in; a reload swaps them.
+#[derive(Debug)]
+pub struct KeyStore {
+    path: PathBuf,
+    ring: ArcSwap<KeyRing>,
+    /// One change at a time within this process.
+    writing: Mutex<()>,
+}
+
+impl KeyStore {
+    /// Reads the file; one that is not there holds no keys.
+    ///
+    /// # Errors
+    /// A file that cannot be read, with the line that is wrong.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
+        let path = path.into();
+        let ring = ArcSwap::from_pointee(read_ring(&path)?);
+        Ok(Self { path, ring, writing: Mutex::new(()) })
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ring in force.
+    pub fn ring(&self) -> Arc<KeyRing> {
+        self.ring.load_full()
+    }
+
+    /// Puts a ring in force; requests under way are not asked again.
+    pub fn set(&self, ring: KeyRing) {
+        self.ring.store(Arc::new(ring));
+    }
+
+    /// Reads the file again, or another one, without putting it in force.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn read(path: &Path) -> Result<KeyRing, KeyFileError> {
+        read_ring(path)
+    }
+
+    /// Makes a key, writes the file, and gives the key back in the clear, for the only time.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, or an id that is taken.
+    pub fn add(&self, new: NewKey) -> Result<(Secret, Arc<str>), KeyFileError> {
+        self.change(|text| file::add(text, new, Timestamp::now())).map(|secret| {
+            let id = self.ring.load().keys().last().map(|k| Arc::clone(&k.id)).unwrap_or_default();
+            (secret, id)
+        })
+    }
+
+    /// Revokes a key from now on. Says whether there is such a key.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written.
+    pub fn revoke(&self, id: &str) -> Result<bool, KeyFileError> {
+        self.change(|text| file::revoke(text, id, Timestamp::now()))
+    }
+
+    fn change<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
+        let _alone = self.writing.lock();
+        let mut text = read_text(&self.path)?;
+        let before = text.clone();
+        let done = edit(&mut text).map_err(|e| at(&self.path, &e))?;
+        if text != before {
+            let ring = KeyRing::parse(&text).map_err(|e| at(&self.path, &e))?;
+            write(&self.path, text.as_bytes())
+                .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", self.path.display())))?;
+            self.set(ring);
+        }
+        Ok(done)
+    }
+}
+
+fn at(path: &Path, error: &KeyFileError) -> KeyFileError {
+    KeyFileError(format!("{}: {error}", path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String, KeyFileError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(e) => Err(KeyFileError(format!("{} cannot be read: {e}", path.display()))),
+    }
+}
+
+fn read_ring(path: &Path) -> Result<KeyRing, KeyFileError> {
+    KeyRing::parse(&read_text(path)?).map_err(|e| at(path, &e))
+}
+
+/// Writes the file for its owner alone, whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension(format!("new.{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_live_in_the_file_and_a_bad_file_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let store = KeyStore::open(&path).unwrap();
+        assert!(store.ring().keys().is_empty());
+        let (secret, id) = store.add(NewKey { owner: Some("ann".into()), ..NewKey::default() }).unwrap();
+        assert_eq!(id.len(), 8, "an id is made up");
+        let now = Timestamp::now();
+        let other = KeyStore::open(&path).unwrap();
+        assert_eq!(other.ring().find(secret.reveal(), now).unwrap().id, id);
+        assert!(other.revoke(&id).unwrap() && !other.revoke("nobody").unwrap());
+        assert!(other.ring().find(secret.reveal(), now).is_err());
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        fs::write(&path, "[[key]]\nid = 1").unwrap();
+        let e = KeyStore::open(&path).unwrap_err().to_string();
+        assert!(e.contains("keys.toml") && e.contains("line 2"), "{e}");
+    }
+}
