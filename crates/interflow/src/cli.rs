@@ -33,6 +33,9 @@ pub enum Command {
     Flows(FlowsCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
+    /// Media files: what is in them, decryption with your own keys.
+    #[command(subcommand)]
+    Media(crate::media::MediaCommand),
     /// The configuration: check, print, schema, reference.
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -10,6 +10,7 @@ mod exec;
 mod flows;
 mod home;
 mod log;
+mod media;
 mod redact;
 mod rooms;
 mod run;
@@ -75,6 +76,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
     if let Command::Redact(args) = &cli.command {
         return redact::run(args);
     }
+    if let Command::Media(command) = &cli.command {
+        return media::run(command);
+    }
     let home = Home::find(cli.home.as_deref().or(loaded.config.home.as_deref()))?;
     match cli.command {
         Command::Run(args) => run::run(&args, loaded, home),
@@ -82,6 +86,6 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Ca(command) => ca::run(&command, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
-        Command::Config(_) | Command::Redact(_) => Ok(()),
+        Command::Config(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }
 }

@@ -21,6 +21,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use interflow_flow::units::Span;
 use interflow_record::formats::Format;
 
+pub use progress::Progress;
 pub use words::with_opposites;
 
 use crate::Failure;

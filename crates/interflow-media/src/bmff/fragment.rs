@@ -1,0 +1,286 @@
+//! What a `moof` says of its samples (ISO 14496-12 8.8), and where they lie once the defaults are filled in.
+
+use std::ops::Range;
+
+use super::fields::{Broken, Fields};
+use super::header::BoxRef;
+use super::movie::Defaults;
+
+/// Most samples of one fragment that are taken; a run may state any number without a byte for each.
+pub const MAX_SAMPLES: usize = 1 << 20;
+
+/// A movie fragment.
+#[derive(Clone, Debug, Default)]
+pub struct Fragment {
+    /// First byte of the `moof` in the file.
+    pub offset: u64,
+    /// One per `traf`, in order.
+    pub tracks: Vec<TrackFragment>,
+}
+
+/// A track fragment.
+#[derive(Clone, Debug, Default)]
+pub struct TrackFragment {
+    /// The track's id.
+    pub track: u32,
+    /// `base-data-offset`, absolute in the file.
+    pub base: Option<u64>,
+    /// `default-base-is-moof`.
+    pub base_is_moof: bool,
+    /// Sample-description-index.
+    pub description: Option<u32>,
+    /// Default duration, size and flags of its samples.
+    pub duration: Option<u32>,
+    /// In bytes.
+    pub size: Option<u32>,
+    /// Sample flags.
+    pub flags: Option<u32>,
+    /// `tfdt`: decoding time of the first sample, in units of the track.
+    pub time: Option<u64>,
+    /// The runs.
+    pub runs: Vec<Run>,
+    /// Where the `traf` lies, counted from the first byte of the `moof`.
+    pub range: Range<usize>,
+}
+
+/// A run of samples that lie one behind the other.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Where it begins, counted from the base; `None` behind the run before it.
+    pub data_offset: Option<i32>,
+    /// The samples.
+    pub samples: Vec<RunSample>,
+}
+
+/// What a run says of one sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunSample {
+    /// In units of the track.
+    pub duration: Option<u32>,
+    /// In bytes.
+    pub size: Option<u32>,
+    /// Sample flags.
+    pub flags: Option<u32>,
+    /// Composition time minus decoding time, in units of the track.
+    pub composition: i32,
+}
+
+/// A sample with its place and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// First byte in the file.
+    pub offset: u64,
+    /// In bytes.
+    pub size: u32,
+    /// In units of the track.
+    pub duration: u32,
+    /// Composition time minus decoding time, in units of the track.
+    pub composition: i32,
+    /// Sample flags.
+    pub flags: u32,
+    /// The run that holds it, from 0.
+    pub run: u32,
+}
+
+impl Placed {
+    /// Whether decoding may begin here (`sample_is_non_sync_sample` is not set).
+    pub fn is_sync(&self) -> bool {
+        self.flags & 0x1_0000 == 0
+    }
+}
+
+impl Fragment {
+    /// Reads a `moof` box.
+    ///
+    /// # Errors
+    /// When a box is broken, or states more than 1,048,576 samples.
+    pub fn read(moof: &BoxRef<'_>) -> Result<Self, Broken> {
+        let mut fragment = Self { offset: moof.offset, tracks: Vec::new() };
+        let mut room = MAX_SAMPLES;
+        for b in moof.children() {
+            let b = b?;
+            if b.kind() == b"traf" {
+                let at = (b.offset - moof.offset) as usize;
+                let mut track = TrackFragment { range: at..at + b.whole.len(), ..TrackFragment::default() };
+                track.fill(&b, &mut room)?;
+                fragment.tracks.push(track);
+            }
+        }
+        Ok(fragment)
+    }
+
+    /// Places the samples of every track fragment; `defaults` gives a track's `trex`.
+    ///
+    /// # Errors
+    /// When an offset leaves the range of 64 bits.
+    pub fn place(&self, mut defaults: impl FnMut(u32) -> Defaults) -> Result<Vec<Vec<Placed>>, Broken> {
+        let mut all = Vec::with_capacity(self.tracks.len());
+        let mut end = self.offset;
+        for (i, track) in self.tracks.iter().enumerate() {
+            let base = match track.base {
+                Some(base) => base,
+                // Without a base of its own, a track begins where the one before it ended.
+                None if track.base_is_moof || i == 0 => self.offset,
+                None => end,
+            };
+            let placed = track.place(base, defaults(track.track), self.offset)?;
+            end = placed.last().map_or(end, |p| p.offset.saturating_add(u64::from(p.size)));
+            all.push(placed);
+        }
+        Ok(all)
+    }
+}
+
+impl TrackFragment {
+    fn fill(&mut self, traf: &BoxRef<'_>, room: &mut usize) -> Result<(), Broken> {
+        let mut has_header = false;
+        for b in traf.children() {
+            let b = b?;
+            match &b.kind().0 {
+                b"tfhd" => {
+                    self.header(&b)?;
+                    has_header = true;
+                }
+                b"tfdt" => {
+                    let mut f = Fields::of(&b);
+                    let (version, _) = f.version()?;
+                    self.time = Some(f.u32_or_64(version == 1)?);
+                }
+                b"trun" => self.runs.push(Run::read(&b, room)?),
+                _ => {}
+            }
+        }
+        if has_header { Ok(()) } else { Err(traf.broken("it has no tfhd")) }
+    }
+
+    fn header(&mut self, b: &BoxRef<'_>) -> Result<(), Broken> {
+        let mut f = Fields::of(b);
+        let (_, flags) = f.version()?;
+        self.track = f.u32()?;
+        let has = |bit: u32| flags & bit != 0;
+        self.base = has(1).then(|| f.u64()).transpose()?;
+        self.description = has(2).then(|| f.u32()).transpose()?;
+        self.duration = has(8).then(|| f.u32()).transpose()?;
+        self.size = has(0x10).then(|| f.u32()).transpose()?;
+        self.flags = has(0x20).then(|| f.u32()).transpose()?;
+        self.base_is_moof = has(0x2_0000);
+        Ok(())
+    }
+
+    /// How many samples it has.
+    pub fn len(&self) -> usize {
+        self.runs.iter().map(|r| r.samples.len()).sum()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn place(&self, base: u64, defaults: Defaults, moof: u64) -> Result<Vec<Placed>, Broken> {
+        let mut placed = Vec::with_capacity(self.len());
+        let mut at = base;
+        for (run, r) in (0..).zip(&self.runs) {
+            let far = || {
+                let what = format!("a run of track {} begins or ends outside of any file", self.track);
+                Broken::new(super::FourCc(*b"trun"), moof, what)
+            };
+            if let Some(offset) = r.data_offset {
+                at = base.checked_add_signed(i64::from(offset)).ok_or_else(far)?;
+            }
+            for s in &r.samples {
+                let size = s.size.or(self.size).unwrap_or(defaults.size);
+                placed.push(Placed {
+                    offset: at,
+                    size,
+                    duration: s.duration.or(self.duration).unwrap_or(defaults.duration),
+                    composition: s.composition,
+                    flags: s.flags.or(self.flags).unwrap_or(defaults.flags),
+                    run,
+                });
+                at = at.checked_add(u64::from(size)).ok_or_else(far)?;
+            }
+        }
+        Ok(placed)
+    }
+}
+
+impl Run {
+    fn read(b: &BoxRef<'_>, room: &mut usize) -> Result<Self, Broken> {
+        let mut f = Fields::of(b);
+        let (_, flags) = f.version()?;
+        let has = |bit: u32| flags & bit != 0;
+        let each = 4 * (flags >> 8 & 15).count_ones() as usize;
+        let count = f.count(each)?;
+        *room = room.checked_sub(count).ok_or_else(|| b.broken("its fragment has too many samples"))?;
+        let data_offset = has(1).then(|| f.i32()).transpose()?;
+        let first_flags = has(4).then(|| f.u32()).transpose()?;
+        let mut samples = Vec::with_capacity(count);
+        for i in 0..count {
+            samples.push(RunSample {
+                duration: has(0x100).then(|| f.u32()).transpose()?,
+                size: has(0x200).then(|| f.u32()).transpose()?,
+                flags: if has(0x400) { Some(f.u32()?) } else { first_flags.filter(|_| i == 0) },
+                // Version 0 calls it unsigned, but writers put negative offsets there all the same.
+                composition: if has(0x800) { f.i32()? } else { 0 },
+            });
+        }
+        Ok(Self { data_offset, samples })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::boxes;
+    use super::*;
+
+    fn boxed(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
+        [&(8 + content.len() as u32).to_be_bytes()[..], kind, content].concat()
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_be_bytes()).collect()
+    }
+
+    fn read(trafs: &[Vec<u8>]) -> Result<Fragment, Broken> {
+        let moof = boxed(b"moof", &trafs.concat());
+        Fragment::read(&boxes(&moof, 5000).next().unwrap().unwrap())
+    }
+
+    #[test]
+    fn sizes_come_from_run_then_header_then_trex() {
+        let own = boxed(b"trun", &words(&[0x201, 2, 100, 7, 8]));
+        let behind = boxed(b"trun", &words(&[0, 1]));
+        let with_header = boxed(b"traf", &[boxed(b"tfhd", &words(&[0x2_0010, 1, 9])), own, behind].concat());
+        let bare = boxed(b"trun", &words(&[0x4, 2, 0x1_0000]));
+        let without = boxed(b"traf", &[boxed(b"tfhd", &words(&[0, 2])), bare].concat());
+        let fragment = read(&[with_header, without]).unwrap();
+        let placed = fragment.place(|_| Defaults { size: 3, ..Defaults::default() }).unwrap();
+        let shown: Vec<Vec<_>> =
+            placed.iter().map(|t| t.iter().map(|p| (p.offset, p.size, p.is_sync())).collect()).collect();
+        assert_eq!(shown[0], [(5100, 7, true), (5107, 8, true), (5115, 9, true)]);
+        assert_eq!(shown[1], [(5124, 3, false), (5127, 3, true)], "behind the track before it");
+    }
+
+    #[test]
+    fn an_absolute_base_and_negative_offsets_are_obeyed() {
+        let header = boxed(b"tfhd", &words(&[0x1, 1, 0, 20_000]));
+        let run = boxed(b"trun", &words(&[0x201, 1, -100_i32 as u32, 4]));
+        let fragment = read(&[boxed(b"traf", &[header, run].concat())]).unwrap();
+        assert_eq!(fragment.place(|_| Defaults::default()).unwrap()[0][0].offset, 19_900);
+    }
+
+    #[test]
+    fn lying_fragments_are_refused() {
+        let header = |flags| boxed(b"tfhd", &words(&[flags, 1, 0, 50]));
+        let traf = |parts: &[Vec<u8>]| boxed(b"traf", &parts.concat());
+        let bomb = boxed(b"trun", &words(&[0, u32::MAX]));
+        assert!(read(&[traf(&[header(1), bomb])]).unwrap_err().to_string().contains("too many samples"));
+        let short = boxed(b"trun", &words(&[0x200, 3, 1, 2]));
+        assert!(read(&[traf(&[header(1), short])]).unwrap_err().to_string().contains("3 entries"));
+        assert!(read(&[traf(&[])]).unwrap_err().to_string().contains("no tfhd"));
+        let before_the_file = boxed(b"trun", &words(&[0x1, 1, -100_i32 as u32]));
+        let fragment = read(&[traf(&[header(1), before_the_file])]).unwrap();
+        assert!(fragment.place(|_| Defaults::default()).is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! Box headers (ISO 14496-12 4.2) and the way from a box to its children.
+
+use std::fmt;
+
+use super::fields::Broken;
+
+/// A box type.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FourCc(pub [u8; 4]);
+
+impl FourCc {
+    /// The `n`-th four bytes of a slice, when it is long enough.
+    pub fn at(data: &[u8], at: usize) -> Option<Self> {
+        data.get(at..)?.first_chunk().map(|b| Self(*b))
+    }
+}
+
+impl fmt::Display for FourCc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| match b {
+            b' '..=b'~' => write!(f, "{}", char::from(*b)),
+            0xa9 => f.write_str("©"),
+            _ => write!(f, "\\x{b:02x}"),
+        })
+    }
+}
+
+impl fmt::Debug for FourCc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{self}`")
+    }
+}
+
+impl PartialEq<&[u8; 4]> for FourCc {
+    fn eq(&self, other: &&[u8; 4]) -> bool {
+        self.0 == **other
+    }
+}
+
+/// What stands before a box's content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The type.
+    pub kind: FourCc,
+    /// The user type of a `uuid` box.
+    pub uuid: Option<[u8; 16]>,
+    /// Length of the header itself: 8, 16, 24 or 32 bytes.
+    pub len: usize,
+    /// Length of the whole box with its header; `None` when it runs to the end of the file (size 0).
+    pub size: Option<u64>,
+}
+
+impl Header {
+    /// The longest header: 64-bit size and user type.
+    pub const LONGEST: usize = 32;
+
+    /// Reads a header that stands at byte `offset` of the file. `Ok(None)` asks for more bytes.
+    ///
+    /// # Errors
+    /// When the stated size is smaller than the header.
+    pub fn read(data: &[u8], offset: u64) -> Result<Option<Self>, Broken> {
+        let (Some(size), Some(kind)) = (be32(data, 0), FourCc::at(data, 4)) else { return Ok(None) };
+        let (mut len, size) = match size {
+            0 => (8, None),
+            1 => match data.get(8..16).and_then(|b| b.first_chunk()) {
+                Some(large) => (16, Some(u64::from_be_bytes(*large))),
+                None => return Ok(None),
+            },
+            n => (8, Some(u64::from(n))),
+        };
+        let mut uuid = None;
+        if kind == b"uuid" {
+            match data.get(len..len + 16).and_then(|b| b.first_chunk()) {
+                Some(user) => uuid = Some(*user),
+                None if size.is_some_and(|s| s < len as u64 + 16) => {
+                    return Err(Broken::new(kind, offset, "its size leaves no room for the user type"));
+                }
+                None => return Ok(None),
+            }
+            len += 16;
+        }
+        if size.is_some_and(|s| s < len as u64) {
+            return Err(Broken::new(kind, offset, "its size is smaller than its header"));
+        }
+        Ok(Some(Self { kind, uuid, len, size }))
+    }
+}
+
+fn be32(data: &[u8], at: usize) -> Option<u32> {
+    data.get(at..)?.first_chunk().map(|b| u32::from_be_bytes(*b))
+}
+
+/// A whole box inside a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxRef<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Where the box begins in the file.
+    pub offset: u64,
+    /// Where the box begins in the buffer that `boxes` was given.
+    pub at: usize,
+    /// All of it, with the header.
+    pub whole: &'a [u8],
+}
+
+impl<'a> BoxRef<'a> {
+    /// The type.
+    pub fn kind(&self) -> FourCc {
+        self.header.kind
+    }
+
+    /// What follows the header.
+    pub fn content(&self) -> &'a [u8] {
+        self.whole.get(self.header.len..).unwrap_or_default()
+    }
+
+    /// Where the content begins in the file.
+    pub fn content_offset(&self) -> u64 {
+        self.offset + self.header.len as u64
+    }
+
+    /// An error about this box.
+    pub fn broken(&self, what: impl Into<std::borrow::Cow<'static, str>>) -> Broken {
+        Broken::new(self.header.kind, self.offset, what)
+    }
+
+    /// The boxes in its content, when it is a plain container.
+    pub fn children(&self) -> Boxes<'a> {
+        boxes(self.content(), self.content_offset())
+    }
+}
+
+/// The boxes that stand one behind the other in `data`, whose first byte is byte `offset` of the file.
+pub fn boxes(data: &[u8], offset: u64) -> Boxes<'_> {
+    Boxes { data, at: 0, offset }
+}
+
+/// See [`boxes`]. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Boxes<'a> {
+    data: &'a [u8],
+    at: usize,
+    offset: u64,
+}
+
+impl<'a> Iterator for Boxes<'a> {
+    type Item = Result<BoxRef<'a>, Broken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.data.get(self.at..).unwrap_or_default();
+        // Up to seven bytes of padding behind the last box (a 32-bit zero terminator in QuickTime's udta) are none.
+        if rest.len() < 8 {
+            return None;
+        }
+        let offset = self.offset + self.at as u64;
+        let one = whole_box(rest, offset, self.at);
+        self.at = match &one {
+            Ok(b) => self.at + b.whole.len(),
+            Err(_) => self.data.len(),
+        };
+        Some(one)
+    }
+}
+
+fn whole_box(rest: &[u8], offset: u64, at: usize) -> Result<BoxRef<'_>, Broken> {
+    let kind = FourCc::at(rest, 4).unwrap_or(FourCc(*b"    "));
+    let header = Header::read(rest, offset)?.ok_or_else(|| Broken::new(kind, offset, "its header is cut short"))?;
+    let size = header.size.unwrap_or(rest.len() as u64);
+    let whole = usize::try_from(size).ok().and_then(|n| rest.get(..n)).ok_or_else(|| {
+        Broken::new(header.kind, offset, format!("it states {size} bytes where its parent has {} left", rest.len()))
+    })?;
+    Ok(BoxRef { header, offset, at, whole })
+}
+
+/// The first child of a type.
+///
+/// # Errors
+/// When a box before it is broken.
+pub fn child<'a>(parent: &BoxRef<'a>, kind: &[u8; 4]) -> Result<Option<BoxRef<'a>>, Broken> {
+    for one in parent.children() {
+        let one = one?;
+        if one.kind() == kind {
+            return Ok(Some(one));
+        }
+    }
+    Ok(None)
+}
+
+/// Follows a path of types downward, the first of each.
+///
+/// # Errors
+/// When a box on the way is broken.
+pub fn find<'a>(parent: &BoxRef<'a>, path: &[&[u8; 4]]) -> Result<Option<BoxRef<'a>>, Broken> {
+    let mut at = *parent;
+    for kind in path {
+        match child(&at, kind)? {
+            Some(next) => at = next,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_every_form_are_read() {
+        let uuid = [7; 16];
+        let large = [&[0, 0, 0, 1][..], b"mdat", &[0, 0, 0, 1, 0, 0, 0, 0]].concat();
+        let user = [&[0, 0, 0, 30][..], b"uuid", &uuid].concat();
+        let both = [&[0, 0, 0, 1][..], b"uuid", &[0, 0, 0, 0, 0, 0, 0, 40], &uuid].concat();
+        for (data, kind, len, size, id) in [
+            (&[0, 0, 0, 8, b'f', b'r', b'e', b'e'][..], b"free", 8, Some(8), None),
+            (&[0, 0, 0, 0, b'm', b'd', b'a', b't'][..], b"mdat", 8, None, None),
+            (&large, b"mdat", 16, Some(1 << 32), None),
+            (&user, b"uuid", 24, Some(30), Some(uuid)),
+            (&both, b"uuid", 32, Some(40), Some(uuid)),
+        ] {
+            let header = Header::read(data, 0).unwrap().unwrap();
+            assert_eq!(header, Header { kind: FourCc(*kind), uuid: id, len, size });
+            for cut in 0..data.len() {
+                assert_eq!(Header::read(&data[..cut], 0), Ok(None), "{cut} of {kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_smaller_than_the_header_are_refused_with_box_and_offset() {
+        for data in [
+            &[0, 0, 0, 7, b'm', b'o', b'o', b'v'][..],
+            &[0, 0, 0, 1, b'm', b'o', b'o', b'v', 0, 0, 0, 0, 0, 0, 0, 15][..],
+            &[0, 0, 0, 23, b'u', b'u', b'i', b'd'][..],
+        ] {
+            let e = Header::read(data, 1234).unwrap_err().to_string();
+            assert!(e.contains("1234") && (e.contains("`moov`") || e.contains("`uuid`")), "{e}");
+        }
+    }
+
+    #[test]
+    fn a_child_that_is_longer_than_its_parent_is_refused() {
+        let data = [&[0, 0, 0, 8][..], b"free", &[0, 0, 1, 0], b"trak", &[0; 8]].concat();
+        let all: Vec<_> = boxes(&data, 100).collect();
+        assert_eq!(all.len(), 2);
+        let e = all[1].as_ref().unwrap_err().to_string();
+        assert_eq!(e, "box `trak` at byte 108: it states 256 bytes where its parent has 16 left");
+    }
+}

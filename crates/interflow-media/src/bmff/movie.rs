@@ -1,0 +1,326 @@
+//! What a `moov` says: tracks, their sample entries, defaults for fragments (ISO 14496-12 8.2 to 8.8).
+
+use std::ops::Range;
+
+use super::fields::{Broken, Fields};
+use super::header::{BoxRef, Boxes, FourCc, boxes, child, find};
+use super::samples::SampleTable;
+
+/// Most tracks and sample entries that are taken.
+const MAX_TRACKS: usize = 256;
+
+/// A movie: an init segment, or the index of a progressive file.
+#[derive(Clone, Debug, Default)]
+pub struct Movie {
+    /// Units per second of `duration`.
+    pub timescale: u32,
+    /// Length of the whole in units; 0 when the movie does not know.
+    pub duration: u64,
+    /// The tracks in file order.
+    pub tracks: Vec<Track>,
+    /// Whether fragments follow (`mvex`).
+    pub fragmented: bool,
+}
+
+/// One track.
+#[derive(Clone, Debug)]
+pub struct Track {
+    /// Its id, unique in the movie.
+    pub id: u32,
+    /// `vide`, `soun`, `text`, `subt`, …
+    pub handler: FourCc,
+    /// Units per second of its times.
+    pub timescale: u32,
+    /// Its length in units; 0 when it does not know.
+    pub duration: u64,
+    /// ISO 639-2 code, `und` when there is none.
+    pub language: String,
+    /// Sample entries; sample-description-index 1 is the first.
+    pub entries: Vec<Entry>,
+    /// Edit list in the movie's and the track's units.
+    pub edits: Vec<Edit>,
+    /// What fragments leave unsaid.
+    pub defaults: Defaults,
+    /// Samples that the movie itself indexes; none in an init segment.
+    pub table: SampleTable,
+    /// Where the `stbl` lies, counted from the first byte of the `moov` box.
+    pub stbl: Range<usize>,
+}
+
+/// `trex`: defaults for the samples of fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Sample-description-index, from 1.
+    pub description: u32,
+    /// In units of the track.
+    pub duration: u32,
+    /// In bytes.
+    pub size: u32,
+    /// Sample flags (8.8.3.1).
+    pub flags: u32,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { description: 1, duration: 0, size: 0, flags: 0 }
+    }
+}
+
+/// One edit (8.6.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// In units of the movie.
+    pub duration: u64,
+    /// Where in the track it begins, in units of the track; -1 for an empty edit.
+    pub media_time: i64,
+}
+
+/// A sample entry: what the samples are and how a decoder is set up.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The type as it stands: `avc1`, `encv`, …
+    pub kind: FourCc,
+    /// The type below encryption (`frma`); the same when it is clear.
+    pub format: FourCc,
+    /// Where it lies, counted from the first byte of the `moov` box.
+    pub range: Range<usize>,
+    /// Pixels; 0 for anything but video.
+    pub width: u16,
+    /// Pixels; 0 for anything but video.
+    pub height: u16,
+    /// Channels as the entry says; 0 for anything but audio.
+    pub channels: u16,
+    /// Samples per second as the entry says; 0 for anything but audio.
+    pub rate: u32,
+    raw: Vec<u8>,
+    inner: usize,
+    offset: u64,
+}
+
+impl Movie {
+    /// Reads a `moov` box.
+    ///
+    /// # Errors
+    /// When a box in it is broken, or there are more than 256 tracks.
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self, Broken> {
+        let mut movie = Self::default();
+        let mut defaults = Vec::new();
+        for b in moov.children() {
+            let b = b?;
+            match &b.kind().0 {
+                b"mvhd" => (movie.timescale, movie.duration, _) = media_header(&b)?,
+                b"trak" => {
+                    let track = Track::read(&b, moov)?;
+                    if movie.tracks.len() == MAX_TRACKS || movie.tracks.iter().any(|t| t.id == track.id) {
+                        return Err(b.broken("there are too many tracks, or two with the same id"));
+                    }
+                    movie.tracks.push(track);
+                }
+                b"mvex" => {
+                    movie.fragmented = true;
+                    for trex in b.children() {
+                        let trex = trex?;
+                        if trex.kind() == b"trex" {
+                            defaults.push(track_extends(&trex)?);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        for track in &mut movie.tracks {
+            if let Some((_, found)) = defaults.iter().find(|(id, _)| *id == track.id) {
+                track.defaults = *found;
+            }
+        }
+        Ok(movie)
+    }
+
+    /// The track with an id.
+    pub fn track(&self, id: u32) -> Option<&Track> {
+        self.tracks.iter().find(|t| t.id == id)
+    }
+}
+
+impl Track {
+    fn read(trak: &BoxRef<'_>, moov: &BoxRef<'_>) -> Result<Self, Broken> {
+        let missing = |what: &'static str| move || trak.broken(what);
+        let tkhd = child(trak, b"tkhd")?.ok_or_else(missing("it has no tkhd"))?;
+        let mut f = Fields::of(&tkhd);
+        let (version, _) = f.version()?;
+        f.skip(if version == 1 { 16 } else { 8 })?;
+        let id = f.u32()?;
+        let mdia = child(trak, b"mdia")?.ok_or_else(missing("it has no mdia"))?;
+        let mdhd = child(&mdia, b"mdhd")?.ok_or_else(missing("it has no mdhd"))?;
+        let (timescale, duration, language) = media_header(&mdhd)?;
+        let handler = match child(&mdia, b"hdlr")? {
+            Some(hdlr) => handler(&hdlr)?,
+            None => FourCc(*b"    "),
+        };
+        let stbl = find(&mdia, &[b"minf", b"stbl"])?.ok_or_else(missing("it has no stbl"))?;
+        let entries = match child(&stbl, b"stsd")? {
+            Some(stsd) => entries(&stsd, handler, moov)?,
+            None => Vec::new(),
+        };
+        let edits = match find(trak, &[b"edts", b"elst"])? {
+            Some(elst) => edits(&elst)?,
+            None => Vec::new(),
+        };
+        let at = (stbl.offset - moov.offset) as usize;
+        Ok(Self {
+            id,
+            handler,
+            timescale,
+            duration,
+            language,
+            entries,
+            edits,
+            defaults: Defaults::default(),
+            table: SampleTable::read(&stbl)?,
+            stbl: at..at + stbl.whole.len(),
+        })
+    }
+
+    /// Where the presentation begins on the track's own time line, from the first edit that is not empty.
+    pub fn media_start(&self) -> i64 {
+        self.edits.iter().map(|e| e.media_time).find(|t| *t >= 0).unwrap_or(0)
+    }
+}
+
+impl Entry {
+    /// The boxes inside: decoder configuration, `sinf`, `pasp`, …
+    pub fn children(&self) -> Boxes<'_> {
+        boxes(self.raw.get(self.inner..).unwrap_or_default(), self.offset + self.inner as u64)
+    }
+
+    /// The first child of a type; a broken child hides those behind it.
+    pub fn child(&self, kind: &[u8; 4]) -> Option<BoxRef<'_>> {
+        self.children().flatten().find(|b| b.kind() == kind)
+    }
+
+    /// Where its first child lies, counted from the first byte of the entry.
+    pub fn inner(&self) -> usize {
+        self.inner
+    }
+
+    /// Where it lies in the file.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether its samples are encrypted, or may be (ISO 14496-12 8.12).
+    pub fn is_protected(&self) -> bool {
+        matches!(&self.kind.0, b"encv" | b"enca" | b"enct" | b"encs" | b"encu" | b"encm" | b"enc3" | b"encf")
+    }
+
+    fn read(b: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Self, Broken> {
+        let at = (b.offset - moov.offset) as usize;
+        let mut entry = Self {
+            kind: b.kind(),
+            format: b.kind(),
+            range: at..at + b.whole.len(),
+            width: 0,
+            height: 0,
+            channels: 0,
+            rate: 0,
+            raw: b.whole.to_vec(),
+            inner: b.whole.len(),
+            offset: b.offset,
+        };
+        let mut f = Fields::of(b);
+        f.skip(8)?;
+        match (&handler.0, &entry.kind.0) {
+            (b"vide" | b"pict", _) | (_, b"encv") => {
+                f.skip(16)?;
+                (entry.width, entry.height) = (f.u16()?, f.u16()?);
+                f.skip(50)?;
+                entry.inner = 86;
+            }
+            (b"soun", _) | (_, b"enca") => {
+                f.skip(8)?;
+                entry.channels = f.u16()?;
+                f.skip(6)?;
+                entry.rate = f.u32()? >> 16;
+                // QuickTime's versions 1 and 2 put 16 or 36 bytes before the boxes; ISO's version 1 does not.
+                entry.inner = [36, 52, 72].into_iter().find(|n| entry.holds_boxes_at(*n)).unwrap_or(36);
+            }
+            _ => entry.inner = entry.text_children(),
+        }
+        if entry.is_protected() {
+            let sinf = entry.child(b"sinf").ok_or_else(|| b.broken("it is protected, but has no sinf"))?;
+            let frma = child(&sinf, b"frma")?.ok_or_else(|| sinf.broken("it has no frma"))?;
+            entry.format = FourCc(Fields::of(&frma).array()?);
+        }
+        Ok(entry)
+    }
+
+    fn holds_boxes_at(&self, at: usize) -> bool {
+        let Some(rest) = self.raw.get(at..) else { return false };
+        let named = |b: &BoxRef<'_>| b.kind().0.iter().all(|c| matches!(c, b' '..=b'~'));
+        boxes(rest, 0).all(|b| b.is_ok_and(|b| named(&b)))
+    }
+
+    /// Text, subtitle and metadata entries have strings of any length before their boxes: the first place from which
+    /// whole boxes lead to the end.
+    fn text_children(&self) -> usize {
+        let end = self.raw.len();
+        (16..end.saturating_sub(7).min(4096)).find(|at| self.holds_boxes_at(*at)).unwrap_or(end)
+    }
+}
+
+fn media_header(b: &BoxRef<'_>) -> Result<(u32, u64, String), Broken> {
+    let mut f = Fields::of(b);
+    let (version, _) = f.version()?;
+    f.skip(if version == 1 { 16 } else { 8 })?;
+    let timescale = f.u32()?;
+    let duration = f.u32_or_64(version == 1)?;
+    let unknown = if version == 1 { u64::MAX } else { u64::from(u32::MAX) };
+    let language = f.u16().unwrap_or(0);
+    let letter = |shift: u16| char::from(((language >> shift & 31) as u8 + 0x60).min(b'z'));
+    let language = match language {
+        0 | 0x7fff.. => "und".to_owned(),
+        _ => [10, 5, 0].into_iter().map(letter).collect(),
+    };
+    if timescale == 0 {
+        return Err(b.broken("its timescale is 0"));
+    }
+    Ok((timescale, if duration == unknown { 0 } else { duration }, language))
+}
+
+fn handler(hdlr: &BoxRef<'_>) -> Result<FourCc, Broken> {
+    let mut f = Fields::of(hdlr);
+    f.skip(8)?;
+    f.array().map(FourCc)
+}
+
+fn entries(stsd: &BoxRef<'_>, handler: FourCc, moov: &BoxRef<'_>) -> Result<Vec<Entry>, Broken> {
+    let mut f = Fields::of(stsd);
+    f.version()?;
+    let count = f.count(8)?;
+    let mut entries = Vec::new();
+    for b in boxes(f.rest(), stsd.content_offset() + 8).take(count.min(MAX_TRACKS)) {
+        entries.push(Entry::read(&b?, handler, moov)?);
+    }
+    Ok(entries)
+}
+
+fn edits(elst: &BoxRef<'_>) -> Result<Vec<Edit>, Broken> {
+    let mut f = Fields::of(elst);
+    let (version, _) = f.version()?;
+    let count = f.count(if version == 1 { 20 } else { 12 })?;
+    (0..count)
+        .map(|_| {
+            let duration = f.u32_or_64(version == 1)?;
+            let media_time = if version == 1 { f.i64()? } else { i64::from(f.i32()?) };
+            f.skip(4)?;
+            Ok(Edit { duration, media_time })
+        })
+        .collect()
+}
+
+fn track_extends(trex: &BoxRef<'_>) -> Result<(u32, Defaults), Broken> {
+    let mut f = Fields::of(trex);
+    f.version()?;
+    let id = f.u32()?;
+    Ok((id, Defaults { description: f.u32()?, duration: f.u32()?, size: f.u32()?, flags: f.u32()? }))
+}

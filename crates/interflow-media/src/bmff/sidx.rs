@@ -1,0 +1,87 @@
+//! The segment index (ISO 14496-12 8.16.3): where the subsegments of a file lie.
+
+use super::fields::{Broken, Fields};
+use super::header::BoxRef;
+
+/// A `sidx` box.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentIndex {
+    /// Units per second.
+    pub timescale: u32,
+    /// Presentation time of the first subsegment, in units.
+    pub earliest: u64,
+    /// Byte of the file at which the first referenced subsegment begins.
+    pub first: u64,
+    /// What it refers to, in order.
+    pub references: Vec<Reference>,
+}
+
+/// One reference of a `sidx`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Whether it leads to a further `sidx` rather than to media.
+    pub index: bool,
+    /// Byte of the file at which it begins.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub size: u32,
+    /// Its duration in units.
+    pub duration: u32,
+    /// Whether it begins with a stream access point.
+    pub starts_with_sap: bool,
+}
+
+impl SegmentIndex {
+    /// Reads the box; offsets count from the end of it, as the standard says.
+    ///
+    /// # Errors
+    /// When the box is cut short or states more references than it has.
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, Broken> {
+        let mut f = Fields::of(b);
+        let (version, _) = f.version()?;
+        f.skip(4)?;
+        let timescale = f.u32()?;
+        if timescale == 0 {
+            return Err(b.broken("its timescale is 0"));
+        }
+        let earliest = f.u32_or_64(version != 0)?;
+        let gap = f.u32_or_64(version != 0)?;
+        f.skip(2)?;
+        let count = f.u16()?;
+        let far = || b.broken("its offsets are too large");
+        let first = (b.offset + b.whole.len() as u64).checked_add(gap).ok_or_else(far)?;
+        let mut offset = first;
+        let mut references = Vec::with_capacity(usize::from(count).min(f.rest().len() / 12));
+        for _ in 0..count {
+            let (word, duration, sap) = (f.u32()?, f.u32()?, f.u32()?);
+            let size = word & 0x7fff_ffff;
+            let (index, starts_with_sap) = (word >> 31 == 1, sap >> 31 == 1);
+            references.push(Reference { index, offset, size, duration, starts_with_sap });
+            offset = offset.checked_add(u64::from(size)).ok_or_else(far)?;
+        }
+        Ok(Self { timescale, earliest, first, references })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::header::boxes;
+    use super::*;
+
+    #[test]
+    fn references_follow_one_another_from_the_end_of_the_index() {
+        let mut data = vec![0, 0, 0, 56];
+        data.extend(b"sidx");
+        for word in [0, 1, 90_000, 180_000, 10, 2, 1000, 90_000, 1 << 31, 1 << 31 | 500, 180_000, 0] {
+            data.extend(u32::to_be_bytes(word));
+        }
+        let one = boxes(&data, 100).next().unwrap().unwrap();
+        let index = SegmentIndex::read(&one).unwrap();
+        assert_eq!((index.timescale, index.earliest, index.first), (90_000, 180_000, 166));
+        let shown: Vec<_> = index.references.iter().map(|r| (r.index, r.offset, r.size, r.starts_with_sap)).collect();
+        assert_eq!(shown, [(false, 166, 1000, true), (true, 1166, 500, false)]);
+        let short = boxes(&data[..56], 0).next().unwrap().unwrap();
+        let cut = BoxRef { whole: &short.whole[..50], ..short };
+        assert_eq!(SegmentIndex::read(&cut).unwrap_err().to_string(), "box `sidx` at byte 0: it is shorter than its fields");
+    }
+}

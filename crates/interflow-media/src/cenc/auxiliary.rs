@@ -1,0 +1,142 @@
+//! Sample auxiliary information (ISO 23001-7 7): the IV and subsamples of each sample, in `senc`, in PIFF's `uuid`
+//! box, or wherever `saiz` and `saio` point.
+
+use super::cipher::Block;
+use super::error::Error;
+use super::protection::{Protection, padded};
+use crate::bmff::{BoxRef, Broken, Fields};
+
+/// `uuid` of PIFF's sample encryption box.
+const PIFF_SENC: [u8; 16] = *b"\xa2\x39\x4f\x52\x5a\x9b\x4f\x14\xa2\x44\x6c\x42\x7c\x64\x8d\xf4";
+
+/// Clear bytes, then protected bytes.
+pub type Subsample = (u32, u32);
+
+/// Whether a box is a `senc`, PIFF's included.
+pub fn is_senc(b: &BoxRef<'_>) -> bool {
+    b.kind() == b"senc" || b.header.uuid == Some(PIFF_SENC)
+}
+
+/// A `senc` that is read sample by sample.
+pub struct Senc<'a> {
+    fields: Fields<'a>,
+    has_subsamples: bool,
+    /// What PIFF's box may say in place of the track's `tenc`.
+    pub over: Option<Protection>,
+    left: usize,
+}
+
+impl<'a> Senc<'a> {
+    /// Opens the box.
+    ///
+    /// # Errors
+    /// When it is cut short, or of a version with several keys per sample.
+    pub fn open(b: &BoxRef<'a>) -> Result<Self, Error> {
+        let mut fields = Fields::of(b);
+        let (version, flags) = fields.version()?;
+        let is_piff = b.header.uuid.is_some();
+        if version != 0 && !is_piff {
+            return Err(Error::Unsupported { kind: b.kind(), offset: b.offset, what: "a sample with several keys" });
+        }
+        let over = if is_piff && flags & 1 != 0 { Some(Protection::read_piff(&mut fields)?) } else { None };
+        let left = fields.count(0)?;
+        Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left })
+    }
+
+    /// The next sample's IV and subsamples, the latter appended to `subsamples`.
+    ///
+    /// # Errors
+    /// When there is none left or it is cut short.
+    pub fn next(&mut self, protection: &Protection, subsamples: &mut Vec<Subsample>) -> Result<Block, Broken> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| self.fields.broken("it has fewer entries than samples"))?;
+        sample(&mut self.fields, protection, self.has_subsamples, subsamples)
+    }
+}
+
+/// One sample's information where its length is known from `saiz`: what follows the IV are subsamples.
+///
+/// # Errors
+/// When it is cut short.
+pub fn sized_sample(
+    fields: &mut Fields<'_>,
+    protection: &Protection,
+    subsamples: &mut Vec<Subsample>,
+) -> Result<Block, Broken> {
+    let has_subsamples = fields.rest().len() > usize::from(protection.iv_size);
+    sample(fields, protection, has_subsamples, subsamples)
+}
+
+fn sample(
+    f: &mut Fields<'_>,
+    protection: &Protection,
+    has_subsamples: bool,
+    subsamples: &mut Vec<Subsample>,
+) -> Result<Block, Broken> {
+    let own = f.bytes(usize::from(protection.iv_size))?;
+    let iv = if own.is_empty() { protection.constant_iv.unwrap_or_default() } else { padded(own) };
+    if has_subsamples {
+        let count = f.u16()?;
+        if f.rest().len() < 6 * usize::from(count) {
+            return Err(f.broken("it is shorter than its subsamples"));
+        }
+        for _ in 0..count {
+            subsamples.push((u32::from(f.u16()?), f.u32()?));
+        }
+    }
+    Ok(iv)
+}
+
+/// `saiz`: how long each sample's information is.
+pub struct Sizes<'a> {
+    same: u8,
+    each: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Sizes<'a> {
+    /// Reads the box. `None` when it is about other information than encryption.
+    ///
+    /// # Errors
+    /// When it is broken.
+    pub fn read(b: &BoxRef<'a>) -> Result<Option<Self>, Broken> {
+        let mut f = Fields::of(b);
+        if !is_about_encryption(&mut f)? {
+            return Ok(None);
+        }
+        let same = f.u8()?;
+        let count = f.count(usize::from(same == 0))?;
+        Ok(Some(Self { same, each: if same == 0 { f.bytes(count)? } else { &[] }, count }))
+    }
+
+    /// The size for the sample `i`, from 0; nothing behind the last.
+    pub fn of(&self, i: usize) -> usize {
+        let size = if self.same == 0 { self.each.get(i).copied() } else { (i < self.count).then_some(self.same) };
+        size.map_or(0, usize::from)
+    }
+}
+
+/// `saio`: where the information begins, for all samples or for each run of them.
+///
+/// # Errors
+/// When the box is broken.
+pub fn offsets(b: &BoxRef<'_>) -> Result<Option<Vec<u64>>, Broken> {
+    let version = b.content().first().copied().unwrap_or(0);
+    let mut f = Fields::of(b);
+    if !is_about_encryption(&mut f)? {
+        return Ok(None);
+    }
+    let wide = version != 0;
+    let count = f.count(if wide { 8 } else { 4 })?;
+    (0..count).map(|_| f.u32_or_64(wide)).collect::<Result<_, _>>().map(Some)
+}
+
+/// Reads version, flags and the type that may follow.
+fn is_about_encryption(f: &mut Fields<'_>) -> Result<bool, Broken> {
+    let (_, flags) = f.version()?;
+    if flags & 1 == 0 {
+        return Ok(true);
+    }
+    let kind: [u8; 4] = f.array()?;
+    f.skip(4)?;
+    Ok(matches!(&kind, b"cenc" | b"cens" | b"cbc1" | b"cbcs" | b"piff" | [0, 0, 0, 0]))
+}

@@ -1,0 +1,208 @@
+//! AES-128 in counter mode and cipher block chaining over pieces of a stream, in place.
+
+use aes::cipher::{Array, BlockCipherDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper};
+use aes::Aes128;
+use ctr::flavors::Ctr64BE;
+
+use super::keys::Key;
+
+/// Bytes in a block.
+pub const BLOCK: usize = 16;
+
+/// A cipher block.
+pub type Block = [u8; BLOCK];
+
+/// A key with its schedule. Hardware AES is used where the machine has it.
+pub struct AesKey(Aes128);
+
+impl AesKey {
+    /// Makes the schedule.
+    pub fn new(key: &Key) -> Self {
+        Self(Aes128::new(&Array(key.0)))
+    }
+
+    /// Decrypts single blocks, no chaining.
+    fn blocks(&self, blocks: &mut [Array<u8, aes::cipher::consts::U16>]) {
+        self.0.decrypt_blocks(blocks);
+    }
+}
+
+/// Where a counter-mode stream stands. The counter is the low 64 bits of the block and wraps within them
+/// (ISO 23001-7 9.3); the stream runs on over any cuts, also within a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctr {
+    counter: Block,
+    /// Bytes of the current key stream block that are used up.
+    used: usize,
+}
+
+impl Ctr {
+    /// At the beginning of a sample.
+    pub fn new(iv: Block) -> Self {
+        Self { counter: iv, used: 0 }
+    }
+
+    /// Decrypts the next bytes.
+    pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
+        let head = if self.used == 0 { 0 } else { data.len().min(BLOCK - self.used) };
+        let (first, rest) = data.split_at_mut(head);
+        if !first.is_empty() {
+            let mut block = [0; BLOCK];
+            if let Some(part) = block.get_mut(self.used..self.used + head) {
+                part.copy_from_slice(first);
+            }
+            self.stream(key, &mut block);
+            if let Some(part) = block.get(self.used..self.used + head) {
+                first.copy_from_slice(part);
+            }
+            self.advance(head);
+        }
+        if !rest.is_empty() {
+            self.stream(key, rest);
+            self.advance(rest.len());
+        }
+    }
+
+    fn stream(&self, key: &AesKey, data: &mut [u8]) {
+        let core = ctr::CtrCore::<&Aes128, Ctr64BE>::inner_iv_init(&key.0, &Array(self.counter));
+        StreamCipherCoreWrapper::from_core(core).apply_keystream(data);
+    }
+
+    fn advance(&mut self, n: usize) {
+        let at = self.used + n;
+        self.used = at % BLOCK;
+        let [.., a, b, c, d, e, f, g, h] = self.counter;
+        let low = u64::from_be_bytes([a, b, c, d, e, f, g, h]).wrapping_add((at / BLOCK) as u64);
+        if let Some(part) = self.counter.get_mut(8..) {
+            part.copy_from_slice(&low.to_be_bytes());
+        }
+    }
+}
+
+/// Blocks that are decrypted together: enough to fill the pipelines of the widest AES units.
+const BATCH: usize = 32;
+
+/// Where a block-chained stream stands: the ciphertext block before the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Cbc {
+    previous: Block,
+}
+
+impl Cbc {
+    /// At the beginning of a chain.
+    pub fn new(iv: Block) -> Self {
+        Self { previous: iv }
+    }
+
+    /// Decrypts blocks that follow one another. A rest shorter than a block stays as it is.
+    pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
+        let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+        for batch in blocks.chunks_mut(BATCH) {
+            self.batch(key, batch.iter_mut());
+        }
+    }
+
+    /// Decrypts `crypt` blocks, passes over `skip` blocks, and so on; `data` begins with a block to decrypt. A chain runs
+    /// through the encrypted blocks only.
+    pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
+        let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+        let period = (crypt + skip).max(1);
+        let mut chosen = blocks.chunks_mut(period).flat_map(|p| p.iter_mut().take(crypt)).peekable();
+        while chosen.peek().is_some() {
+            self.batch(key, chosen.by_ref().take(BATCH));
+        }
+    }
+
+    fn batch<'a>(&mut self, key: &AesKey, blocks: impl Iterator<Item = &'a mut Block>) {
+        let mut clear = [Array([0; BLOCK]); BATCH];
+        let mut places: [Option<&mut Block>; BATCH] = [const { None }; BATCH];
+        let mut n = 0;
+        for ((block, clear), place) in blocks.zip(&mut clear).zip(&mut places) {
+            *clear = Array(*block);
+            *place = Some(block);
+            n += 1;
+        }
+        let Some(filled) = clear.get_mut(..n) else { return };
+        key.blocks(filled);
+        for (clear, block) in filled.iter().zip(places.into_iter().flatten()) {
+            let cipher = *block;
+            for ((out, c), p) in block.iter_mut().zip(clear).zip(self.previous) {
+                *out = c ^ p;
+            }
+            self.previous = cipher;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hex<const N: usize>(text: &str) -> [u8; N] {
+        let bytes: Vec<u8> =
+            (0..text.len() / 2).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap()).collect();
+        bytes.try_into().unwrap()
+    }
+
+    const KEY: &str = "2b7e151628aed2a6abf7158809cf4f3c";
+    const CLEAR: &str = "6bc1bee22e409f96e93d7e117393172aae2d8a571e03ac9c9eb76fac45af8e51\
+                         30c81c46a35ce411e5fbc1191a0a52eff69f2445df4f9b17ad2b417be66c3710";
+
+    /// NIST SP 800-38A F.5.2 and F.2.2.
+    #[test]
+    fn the_vectors_of_nist_hold() {
+        let key = AesKey::new(&Key(hex(KEY)));
+        let mut data: [u8; 64] = hex(
+            "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff\
+             5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee",
+        );
+        Ctr::new(hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")).apply(&key, &mut data);
+        assert_eq!(data, hex(CLEAR));
+        let mut data: [u8; 64] = hex(
+            "7649abac8119b246cee98e9b12e9197d5086cb9b507219ee95db113a917678b2\
+             73bed6b8e3c1743b7116e69e222295163ff1caa1681fac09120eca307586e1a7",
+        );
+        Cbc::new(hex("000102030405060708090a0b0c0d0e0f")).apply(&key, &mut data);
+        assert_eq!(data, hex(CLEAR));
+    }
+
+    #[test]
+    fn the_counter_wraps_within_its_64_bits() {
+        let key = AesKey::new(&Key(hex(KEY)));
+        let (mut run, mut wrapped) = ([0; 32], [0; 16]);
+        Ctr::new(hex("0102030405060708ffffffffffffffff")).apply(&key, &mut run);
+        Ctr::new(hex("01020304050607080000000000000000")).apply(&key, &mut wrapped);
+        assert_eq!(run[16..], wrapped);
+    }
+
+    proptest! {
+        #[test]
+        fn a_counter_stream_does_not_depend_on_its_cuts(data: Vec<u8>, cuts: Vec<u8>) {
+            let key = AesKey::new(&Key([3; 16]));
+            let mut whole = data.clone();
+            Ctr::new([0xfe; 16]).apply(&key, &mut whole);
+            let (mut parts, mut ctr, mut at) = (data, Ctr::new([0xfe; 16]), 0);
+            for cut in cuts.into_iter().chain([255; 100]) {
+                let end = parts.len().min(at + usize::from(cut));
+                ctr.apply(&key, &mut parts[at..end]);
+                at = end;
+            }
+            prop_assert_eq!(parts[..at].to_vec(), whole[..at].to_vec());
+        }
+
+        #[test]
+        fn a_pattern_decrypts_what_chaining_over_its_blocks_would(blocks in 0_usize..100, crypt in 1_usize..4, skip in 1_usize..12) {
+            let key = AesKey::new(&Key([3; 16]));
+            let data: Vec<u8> = (0..blocks * 16 + 7).map(|i| (i * 31) as u8).collect();
+            let mut patterned = data.clone();
+            Cbc::new([1; 16]).apply_pattern(&key, &mut patterned, crypt, skip);
+            let is_chosen = |i: usize| i / 16 % (crypt + skip) < crypt && i / 16 < blocks;
+            let mut chosen: Vec<u8> = (0..data.len()).filter(|i| is_chosen(*i)).map(|i| data[i]).collect();
+            Cbc::new([1; 16]).apply(&key, &mut chosen);
+            let mut chosen = chosen.into_iter();
+            let expected: Vec<u8> = (0..data.len()).map(|i| if is_chosen(i) { chosen.next().unwrap() } else { data[i] }).collect();
+            prop_assert_eq!(patterned, expected);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The stream machine: bytes in as they come, the same number of bytes out, decrypted in the buffers they came in.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use super::error::Error;
+use super::fragment::{fragment_patches, free_all, plan_fragment};
+use super::init::Init;
+use super::keys::KeyRing;
+use super::plan::Plan;
+use super::progressive::plan_table;
+use super::sample::SampleCursor;
+use crate::bmff::{BoxRef, FourCc, Header};
+
+/// How much is held in memory at the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest `moov` or `moof`, in bytes.
+    pub index: u64,
+    /// Media data that waits for the information that tells how to decrypt it, in bytes.
+    pub waiting: u64,
+}
+
+impl Default for Limits {
+    /// 64 MiB each.
+    fn default() -> Self {
+        Self { index: 64 << 20, waiting: 64 << 20 }
+    }
+}
+
+/// Decrypts one stream: an init segment, media segments, both, or a progressive file from its beginning.
+///
+/// As many bytes come out as went in, and each at once: only a `moov` or `moof` is held until it is whole, and of
+/// media data at most 15 bytes of a cipher block that is cut (or, where IVs lie behind the samples, what comes
+/// before them). A chunk that nobody else holds is decrypted where it lies, any other is copied once.
+///
+/// After an error nothing more is taken; what came out before it is right.
+pub struct Decrypter {
+    keys: KeyRing,
+    limits: Limits,
+    init: Option<Arc<Init>>,
+    state: State,
+    /// File offset of the next byte that is not done.
+    pos: u64,
+    /// File offset up to which bytes were searched for awaited information.
+    seen: u64,
+    plan: Plan,
+    cursor: Option<(SampleCursor, u64)>,
+    /// Bytes that came, but cannot be done before there are `need` of them.
+    stash: BytesMut,
+    need: usize,
+    failed: Option<Error>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Between boxes.
+    Header,
+    /// In a box that passes as it is; what is left, if that is known.
+    Pass(FourCc, Option<u64>),
+    /// In media data.
+    Media(Option<u64>),
+    /// In a range of a progressive file, where the plan alone says what is what.
+    Raw,
+}
+
+/// How far a buffer could be done, and how many bytes it takes, from there, to go on.
+struct Progress {
+    done: usize,
+    need: usize,
+}
+
+impl Decrypter {
+    /// For a stream that begins with its own `moov`.
+    pub fn new(keys: KeyRing) -> Self {
+        Self {
+            keys,
+            limits: Limits::default(),
+            init: None,
+            state: State::Header,
+            pos: 0,
+            seen: 0,
+            plan: Plan::default(),
+            cursor: None,
+            stash: BytesMut::new(),
+            need: 0,
+            failed: None,
+        }
+    }
+
+    /// For media segments that belong to an init segment read before.
+    pub fn for_segment(keys: KeyRing, init: Arc<Init>) -> Self {
+        Self { init: Some(init), ..Self::new(keys) }
+    }
+
+    /// The same for a stream whose first byte is byte `offset` of its file, a box boundary. Only fragments with
+    /// absolute offsets need it.
+    #[must_use]
+    pub fn at(mut self, offset: u64) -> Self {
+        (self.pos, self.seen) = (offset, offset);
+        self
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// For a range of a progressive file whose samples are planned.
+    pub(super) fn raw(plan: Plan, offset: u64) -> Self {
+        Self { plan, state: State::Raw, ..Self::new(KeyRing::default()).at(offset) }
+    }
+
+    /// What the stream's `moov` said, once it has passed.
+    pub fn init(&self) -> Option<&Arc<Init>> {
+        self.init.as_ref()
+    }
+
+    /// Takes the next bytes and puts what is ready into `out`.
+    ///
+    /// # Errors
+    /// When a box is broken, a key is missing, or a limit is passed. Nothing of the box in question has come out then.
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        self.take(chunk, out).inspect_err(|e| self.failed = Some(e.clone()))
+    }
+
+    /// Says that nothing more comes.
+    ///
+    /// # Errors
+    /// When the stream ended inside a box or before the data of a sample.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let at = self.pos + self.stash.len() as u64;
+        let inside = match (&self.state, self.plan.jobs.front()) {
+            _ if self.cursor.is_some() => "an encrypted sample".to_owned(),
+            (State::Media(Some(left)), _) if *left > 0 => format!("media data, {left} bytes before its end"),
+            (State::Pass(kind, Some(left)), _) if *left > 0 => format!("box `{kind}`, {left} bytes before its end"),
+            _ if !self.stash.is_empty() => "a box".to_owned(),
+            (_, Some(job)) if !matches!(self.state, State::Raw) => {
+                format!("a fragment, before the sample of track {} at byte {}", job.track, job.offset)
+            }
+            _ => return Ok(()),
+        };
+        let error = Error::Truncated { at, what: inside };
+        self.failed = Some(error.clone());
+        Err(error)
+    }
+
+    fn take(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        while !self.stash.is_empty() && !chunk.is_empty() {
+            let more = self.need.saturating_sub(self.stash.len()).min(chunk.len());
+            self.stash.unsplit_or_extend(chunk.split_to(more));
+            if self.stash.len() < self.need {
+                return Ok(());
+            }
+            let stash = std::mem::take(&mut self.stash);
+            self.run(stash, out)?;
+        }
+        if chunk.is_empty() { Ok(()) } else { self.run(chunk, out) }
+    }
+
+    /// Does what can be done of a buffer and keeps the rest.
+    fn run(&mut self, mut data: BytesMut, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        let from = self.pos;
+        let progress = self.advance(&mut data);
+        let done = (self.pos - from) as usize;
+        let rest = data.split_off(done.min(data.len()));
+        if !data.is_empty() {
+            out.push(data.freeze());
+        }
+        let Progress { need, .. } = progress?;
+        (self.stash, self.need) = (rest, need);
+        Ok(())
+    }
+
+    fn advance(&mut self, data: &mut [u8]) -> Result<Progress, Error> {
+        let end = self.pos + data.len() as u64;
+        if end > self.seen {
+            let skip = (self.seen.saturating_sub(self.pos)) as usize;
+            self.plan.collect(self.pos + skip as u64, data.get(skip..).unwrap_or_default())?;
+            self.seen = end;
+        }
+        let mut done = 0;
+        while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
+            let step = match self.state {
+                State::Header => self.header(rest)?,
+                State::Pass(kind, left) => {
+                    let n = within(left, rest.len());
+                    self.state = after(left, n, |left| State::Pass(kind, left));
+                    Progress { done: n, need: 0 }
+                }
+                State::Media(left) => {
+                    let n = within(left, rest.len());
+                    let (media, _) = rest.split_at_mut(n);
+                    let end = left.map(|left| self.pos + left);
+                    let step = self.media(media, end)?;
+                    self.state = after(left, step.done, State::Media);
+                    step
+                }
+                State::Raw => self.media(rest, None)?,
+            };
+            done += step.done;
+            self.pos += step.done as u64;
+            if step.need > 0 {
+                return Ok(Progress { done, need: step.need });
+            }
+        }
+        Ok(Progress { done, need: 0 })
+    }
+
+    /// A box begins at the start of `data`.
+    fn header(&mut self, data: &mut [u8]) -> Result<Progress, Error> {
+        let Some(header) = Header::read(data, self.pos)? else {
+            return Ok(Progress { done: 0, need: (data.len() + 8).next_multiple_of(8).min(Header::LONGEST) });
+        };
+        let content = header.size.map(|size| size - header.len as u64);
+        match &header.kind.0 {
+            b"moov" | b"moof" => return self.index(&header, data),
+            b"mdat" if self.init.is_none() => return Err(Error::IndexAtEnd { offset: self.pos }),
+            b"mdat" => self.state = State::Media(content),
+            _ => self.state = State::Pass(header.kind, content),
+        }
+        if content == Some(0) {
+            self.state = State::Header;
+        }
+        Ok(Progress { done: header.len, need: 0 })
+    }
+
+    /// A `moov` or `moof` is read and rewritten once it is whole.
+    fn index(&mut self, header: &Header, data: &mut [u8]) -> Result<Progress, Error> {
+        let (kind, offset) = (header.kind, self.pos);
+        let Some(size) = header.size else {
+            return Err(Error::Unsupported { kind, offset, what: "a size of 0 (to the end of the file)" });
+        };
+        if size > self.limits.index {
+            return Err(Error::TooLarge { kind, offset, size, limit: self.limits.index });
+        }
+        let size = size as usize;
+        let Some(whole) = data.get_mut(..size) else { return Ok(Progress { done: 0, need: size }) };
+        if kind == b"moov" {
+            let b = BoxRef { header: *header, offset, at: 0, whole };
+            let init = Init::read(&b)?;
+            self.plan.tidy();
+            plan_table(&b, &init, &self.keys, &mut self.plan)?;
+            self.check_regions(&b)?;
+            init.rewrite(whole);
+            self.init = Some(Arc::new(init));
+        } else {
+            let b = BoxRef { header: *header, offset, at: 0, whole };
+            let Some(init) = self.init.clone() else { return Err(Error::NoInit { offset, track: first_track(&b) }) };
+            if init.tracks.iter().any(|t| t.entries.iter().any(Option::is_some)) {
+                plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
+                self.check_regions(&b)?;
+            }
+            let patches = fragment_patches(&b);
+            free_all(whole, &patches);
+        }
+        Ok(Progress { done: size, need: 0 })
+    }
+
+    /// Information that lies before the index that points to it is gone.
+    fn check_regions(&self, index: &BoxRef<'_>) -> Result<(), Error> {
+        let end = index.offset + index.whole.len() as u64;
+        match self.plan.regions.iter().find(|r| r.offset < end && (r.have.len() as u64) < r.len) {
+            Some(_) => Err(index.broken("it keeps IVs before itself, which a stream cannot go back to").into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Media data: clear bytes pass, samples are decrypted.
+    fn media(&mut self, data: &mut [u8], end: Option<u64>) -> Result<Progress, Error> {
+        let mut done = 0;
+        while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
+            let at = self.pos + done as u64;
+            if let Some((cursor, left)) = &mut self.cursor {
+                let n = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                let (part, _) = rest.split_at_mut(n);
+                let n = cursor.feed(&self.plan, part);
+                *left -= n as u64;
+                done += n;
+                if *left == 0 {
+                    self.cursor = None;
+                } else if n < part.len() {
+                    // A cipher block is cut; it is done when the rest of it is here.
+                    return Ok(Progress { done, need: 16 });
+                }
+                continue;
+            }
+            let Some(job) = self.plan.jobs.front() else { return Ok(Progress { done: data.len(), need: 0 }) };
+            if job.offset > at {
+                done += usize::try_from(job.offset - at).unwrap_or(usize::MAX).min(rest.len());
+                continue;
+            }
+            if job.offset < at {
+                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+            }
+            if let Some(until) = self.plan.awaited(job) {
+                return self.wait(done, at, until, end);
+            }
+            let size = u64::from(job.size);
+            if end.is_some_and(|end| at + size > end) {
+                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+            }
+            let Some(cursor) = SampleCursor::new(&self.plan, job) else {
+                return Err(Error::Misplaced { track: job.track, offset: job.offset });
+            };
+            self.cursor = Some((cursor, size));
+            self.plan.jobs.pop_front();
+        }
+        Ok(Progress { done, need: 0 })
+    }
+
+    /// The IV of the next sample lies further on, and ends at byte `until`.
+    fn wait(&self, done: usize, at: u64, until: u64, end: Option<u64>) -> Result<Progress, Error> {
+        let kind = FourCc(*b"mdat");
+        let size = until.saturating_sub(at);
+        if size == 0 || end.is_some_and(|end| until > end) {
+            let what = "the place of its IVs, outside of the media data that they are for,";
+            return Err(Error::Unsupported { kind, offset: at, what });
+        }
+        if size > self.limits.waiting {
+            return Err(Error::TooLarge { kind, offset: at, size, limit: self.limits.waiting });
+        }
+        Ok(Progress { done, need: size as usize })
+    }
+}
+
+/// Up to `n`, but not more than what is left.
+fn within(left: Option<u64>, n: usize) -> usize {
+    left.map_or(n, |left| usize::try_from(left).unwrap_or(usize::MAX).min(n))
+}
+
+/// The state once `n` bytes of a box are done.
+fn after(left: Option<u64>, n: usize, go_on: impl Fn(Option<u64>) -> State) -> State {
+    match left.map(|left| left - n as u64) {
+        Some(0) => State::Header,
+        left => go_on(left),
+    }
+}
+
+fn first_track(moof: &BoxRef<'_>) -> u32 {
+    let fragment = crate::bmff::Fragment::read(moof).unwrap_or_default();
+    fragment.tracks.first().map_or(0, |t| t.track)
+}
+
+/// Joins buffers without a copy where they lie side by side.
+trait Join {
+    fn unsplit_or_extend(&mut self, more: BytesMut);
+}
+
+impl Join for BytesMut {
+    fn unsplit_or_extend(&mut self, more: BytesMut) {
+        if self.is_empty() { *self = more } else { self.unsplit(more) }
+    }
+}

@@ -1,0 +1,95 @@
+//! Why a stream cannot be decrypted, and whose fault that is.
+
+use interflow_flow as flow;
+
+use super::keys::Kid;
+use crate::bmff::{Broken, FourCc};
+
+/// Why a stream cannot be decrypted. What was given out before the error is right; nothing behind it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A box is not what it should be.
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    /// Samples are encrypted with a key that was not given.
+    #[error("no key was given for KID {kid} (track {track}): pass it as {kid}:KEY")]
+    NoKey {
+        /// The key's id.
+        kid: Kid,
+        /// The track that needs it.
+        track: u32,
+    },
+    /// The protection is none of the schemes of ISO 23001-7 or PIFF.
+    #[error("track {track} is protected by scheme `{scheme}`, which is not supported")]
+    Scheme {
+        /// The track.
+        track: u32,
+        /// What `schm` names.
+        scheme: FourCc,
+    },
+    /// A feature of the standard that is not supported.
+    #[error("box `{kind}` at byte {offset}: {what} is not supported")]
+    Unsupported {
+        /// The box that asks for it.
+        kind: FourCc,
+        /// Where it begins.
+        offset: u64,
+        /// What it asks for.
+        what: &'static str,
+    },
+    /// A fragment came before any init segment, or belongs to a track that the init segment does not have.
+    #[error("the fragment at byte {offset} belongs to track {track}, of which no init segment was given")]
+    NoInit {
+        /// Where the `moof` begins.
+        offset: u64,
+        /// The track.
+        track: u32,
+    },
+    /// Media data came before the index that tells what is in it.
+    #[error("the media data at byte {offset} comes before its index: read the `moov` box at the end of the file first")]
+    IndexAtEnd {
+        /// Where the `mdat` begins.
+        offset: u64,
+    },
+    /// Samples lie where the stream has already been.
+    #[error("a sample of track {track} at byte {offset} lies before the fragment that describes it, or over another one")]
+    Misplaced {
+        /// The track.
+        track: u32,
+        /// Where it should begin.
+        offset: u64,
+    },
+    /// The stream ended in the middle of something.
+    #[error("the stream ends at byte {at}, inside {what}")]
+    Truncated {
+        /// Where it ends.
+        at: u64,
+        /// What was under way.
+        what: String,
+    },
+    /// Something is larger than the limit set for it.
+    #[error("box `{kind}` at byte {offset}: it takes {size} bytes; {limit} are held at the most")]
+    TooLarge {
+        /// The box.
+        kind: FourCc,
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+impl From<Error> for flow::Error {
+    /// A missing key is the client's fault, everything else the origin's.
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::NoKey { .. } => flow::Kind::Denied,
+            Error::Truncated { .. } => flow::Kind::UpstreamClosed,
+            _ => flow::Kind::BadResponse,
+        };
+        let blame = if kind == flow::Kind::Denied { flow::Blame::Client } else { kind.blame() };
+        Self::new(kind, format!("the media could not be decrypted: {error}")).blame_on(blame)
+    }
+}

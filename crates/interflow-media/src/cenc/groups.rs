@@ -1,0 +1,146 @@
+//! Sample groups of type `seig` (ISO 14496-12 8.9, ISO 23001-7 6): keys that change within a track.
+
+use super::error::Error;
+use super::protection::{Protection, Scheme};
+use crate::bmff::{BoxRef, Broken, Fields};
+
+/// Group-description-indexes above this one count the groups of the fragment itself.
+const LOCAL: u32 = 0x1_0000;
+
+/// Whether a box describes or assigns encryption groups.
+pub fn is_seig(b: &BoxRef<'_>) -> bool {
+    matches!(&b.kind().0, b"sgpd" | b"sbgp" | b"csgp") && b.content().get(4..8) == Some(b"seig")
+}
+
+/// The entries of a `sgpd`.
+///
+/// # Errors
+/// When the box is broken.
+pub fn descriptions(b: &BoxRef<'_>, scheme: Scheme) -> Result<Vec<Protection>, Error> {
+    let mut f = Fields::of(b);
+    let (version, _) = f.version()?;
+    f.skip(4)?;
+    let default = if version >= 1 { f.u32()? } else { 0 };
+    if version >= 2 {
+        f.skip(4)?;
+    }
+    let count = f.count(20)?;
+    let mut groups = Vec::with_capacity(count);
+    for _ in 0..count {
+        let length = match (version, default) {
+            // Version 0 has no lengths: an entry is as long as its fields.
+            (0, _) => None,
+            (_, 0) => Some(f.u32()?),
+            (_, n) => Some(n),
+        };
+        match length {
+            None => groups.push(Protection::read_group(scheme, &mut f, b.offset)?),
+            Some(n) => {
+                let entry = f.bytes(n as usize)?;
+                let mut f = Fields::over(entry, b.kind(), b.offset);
+                groups.push(Protection::read_group(scheme, &mut f, b.offset)?);
+            }
+        }
+    }
+    Ok(groups)
+}
+
+/// Which group each sample belongs to, from a `sbgp`.
+#[derive(Clone, Debug, Default)]
+pub struct Assignment {
+    /// Count, group-description-index.
+    runs: Vec<(u32, u32)>,
+}
+
+impl Assignment {
+    /// Reads the box.
+    ///
+    /// # Errors
+    /// When it is broken, or a compact one.
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, Error> {
+        if b.kind() == b"csgp" {
+            let what = "a compact sample-to-group box for keys";
+            return Err(Error::Unsupported { kind: b.kind(), offset: b.offset, what });
+        }
+        let mut f = Fields::of(b);
+        let (version, _) = f.version()?;
+        f.skip(if version == 1 { 8 } else { 4 })?;
+        let count = f.count(8)?;
+        let runs = (0..count).map(|_| Ok((f.u32()?, f.u32()?))).collect::<Result<_, Broken>>()?;
+        Ok(Self { runs })
+    }
+
+    /// The group index of each sample from the first on; 0, no group, behind the last.
+    pub fn each(&self) -> impl Iterator<Item = u32> + '_ {
+        let listed = self.runs.iter().flat_map(|(count, index)| std::iter::repeat_n(*index, *count as usize));
+        listed.chain(std::iter::repeat(0))
+    }
+}
+
+/// Finds the description of a group index among the fragment's own and the track's.
+///
+/// # Errors
+/// When the index leads nowhere.
+pub fn describe<'a>(
+    index: u32,
+    local: &'a [Protection],
+    global: &'a [Protection],
+    holder: &BoxRef<'_>,
+) -> Result<Option<&'a Protection>, Error> {
+    let Some(at) = index.checked_sub(1) else { return Ok(None) };
+    let found = match at.checked_sub(LOCAL) {
+        Some(at) => local.get(at as usize),
+        None => global.get(at as usize),
+    };
+    found.map(Some).ok_or_else(|| holder.broken(format!("key group {index} is not described")).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bmff::boxes;
+    use crate::cenc::Kid;
+
+    fn boxed(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
+        [&(8 + content.len() as u32).to_be_bytes()[..], kind, content].concat()
+    }
+
+    fn entry(kid: u8) -> Vec<u8> {
+        [&[0, 0, 1, 8][..], &[kid; 16]].concat()
+    }
+
+    #[test]
+    fn descriptions_of_every_version_are_read() {
+        let two = [entry(1), entry(2)].concat();
+        let sized = [&[0, 0, 0, 20][..], &entry(1), &[0, 0, 0, 20], &entry(2)].concat();
+        for content in [
+            [&[0, 0, 0, 0][..], b"seig", &[0, 0, 0, 2], &two].concat(),
+            [&[1, 0, 0, 0][..], b"seig", &[0, 0, 0, 20, 0, 0, 0, 2], &two].concat(),
+            [&[1, 0, 0, 0][..], b"seig", &[0, 0, 0, 0, 0, 0, 0, 2], &sized].concat(),
+            [&[2, 0, 0, 0][..], b"seig", &[0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 2], &two].concat(),
+        ] {
+            let data = boxed(b"sgpd", &content);
+            let b = boxes(&data, 0).next().unwrap().unwrap();
+            let kids: Vec<_> = descriptions(&b, Scheme::Cenc).unwrap().iter().map(|p| p.kid).collect();
+            assert_eq!(kids, [Kid([1; 16]), Kid([2; 16])]);
+        }
+    }
+
+    #[test]
+    fn samples_find_local_and_global_groups_or_none() {
+        let data = boxed(b"sbgp", &[&[0; 4][..], b"seig", &[0, 0, 0, 2, 0, 0, 0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]].concat());
+        let b = boxes(&data, 0).next().unwrap().unwrap();
+        assert!(is_seig(&b));
+        let indexes: Vec<_> = Assignment::read(&b).unwrap().each().take(5).collect();
+        assert_eq!(indexes, [0x1_0001, 0x1_0001, 1, 0, 0]);
+        let make = |kid| {
+            let data = boxed(b"sgpd", &[&[0, 0, 0, 0][..], b"seig", &[0, 0, 0, 1], &entry(kid)].concat());
+            descriptions(&boxes(&data, 0).next().unwrap().unwrap(), Scheme::Cenc).unwrap()
+        };
+        let (local, global) = (make(1), make(2));
+        let kid = |index| describe(index, &local, &global, &b).unwrap().map(|p| p.kid);
+        assert_eq!((kid(0x1_0001), kid(1), kid(0)), (Some(Kid([1; 16])), Some(Kid([2; 16])), None));
+        assert!(describe(2, &local, &global, &b).unwrap_err().to_string().contains("group 2"));
+        assert!(describe(0x1_0002, &local, &global, &b).is_err());
+    }
+}

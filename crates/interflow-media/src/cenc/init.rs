@@ -1,0 +1,193 @@
+//! What an init segment, or the `moov` of a progressive file, says about encryption, and how it is written without it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::auxiliary::is_senc;
+use super::error::Error;
+use super::groups::{descriptions, is_seig};
+use super::keys::{KeyRing, Kid};
+use super::protection::{Protection, Pssh, scheme_of, sinfs};
+use crate::bmff::{BoxRef, FourCc, Movie, boxes};
+
+/// An init segment, read once and shared by all segments that belong to it.
+#[derive(Clone, Debug)]
+pub struct Init {
+    /// Tracks and their formats.
+    pub movie: Movie,
+    /// Encryption of each track, in the same order.
+    pub(super) tracks: Vec<TrackProtection>,
+    /// Protection system headers of the movie.
+    pub pssh: Vec<Pssh>,
+    patches: Vec<(usize, FourCc)>,
+}
+
+/// The encryption of one track.
+#[derive(Clone, Debug)]
+pub(super) struct TrackProtection {
+    /// Per sample entry; `None` is clear.
+    pub entries: Vec<Option<Protection>>,
+    /// Key groups that hold for the whole track.
+    pub groups: Vec<Protection>,
+}
+
+/// One encrypted sample entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProtectedEntry {
+    /// The track's id.
+    pub track: u32,
+    /// The format below encryption.
+    pub format: FourCc,
+    /// How it is encrypted.
+    pub protection: Protection,
+}
+
+impl Init {
+    /// Finds the `moov` among the boxes of an init segment and reads it.
+    ///
+    /// # Errors
+    /// When there is none, it is broken, or a track is protected by an unknown scheme.
+    pub fn parse(segment: &[u8]) -> Result<Arc<Self>, Error> {
+        for b in boxes(segment, 0) {
+            let b = b?;
+            if b.kind() == b"moov" {
+                return Self::read(&b).map(Arc::new);
+            }
+        }
+        Err(Error::Truncated { at: segment.len() as u64, what: "an init segment: it has no `moov` box".into() })
+    }
+
+    /// Reads a `moov` box.
+    ///
+    /// # Errors
+    /// When it is broken or a track is protected by an unknown scheme.
+    pub fn read(moov: &BoxRef<'_>) -> Result<Self, Error> {
+        let movie = Movie::read(moov)?;
+        let mut init = Self { tracks: Vec::new(), pssh: Vec::new(), patches: Vec::new(), movie };
+        for b in moov.children() {
+            let b = b?;
+            if Pssh::is_one(&b) {
+                init.pssh.push(Pssh::read(&b)?);
+                init.free(&b, moov);
+            }
+        }
+        for at in 0..init.movie.tracks.len() {
+            let track = init.track(at, moov)?;
+            init.tracks.push(track);
+        }
+        Ok(init)
+    }
+
+    fn track(&mut self, at: usize, moov: &BoxRef<'_>) -> Result<TrackProtection, Error> {
+        let mut entries = Vec::new();
+        let mut patches = Vec::new();
+        let Some(track) = self.movie.tracks.get(at) else {
+            return Ok(TrackProtection { entries, groups: Vec::new() });
+        };
+        for entry in &track.entries {
+            if !entry.is_protected() {
+                entries.push(None);
+                continue;
+            }
+            entries.push(Protection::read(track.id, sinfs(entry))?);
+            patches.push((entry.range.start + 4, entry.format));
+            patches.extend(sinfs(entry).map(|b| ((b.offset - moov.offset) as usize + 4, FREE)));
+        }
+        let stbl = Range { start: track.stbl.start, end: track.stbl.end };
+        let scheme = entries.iter().flatten().map(|p| p.scheme).next();
+        let mut groups = Vec::new();
+        if let (Some(scheme), Some(stbl)) = (scheme, moov.whole.get(stbl.clone())) {
+            for b in boxes(stbl, moov.offset + track.stbl.start as u64).flatten().flat_map(|b| b.children()) {
+                let b = b?;
+                if b.kind() == b"sgpd" && is_seig(&b) {
+                    groups = descriptions(&b, scheme)?;
+                }
+                if is_encryption(&b) {
+                    patches.push(((b.offset - moov.offset) as usize + 4, FREE));
+                }
+            }
+        }
+        self.patches.extend(patches);
+        Ok(TrackProtection { entries, groups })
+    }
+
+    fn free(&mut self, b: &BoxRef<'_>, moov: &BoxRef<'_>) {
+        self.patches.push(((b.offset - moov.offset) as usize + 4, FREE));
+    }
+
+    /// Writes the types of a clear movie into the bytes of the `moov` that this was read from.
+    pub(super) fn rewrite(&self, moov: &mut [u8]) {
+        for (at, kind) in &self.patches {
+            write_kind(moov, *at, *kind);
+        }
+    }
+
+    /// Every encrypted sample entry.
+    pub fn protected(&self) -> impl Iterator<Item = ProtectedEntry> + '_ {
+        self.movie.tracks.iter().zip(&self.tracks).flat_map(|(track, crypt)| {
+            track.entries.iter().zip(&crypt.entries).filter_map(|(entry, protection)| {
+                let protection = (*protection)?;
+                Some(ProtectedEntry { track: track.id, format: entry.format, protection })
+            })
+        })
+    }
+
+    /// Whether anything in it is encrypted.
+    pub fn is_protected(&self) -> bool {
+        self.protected().any(|e| e.protection.protected)
+    }
+
+    /// The KIDs that the tracks name, each once. With key rotation, fragments name others.
+    pub fn kids(&self) -> Vec<Kid> {
+        let mut kids = Vec::new();
+        for entry in self.protected().filter(|e| e.protection.protected) {
+            if !kids.contains(&entry.protection.kid) {
+                kids.push(entry.protection.kid);
+            }
+        }
+        kids
+    }
+
+    /// The error of the first KID whose key the ring does not have. Asked before the first segment, this lets a server
+    /// refuse at once; not for streams with key rotation, whose `tenc` may name a KID that no sample uses.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`].
+    pub fn check_keys(&self, keys: &KeyRing) -> Result<(), Error> {
+        match self.protected().find(|e| e.protection.protected && keys.find(e.protection.kid).is_none()) {
+            Some(e) => Err(Error::NoKey { kid: e.protection.kid, track: e.track }),
+            None => Ok(()),
+        }
+    }
+
+    /// The schemes as `schm` names them, also unknown ones, per track id.
+    pub fn scheme_names(movie: &Movie) -> Vec<(u32, FourCc)> {
+        let entries = movie.tracks.iter().flat_map(|t| t.entries.iter().map(|e| (t.id, e)));
+        entries.flat_map(|(id, e)| sinfs(e).filter_map(move |s| scheme_of(&s).map(|k| (id, k)))).collect()
+    }
+}
+
+/// The type of a box that nobody reads.
+pub(super) const FREE: FourCc = FourCc(*b"free");
+
+/// Whether a box of a `traf` or `stbl` speaks of encryption and nothing else.
+pub(super) fn is_encryption(b: &BoxRef<'_>) -> bool {
+    is_senc(b) || is_seig(b) || Pssh::is_one(b) || (matches!(&b.kind().0, b"saiz" | b"saio") && is_for_encryption(b))
+}
+
+/// `saiz` and `saio` may carry other information, under a type of its own.
+fn is_for_encryption(b: &BoxRef<'_>) -> bool {
+    match b.content() {
+        [_, _, _, flags, kind @ ..] if flags & 1 != 0 => {
+            matches!(kind.first_chunk(), Some(b"cenc" | b"cens" | b"cbc1" | b"cbcs" | b"piff" | [0, 0, 0, 0]))
+        }
+        _ => true,
+    }
+}
+
+/// Overwrites the four bytes of a type.
+pub(super) fn write_kind(data: &mut [u8], at: usize, kind: FourCc) {
+    if let Some(place) = data.get_mut(at..at + 4) {
+        place.copy_from_slice(&kind.0);
+    }
+}

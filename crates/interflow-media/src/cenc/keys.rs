@@ -1,0 +1,249 @@
+//! Keys as people write them, and the ring in which a KID finds its key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::cipher::AesKey;
+
+/// The id of a key: 16 bytes, mostly a UUID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Kid(pub [u8; 16]);
+
+impl Kid {
+    /// The same id as PlayReady writes it: the first three fields of the UUID in little-endian order.
+    pub fn as_guid(self) -> Self {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
+        let [i, j, k, l, m, n, o, p] = rest;
+        Self([d, c, b, a, f, e, h, g, i, j, k, l, m, n, o, p])
+    }
+}
+
+impl fmt::Display for Kid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for Kid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A content key. It does not show itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key(pub [u8; 16]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+/// A text that holds no keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyRingError {
+    /// Not 16 bytes in hex or base64.
+    #[error("a key or key id must be 16 bytes: 32 hex digits, a UUID, or base64url (the {0}. of the list is not)")]
+    Bytes(usize),
+    /// Key ids and keys are paired by their position.
+    #[error("there are {ids} key ids, but {keys} keys: give one key for each key id, in the same order")]
+    Uneven {
+        /// How many key ids.
+        ids: usize,
+        /// How many keys.
+        keys: usize,
+    },
+    /// The same KID twice with different keys.
+    #[error("key id {0} is given twice, with different keys")]
+    Twice(Kid),
+    /// Several keys without ids.
+    #[error("several keys need their key ids: write KID:KEY,KID:KEY")]
+    NoIds,
+}
+
+/// The keys that were given, each with its schedule made once. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct KeyRing(Arc<Ring>);
+
+#[derive(Default)]
+struct Ring {
+    keys: BTreeMap<Kid, Arc<AesKey>>,
+    any: Option<Arc<AesKey>>,
+}
+
+impl KeyRing {
+    /// From pairs of id and key; the last of an id holds.
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (Kid, Key)>) -> Self {
+        let keys = pairs.into_iter().map(|(kid, key)| (kid, Arc::new(AesKey::new(&key)))).collect();
+        Self(Arc::new(Ring { keys, any: None }))
+    }
+
+    /// One key for whatever KID a stream names.
+    pub fn any(key: Key) -> Self {
+        Self(Arc::new(Ring { keys: BTreeMap::new(), any: Some(Arc::new(AesKey::new(&key))) }))
+    }
+
+    /// Reads the parameters `key_id` and `key`: lists with commas that pair up by position, or `key` alone as
+    /// `KID:KEY,KID:KEY`, or a single key that is used for any KID. Each is hex, a UUID, or base64 with or without
+    /// padding, of either alphabet.
+    ///
+    /// # Errors
+    /// When something is not 16 bytes or the lists do not pair up.
+    pub fn parse(key_id: Option<&str>, key: &str) -> Result<Self, KeyRingError> {
+        let keys: Vec<&str> = list(key);
+        let ids: Vec<&str> = key_id.map(list).unwrap_or_default();
+        if ids.is_empty() && keys.len() == 1 && !key.contains(':') {
+            return bytes(keys[0]).map(|k| Self::any(Key(k))).ok_or(KeyRingError::Bytes(1));
+        }
+        let mut pairs: Vec<(Kid, Key)> = Vec::new();
+        let mut add = |at: usize, kid: &str, key: &str| {
+            let (Some(kid), Some(key)) = (bytes(kid).map(Kid), bytes(key).map(Key)) else {
+                return Err(KeyRingError::Bytes(at + 1));
+            };
+            if pairs.iter().any(|(k, other)| *k == kid && *other != key) {
+                return Err(KeyRingError::Twice(kid));
+            }
+            pairs.push((kid, key));
+            Ok(())
+        };
+        if ids.is_empty() {
+            for (i, pair) in keys.iter().enumerate() {
+                let (kid, key) = pair.split_once(':').ok_or(KeyRingError::NoIds)?;
+                add(i, kid.trim(), key.trim())?;
+            }
+        } else if ids.len() == keys.len() {
+            for (i, (kid, key)) in ids.iter().zip(&keys).enumerate() {
+                // Some writers give KID:KEY pairs and the ids besides.
+                add(i, kid, key.rsplit(':').next().unwrap_or(key))?;
+            }
+        } else {
+            return Err(KeyRingError::Uneven { ids: ids.len(), keys: keys.len() });
+        }
+        Ok(Self::from_pairs(pairs))
+    }
+
+    /// The key of an id, also when one of the two is written as a PlayReady GUID.
+    pub fn find(&self, kid: Kid) -> Option<&Arc<AesKey>> {
+        self.0.keys.get(&kid).or_else(|| self.0.keys.get(&kid.as_guid())).or(self.0.any.as_ref())
+    }
+
+    /// Whether no key was given at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.keys.is_empty() && self.0.any.is_none()
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    /// The ids only.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRing").field("kids", &self.0.keys.keys()).field("any", &self.0.any.is_some()).finish()
+    }
+}
+
+fn list(text: &str) -> Vec<&str> {
+    text.split(',').map(str::trim).filter(|t| !t.is_empty()).collect()
+}
+
+/// Sixteen bytes in hex (dashes allowed, as in a UUID) or base64.
+fn bytes(text: &str) -> Option<[u8; 16]> {
+    let bare: String = text.chars().filter(|c| *c != '-').collect();
+    if bare.len() == 32 && bare.bytes().all(|b| b.is_ascii_hexdigit()) {
+        let mut out = [0; 16];
+        for (i, byte) in out.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(bare.get(2 * i..2 * i + 2)?, 16).ok()?;
+        }
+        return Some(out);
+    }
+    base64(text)
+}
+
+fn base64(text: &str) -> Option<[u8; 16]> {
+    let mut bits: u32 = 0;
+    let mut held = 0;
+    let mut out = Vec::with_capacity(18);
+    for c in text.trim_end_matches('=').bytes() {
+        let six = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        (bits, held) = (bits << 6 | u32::from(six), held + 6);
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+            if out.len() > 16 {
+                return None;
+            }
+        }
+    }
+    out.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KID: &str = "00112233445566778899aabbccddeeff";
+    const OTHER: &str = "ffeeddccbbaa99887766554433221100";
+
+    fn kid(text: &str) -> Kid {
+        Kid(bytes(text).unwrap())
+    }
+
+    #[test]
+    fn keys_are_read_in_every_form_people_write() {
+        for text in [
+            KID,
+            "00112233-4455-6677-8899-AABBCCDDEEFF",
+            "ABEiM0RVZneImaq7zN3u/w==",
+            "ABEiM0RVZneImaq7zN3u_w",
+        ] {
+            assert_eq!(kid(text), kid(KID), "{text}");
+        }
+        for bad in ["", "0011", "001122334455667788 9aabbccddeeff", "ABEiM0RVZneImaq7zN3u", "zz112233445566778899aabbccddeeff"] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn lists_pair_up_by_position_or_by_colon() {
+        for (ids, keys) in [
+            (Some(format!("{KID},{OTHER}")), format!("{OTHER},{KID}")),
+            (None, format!("{KID}:{OTHER}, {OTHER}:{KID}")),
+            (Some(String::new()), format!("{KID}:{OTHER},{OTHER}:{KID}")),
+        ] {
+            let ring = KeyRing::parse(ids.as_deref(), &keys).unwrap();
+            assert!(ring.find(kid(KID)).is_some() && ring.find(kid(OTHER)).is_some());
+            assert!(ring.find(Kid([1; 16])).is_none());
+        }
+    }
+
+    #[test]
+    fn a_key_alone_fits_any_kid_and_a_guid_finds_its_uuid() {
+        assert!(KeyRing::parse(None, KID).unwrap().find(Kid([9; 16])).is_some());
+        let guid = "33221100-5544-7766-8899-aabbccddeeff";
+        let ring = KeyRing::parse(Some(guid), OTHER).unwrap();
+        assert!(ring.find(kid(KID)).is_some());
+    }
+
+    #[test]
+    fn what_does_not_pair_up_is_refused_without_showing_keys() {
+        use KeyRingError::*;
+        for (ids, keys, error) in [
+            (None, "xyz".to_owned(), Bytes(1)),
+            (None, format!("{KID},{OTHER}"), NoIds),
+            (Some(KID.to_owned()), format!("{KID},{OTHER}"), Uneven { ids: 1, keys: 2 }),
+            (Some(KID.to_owned()), "short".to_owned(), Bytes(1)),
+            (None, format!("{KID}:{KID},{KID}:{OTHER}"), Twice(kid(KID))),
+        ] {
+            assert_eq!(KeyRing::parse(ids.as_deref(), &keys).unwrap_err(), error);
+        }
+        let ring = KeyRing::parse(Some(KID), OTHER).unwrap();
+        assert!(!format!("{ring:?}").contains(OTHER));
+    }
+}

@@ -1,0 +1,298 @@
+//! What a `sinf` says of a sample entry (ISO 14496-12 8.12, ISO 23001-7 8 and 9), and `pssh`.
+
+use std::fmt;
+
+use super::cipher::Block;
+use super::error::Error;
+use super::keys::Kid;
+use crate::bmff::{BoxRef, Broken, Fields, FourCc, child, find};
+
+/// `uuid` of PIFF's track encryption box.
+const PIFF_TENC: [u8; 16] = *b"\x89\x74\xdb\xce\x7b\xe7\x4c\x51\x84\xf9\x71\x48\xf9\x88\x25\x54";
+/// `uuid` of PIFF's protection system header.
+const PIFF_PSSH: [u8; 16] = *b"\xd0\x8a\x4f\x18\x10\xf3\x4a\x82\xb6\xc8\x32\xd8\xab\xa1\x83\xd3";
+
+/// A protection scheme of ISO 23001-7. PIFF's two map to `cenc` and `cbc1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Counter mode.
+    Cenc,
+    /// Counter mode over a pattern of blocks.
+    Cens,
+    /// Block chaining through the whole sample.
+    Cbc1,
+    /// Block chaining over a pattern of blocks, begun anew in each subsample.
+    Cbcs,
+}
+
+impl Scheme {
+    /// As `schm` names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cenc => "cenc",
+            Self::Cens => "cens",
+            Self::Cbc1 => "cbc1",
+            Self::Cbcs => "cbcs",
+        }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// So many blocks encrypted, so many clear, and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// Blocks that are encrypted.
+    pub crypt: u8,
+    /// Blocks that stay clear; 0 means that everything is encrypted.
+    pub skip: u8,
+}
+
+/// How samples are encrypted: the contents of `tenc` or of a `seig` group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protection {
+    /// The scheme of the sample entry.
+    pub scheme: Scheme,
+    /// Whether samples are encrypted at all.
+    pub protected: bool,
+    /// Bytes of each sample's own IV: 0, 8 or 16.
+    pub iv_size: u8,
+    /// The IV of all samples that have none of their own.
+    pub constant_iv: Option<Block>,
+    /// The key.
+    pub kid: Kid,
+    /// The pattern; `None` for schemes without one, and for 0:0.
+    pub pattern: Option<Pattern>,
+}
+
+/// A protection system's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pssh {
+    /// The system's UUID.
+    pub system: [u8; 16],
+    /// The KIDs that it names (version 1).
+    pub kids: Vec<Kid>,
+    /// Length of its private data in bytes.
+    pub data: usize,
+}
+
+impl Pssh {
+    /// The system's name, when it is a known one.
+    pub fn system_name(&self) -> Option<&'static str> {
+        Some(match &self.system[..4] {
+            b"\xed\xef\x8b\xa9" => "Widevine",
+            b"\x9a\x04\xf0\x79" => "PlayReady",
+            b"\x94\xce\x86\xfb" => "FairPlay",
+            b"\x10\x77\xef\xec" => "W3C common",
+            b"\xe2\x71\x9d\x58" => "ClearKey (DASH-IF)",
+            b"\x5e\x62\x9a\xf5" => "Marlin",
+            _ => return None,
+        })
+    }
+
+    /// Whether a box is a `pssh`, PIFF's included.
+    pub fn is_one(b: &BoxRef<'_>) -> bool {
+        b.kind() == b"pssh" || b.header.uuid == Some(PIFF_PSSH)
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is cut short.
+    pub fn read(b: &BoxRef<'_>) -> Result<Self, Broken> {
+        let mut f = Fields::of(b);
+        let (version, _) = f.version()?;
+        let system = f.array()?;
+        let mut kids = Vec::new();
+        if version > 0 {
+            for _ in 0..f.count(16)? {
+                kids.push(Kid(f.array()?));
+            }
+        }
+        let data = f.u32()? as usize;
+        Ok(Self { system, kids, data })
+    }
+}
+
+impl Protection {
+    /// Reads the first `sinf` of a supported scheme among those of a sample entry.
+    ///
+    /// # Errors
+    /// When none is supported, or the one that is is broken.
+    pub fn read<'a>(track: u32, sinfs: impl Iterator<Item = BoxRef<'a>>) -> Result<Option<Self>, Error> {
+        let mut foreign = None;
+        for sinf in sinfs {
+            let schm = child(&sinf, b"schm")?.ok_or_else(|| sinf.broken("it has no schm"))?;
+            let mut f = Fields::of(&schm);
+            f.version()?;
+            let scheme = FourCc(f.array()?);
+            let known = match &scheme.0 {
+                b"cenc" => Some(Scheme::Cenc),
+                b"cens" => Some(Scheme::Cens),
+                b"cbc1" => Some(Scheme::Cbc1),
+                b"cbcs" => Some(Scheme::Cbcs),
+                b"piff" => None,
+                _ => {
+                    foreign = Some(Error::Scheme { track, scheme });
+                    continue;
+                }
+            };
+            let schi = child(&sinf, b"schi")?.ok_or_else(|| sinf.broken("it has no schi"))?;
+            return track_encryption(&schi, known, track).map(Some);
+        }
+        foreign.map_or(Ok(None), Err)
+    }
+
+    /// Reads a `seig` group entry (ISO 23001-7 6).
+    ///
+    /// # Errors
+    /// When it is cut short or asks for several keys per sample.
+    pub fn read_group(scheme: Scheme, f: &mut Fields<'_>, offset: u64) -> Result<Self, Error> {
+        let reserved = f.u8()?;
+        if reserved & 0x80 != 0 {
+            let what = "a sample with several keys";
+            return Err(Error::Unsupported { kind: FourCc(*b"sgpd"), offset, what });
+        }
+        Self::fields(scheme, f)
+    }
+
+    /// The fields that `tenc` and `seig` share, from the pattern on.
+    fn fields(scheme: Scheme, f: &mut Fields<'_>) -> Result<Self, Error> {
+        let pattern = f.u8()?;
+        let protected = f.u8()? != 0;
+        let iv_size = f.u8()?;
+        let kid = Kid(f.array()?);
+        let mut constant_iv = None;
+        if protected && iv_size == 0 {
+            let n = f.u8()?;
+            if n != 8 && n != 16 {
+                return Err(f.broken(format!("a constant IV has 8 or 16 bytes, not {n}")).into());
+            }
+            constant_iv = Some(padded(f.bytes(usize::from(n))?));
+        }
+        if !matches!(iv_size, 0 | 8 | 16) {
+            return Err(f.broken(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
+        }
+        let pattern = Pattern { crypt: pattern >> 4, skip: pattern & 15 };
+        let has_pattern = matches!(scheme, Scheme::Cens | Scheme::Cbcs) && pattern.skip != 0;
+        Ok(Self { scheme, protected, iv_size, constant_iv, kid, pattern: has_pattern.then_some(pattern) })
+    }
+
+    /// Reads the fields that PIFF puts into its `tenc` and, to override it, into its `senc`: `None` is not encrypted.
+    ///
+    /// # Errors
+    /// When they are cut short or name an unknown cipher.
+    pub fn read_piff(f: &mut Fields<'_>) -> Result<Self, Error> {
+        let word = f.u32()?;
+        let (algorithm, iv_size) = (word >> 8, word as u8);
+        let scheme = match algorithm {
+            0 | 1 => Scheme::Cenc,
+            2 => Scheme::Cbc1,
+            n => return Err(f.broken(format!("cipher {n} is unknown")).into()),
+        };
+        if algorithm != 0 && !matches!(iv_size, 8 | 16) {
+            return Err(f.broken(format!("an IV has 8 or 16 bytes, not {iv_size}")).into());
+        }
+        let kid = Kid(f.array()?);
+        Ok(Self { scheme, protected: algorithm != 0, iv_size, constant_iv: None, kid, pattern: None })
+    }
+}
+
+fn track_encryption(schi: &BoxRef<'_>, scheme: Option<Scheme>, track: u32) -> Result<Protection, Error> {
+    for b in schi.children() {
+        let b = b?;
+        let mut f = Fields::of(&b);
+        if b.header.uuid == Some(PIFF_TENC) {
+            f.version()?;
+            return Protection::read_piff(&mut f);
+        }
+        if b.kind() == b"tenc" {
+            f.version()?;
+            f.skip(1)?;
+            // PIFF 1.3 writers put the ISO box under their own scheme; it is counter mode then.
+            return Protection::fields(scheme.unwrap_or(Scheme::Cenc), &mut f);
+        }
+    }
+    Err(schi.broken(format!("it has no tenc (track {track})")).into())
+}
+
+/// An IV of 8 bytes is followed by zeros: the block counter.
+pub fn padded(iv: &[u8]) -> Block {
+    let mut block = [0; 16];
+    block.iter_mut().zip(iv).for_each(|(to, from)| *to = *from);
+    block
+}
+
+/// The `sinf` boxes of an entry.
+pub fn sinfs(entry: &crate::bmff::Entry) -> impl Iterator<Item = BoxRef<'_>> {
+    entry.children().flatten().filter(|b| b.kind() == b"sinf")
+}
+
+/// The scheme that a `sinf` names, for showing.
+pub fn scheme_of(sinf: &BoxRef<'_>) -> Option<FourCc> {
+    let schm = find(sinf, &[b"schm"]).ok()??;
+    FourCc::at(schm.content(), 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bmff::boxes;
+
+    fn boxed(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
+        [&(8 + content.len() as u32).to_be_bytes()[..], kind, content].concat()
+    }
+
+    fn sinf(scheme: &[u8; 4], inner: &[u8]) -> Vec<u8> {
+        let schm = boxed(b"schm", &[&[0; 4][..], scheme, &[0, 1, 0, 0]].concat());
+        boxed(b"sinf", &[boxed(b"frma", b"avc1"), schm, boxed(b"schi", inner)].concat())
+    }
+
+    fn read(data: &[u8]) -> Result<Option<Protection>, Error> {
+        Protection::read(7, boxes(data, 0).map(Result::unwrap))
+    }
+
+    #[test]
+    fn every_form_of_track_encryption_is_read() {
+        let kid = [9; 16];
+        let v0 = boxed(b"tenc", &[&[0, 0, 0, 0, 0, 0, 1, 8][..], &kid].concat());
+        let v1 = boxed(b"tenc", &[&[1, 0, 0, 0, 0, 0x19, 1, 0][..], &kid, &[8], &[5; 8]].concat());
+        let whole = boxed(b"tenc", &[&[1, 0, 0, 0, 0, 0, 1, 0][..], &kid, &[16], &[6; 16]].concat());
+        let clear = boxed(b"tenc", &[&[0, 0, 0, 0, 0, 0, 0, 0][..], &kid].concat());
+        let piff = boxed(b"uuid", &[&PIFF_TENC[..], &[0, 0, 0, 0, 0, 0, 2, 16], &kid].concat());
+        for (data, scheme, protected, iv_size, constant, pattern) in [
+            (sinf(b"cenc", &v0), Scheme::Cenc, true, 8, None, None),
+            (sinf(b"cbcs", &v1), Scheme::Cbcs, true, 0, Some(padded(&[5; 8])), Some(Pattern { crypt: 1, skip: 9 })),
+            (sinf(b"cbcs", &whole), Scheme::Cbcs, true, 0, Some([6; 16]), None),
+            (sinf(b"cens", &clear), Scheme::Cens, false, 0, None, None),
+            (sinf(b"piff", &piff), Scheme::Cbc1, true, 16, None, None),
+            ([sinf(b"abcd", &[]), sinf(b"cbc1", &v0)].concat(), Scheme::Cbc1, true, 8, None, None),
+        ] {
+            let expected = Protection { scheme, protected, iv_size, constant_iv: constant, kid: Kid(kid), pattern };
+            assert_eq!(read(&data).unwrap(), Some(expected));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_decrypted_is_said() {
+        let kid = [9; 16];
+        let seven = boxed(b"tenc", &[&[0, 0, 0, 0, 0, 0, 1, 7][..], &kid].concat());
+        let none = boxed(b"tenc", &[&[1, 0, 0, 0, 0, 0, 1, 0][..], &kid, &[0]].concat());
+        for (data, part) in [
+            (sinf(b"adkm", &[]), "scheme `adkm`"),
+            (sinf(b"cenc", &[]), "no tenc"),
+            (sinf(b"cenc", &seven), "not 7"),
+            (sinf(b"cbcs", &none), "not 0"),
+            (sinf(b"cenc", &boxed(b"tenc", &[0; 10])), "shorter"),
+            (boxed(b"sinf", &[]), "no schm"),
+        ] {
+            let e = read(&data).unwrap_err().to_string();
+            assert!(e.contains(part), "{e}");
+        }
+        assert_eq!(read(&[]), Ok(None));
+    }
+}

@@ -1,0 +1,148 @@
+//! The walk through one encrypted sample: clear and protected runs, patterns, and pieces of any size.
+
+use std::sync::Arc;
+
+use super::cipher::{AesKey, BLOCK, Block, Cbc, Ctr};
+use super::plan::{Job, Plan};
+use super::protection::{Pattern, Scheme};
+
+/// What remains of a sample that is under way.
+pub struct SampleCursor {
+    key: Arc<AesKey>,
+    scheme: Scheme,
+    pattern: Option<Pattern>,
+    iv: Block,
+    /// Subsamples in the plan's pool that are still to come.
+    next: usize,
+    end: usize,
+    /// Bytes left in the clear part of the subsample.
+    clear: u64,
+    /// Bytes left in its protected part, outside of the span.
+    protected: u64,
+    /// The current span of the protected part: encrypted bytes, then clear ones.
+    span: (u64, u64),
+    ctr: Ctr,
+    cbc: Cbc,
+}
+
+impl SampleCursor {
+    /// At the beginning of a sample.
+    pub fn new(plan: &Plan, job: &Job) -> Option<Self> {
+        let setup = plan.setups.get(job.setup as usize)?;
+        let (first, n) = (job.subsamples.0 as usize, job.subsamples.1 as usize);
+        Some(Self {
+            key: Arc::clone(&setup.key),
+            scheme: setup.protection.scheme,
+            pattern: setup.protection.pattern,
+            iv: job.iv,
+            next: first,
+            end: first + n,
+            clear: 0,
+            protected: if n == 0 { u64::from(job.size) } else { 0 },
+            span: (0, 0),
+            ctr: Ctr::new(job.iv),
+            cbc: Cbc::new(job.iv),
+        })
+    }
+
+    /// Decrypts what follows in the sample and says how much of `data` is done: all of it up to the sample's end, but
+    /// for a rest shorter than a block where a block cannot be cut.
+    pub fn feed(&mut self, plan: &Plan, data: &mut [u8]) -> usize {
+        let mut done = 0;
+        while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
+            let n = if self.clear > 0 {
+                take(&mut self.clear, rest.len())
+            } else if self.span.0 > 0 {
+                match self.decrypt(rest) {
+                    0 => return done,
+                    n => n,
+                }
+            } else if self.span.1 > 0 {
+                take(&mut self.span.1, rest.len())
+            } else if self.protected > 0 {
+                self.next_span();
+                0
+            } else if self.next < self.end {
+                self.next_subsample(plan);
+                0
+            } else {
+                return done;
+            };
+            done += n;
+        }
+        done
+    }
+
+    fn next_subsample(&mut self, plan: &Plan) {
+        let (clear, protected) = plan.subsamples.get(self.next).copied().unwrap_or_default();
+        (self.clear, self.protected) = (u64::from(clear), u64::from(protected));
+        self.next += 1;
+        // ISO 23001-7 10.4: in `cbcs` the IV holds for each subsample; elsewhere the stream or chain runs on.
+        if self.scheme == Scheme::Cbcs {
+            self.cbc = Cbc::new(self.iv);
+        }
+    }
+
+    /// Cuts the next span out of the protected part: one period of the pattern, or all that can be encrypted of it.
+    fn next_span(&mut self) {
+        let whole = self.protected / BLOCK as u64 * BLOCK as u64;
+        self.span = match (self.scheme, self.pattern) {
+            (Scheme::Cenc | Scheme::Cens, None) => (self.protected, 0),
+            (_, None) => (whole, self.protected - whole),
+            (_, Some(Pattern { crypt, skip })) => {
+                let wanted = u64::from(crypt) * BLOCK as u64;
+                let encrypted = wanted.min(whole);
+                let left = self.protected - encrypted;
+                (encrypted, if encrypted < wanted { left } else { left.min(u64::from(skip) * BLOCK as u64) })
+            }
+        };
+        self.protected -= self.span.0 + self.span.1;
+    }
+
+    /// Decrypts at the beginning of `data` as far as the span, or several whole periods, reach.
+    fn decrypt(&mut self, data: &mut [u8]) -> usize {
+        if matches!(self.scheme, Scheme::Cenc | Scheme::Cens) {
+            let n = take(&mut self.span.0, data.len());
+            if let Some(part) = data.get_mut(..n) {
+                self.ctr.apply(&self.key, part);
+            }
+            return n;
+        }
+        if let Some(n) = self.periods(data) {
+            return n;
+        }
+        let n = data.len().min(usize::try_from(self.span.0).unwrap_or(usize::MAX)) / BLOCK * BLOCK;
+        if let Some(part) = data.get_mut(..n) {
+            self.cbc.apply(&self.key, part);
+        }
+        self.span.0 -= n as u64;
+        n
+    }
+
+    /// Takes the whole periods that lie in `data` at once: one block in ten at a time would leave the pipelines empty.
+    fn periods(&mut self, data: &mut [u8]) -> Option<usize> {
+        let Pattern { crypt, skip } = self.pattern?;
+        let (crypt, skip) = (usize::from(crypt), usize::from(skip));
+        let period = (crypt + skip) * BLOCK;
+        if self.span != ((crypt * BLOCK) as u64, (skip * BLOCK) as u64) {
+            return None;
+        }
+        // The span was cut out of the protected part already, so that one period more is at hand.
+        let available = (self.protected / period as u64).saturating_add(1);
+        let n = (data.len() / period).min(usize::try_from(available).unwrap_or(usize::MAX));
+        if n == 0 {
+            return None;
+        }
+        self.cbc.apply_pattern(&self.key, data.get_mut(..n * period)?, crypt, skip);
+        self.protected -= (n as u64 - 1) * period as u64;
+        self.span = (0, 0);
+        Some(n * period)
+    }
+}
+
+/// Takes up to `n` out of what is left.
+fn take(left: &mut u64, n: usize) -> usize {
+    let taken = (*left).min(n as u64);
+    *left -= taken;
+    taken as usize
+}

@@ -1,0 +1,162 @@
+//! `interflow media decrypt`: encrypted MP4 in, clear MP4 of the same length out.
+
+use std::fs::File;
+use std::io::{Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use clap::Args;
+use interflow_media::cenc::{Decrypter, Error, KeyRing, Probe, Progressive};
+
+use super::{Input, keys};
+use crate::Failure;
+use crate::flows::Progress;
+
+/// How much is read at once.
+const CHUNK: usize = 256 << 10;
+
+/// What to decrypt, and with what.
+#[derive(Debug, Args)]
+pub struct DecryptArgs {
+    /// The file or segment; standard input when it is `-`.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// A key as KID:KEY, or KEY alone for any KID; hex or base64. Repeat for several.
+    #[arg(long, value_name = "KID:KEY")]
+    pub key: Vec<String>,
+    /// The init segment that FILE belongs to; the output begins with it.
+    #[arg(long, value_name = "FILE")]
+    pub init: Option<PathBuf>,
+    /// Where the clear file goes; standard output when it is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &DecryptArgs) -> Result<(), Failure> {
+    let ring = keys(&args.key)?;
+    if ring.is_empty() {
+        return Err(Failure::Usage("no key is given: pass one with --key KID:KEY".into()));
+    }
+    let mut sink = Sink::open(args)?;
+    let result = decrypt(args, &ring, &mut sink);
+    sink.close(result)
+}
+
+fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Failure> {
+    let mut input = Input::open(&args.file)?;
+    if let (Input::File(file), None) = (&mut input, &args.init) {
+        if let Some(progressive) = index(file, &args.file, ring)? {
+            let mut whole = progressive.range(0..progressive.length());
+            return pump(&mut input, &args.file, progressive.length(), sink, &mut |chunk, out| match chunk {
+                Some(chunk) => whole.push(chunk, out),
+                None => whole.finish(),
+            });
+        }
+    }
+    let mut decrypter = Decrypter::new(ring.clone());
+    if let Some(init) = &args.init {
+        let data = std::fs::read(init).map_err(|e| unreadable(init, &e))?;
+        let mut out = Vec::new();
+        decrypter.push(Bytes::from(data), &mut out).and_then(|()| decrypter.finish()).map_err(|e| failed(init, &e))?;
+        out.iter().try_for_each(|piece| sink.write(piece))?;
+        let parsed = decrypter.init().map(Arc::clone);
+        let parsed = parsed.ok_or_else(|| Failure::Failed(format!("{}: it has no `moov` box", init.display())))?;
+        decrypter = Decrypter::for_segment(ring.clone(), parsed);
+    }
+    let length = std::fs::metadata(&args.file).map_or(0, |m| m.len());
+    pump(&mut input, &args.file, length, sink, &mut |chunk, out| match chunk {
+        Some(chunk) => decrypter.push(chunk, out),
+        None => decrypter.finish(),
+    })
+}
+
+/// The index of a progressive file, wherever in the file it lies.
+fn index(file: &mut File, path: &Path, ring: &KeyRing) -> Result<Option<Arc<Progressive>>, Failure> {
+    let length = file.metadata().map_err(|e| unreadable(path, &e))?.len();
+    let mut probe = Probe::new(ring.clone(), length);
+    while let Some(range) = probe.wants() {
+        let mut data = vec![0; ((range.end - range.start) as usize).min(CHUNK)];
+        file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut data)).map_err(|e| unreadable(path, &e))?;
+        probe.give(range.start, &data).map_err(|e| failed(path, &e))?;
+    }
+    file.rewind().map_err(|e| unreadable(path, &e))?;
+    probe.finish().map_err(|e| failed(path, &e))
+}
+
+/// Pushes a chunk, or says that there are no more.
+type Step<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), Error> + 'a;
+
+fn pump(
+    input: &mut Input,
+    path: &Path,
+    length: u64,
+    sink: &mut Sink,
+    step: &mut Step<'_>,
+) -> Result<(), Failure> {
+    let mut progress = Progress::new("decrypting");
+    let mut at = 0;
+    let mut out = Vec::new();
+    loop {
+        let mut chunk = BytesMut::zeroed(CHUNK);
+        let n = input.read(&mut chunk).map_err(|e| unreadable(path, &e))?;
+        if n == 0 {
+            break;
+        }
+        chunk.truncate(n);
+        step(Some(chunk.freeze()), &mut out).map_err(|e| failed(path, &e))?;
+        out.drain(..).try_for_each(|piece| sink.write(&piece))?;
+        at += n as u64;
+        progress.at(at, length);
+    }
+    step(None, &mut out).map_err(|e| failed(path, &e))
+}
+
+/// Where the clear bytes go. A file takes its name only once all of it is right.
+enum Sink {
+    Stdout(std::io::StdoutLock<'static>),
+    File { file: File, part: PathBuf, path: PathBuf },
+}
+
+impl Sink {
+    fn open(args: &DecryptArgs) -> Result<Self, Failure> {
+        let Some(path) = args.output.clone().filter(|p| p != Path::new("-")) else {
+            return Ok(Self::Stdout(std::io::stdout().lock()));
+        };
+        let mut part = path.clone().into_os_string();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let file = File::create(&part).map_err(|e| format!("{} cannot be written: {e}", part.display()))?;
+        Ok(Self::File { file, part, path })
+    }
+
+    fn write(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let written = match self {
+            Self::Stdout(out) => out.write_all(piece),
+            Self::File { file, .. } => file.write_all(piece),
+        };
+        written.map_err(|e| Failure::Failed(format!("the output cannot be written: {e}")))
+    }
+
+    fn close(self, result: Result<(), Failure>) -> Result<(), Failure> {
+        match (self, &result) {
+            (Self::Stdout(mut out), Ok(())) => out.flush().map_err(|e| Failure::Failed(e.to_string()))?,
+            (Self::File { part, path, .. }, Ok(())) => std::fs::rename(&part, &path)
+                .map_err(|e| Failure::Failed(format!("{} cannot be written: {e}", path.display())))?,
+            (Self::File { part, .. }, Err(_)) => {
+                let _ = std::fs::remove_file(part);
+            }
+            (Self::Stdout(_), Err(_)) => {}
+        }
+        result
+    }
+}
+
+fn unreadable(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{} cannot be read: {e}", path.display()))
+}
+
+fn failed(path: &Path, e: &Error) -> Failure {
+    Failure::Failed(format!("{}: {e}", path.display()))
+}

@@ -1,0 +1,58 @@
+//! `interflow media`: one file per subcommand.
+
+mod decrypt;
+
+use std::fs::File;
+use std::io::{Read, Stdin};
+use std::path::Path;
+
+use clap::Subcommand;
+use interflow_media::cenc::KeyRing;
+
+use crate::Failure;
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum MediaCommand {
+    /// Decrypt an MP4 file or a media segment with keys that you have.
+    Decrypt(decrypt::DecryptArgs),
+}
+
+/// Runs one.
+pub fn run(command: &MediaCommand) -> Result<(), Failure> {
+    match command {
+        MediaCommand::Decrypt(args) => decrypt::run(args),
+    }
+}
+
+/// A file, or standard input when it is `-`.
+enum Input {
+    File(File),
+    Stdin(Stdin),
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        if path == Path::new("-") {
+            return Ok(Self::Stdin(std::io::stdin()));
+        }
+        File::open(path).map(Self::File).map_err(|e| Failure::Failed(format!("{} cannot be read: {e}", path.display())))
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::File(f) => f.read(buf),
+            Self::Stdin(s) => s.read(buf),
+        }
+    }
+}
+
+/// The keys of the command line.
+fn keys(given: &[String]) -> Result<KeyRing, Failure> {
+    if given.is_empty() {
+        return Ok(KeyRing::default());
+    }
+    KeyRing::parse(None, &given.join(",")).map_err(|e| Failure::Usage(format!("--key: {e}")))
+}
