@@ -217,14 +217,18 @@ mod tests {
         stbl.extend(b"stbl");
         stbl.extend(content);
         let table = SampleTable::read(&boxes(&stbl, 0).next().unwrap().unwrap()).unwrap();
-        let shown: Vec<_> = table.iter().map(|s| (s.offset, s.size, s.description, s.dts, s.composition, s.sync)).collect();
-        assert_eq!(shown, [
-            (1000, 10, 1, 0, 7, true),
-            (1010, 20, 1, 100, 7, false),
-            (2000, 30, 1, 200, 7, false),
-            (2030, 40, 1, 300, 7, true),
-            (3000, 50, 2, 350, 7, false),
-        ]);
+        let shown: Vec<_> =
+            table.iter().map(|s| (s.offset, s.size, s.description, s.dts, s.composition, s.sync)).collect();
+        assert_eq!(
+            shown,
+            [
+                (1000, 10, 1, 0, 7, true),
+                (1010, 20, 1, 100, 7, false),
+                (2000, 30, 1, 200, 7, false),
+                (2030, 40, 1, 300, 7, true),
+                (3000, 50, 2, 350, 7, false),
+            ]
+        );
     }
 
     #[test]

@@ -82,6 +82,9 @@ mod tests {
         assert_eq!(shown, [(false, 166, 1000, true), (true, 1166, 500, false)]);
         let short = boxes(&data[..56], 0).next().unwrap().unwrap();
         let cut = BoxRef { whole: &short.whole[..50], ..short };
-        assert_eq!(SegmentIndex::read(&cut).unwrap_err().to_string(), "box `sidx` at byte 0: it is shorter than its fields");
+        assert_eq!(
+            SegmentIndex::read(&cut).unwrap_err().to_string(),
+            "box `sidx` at byte 0: it is shorter than its fields"
+        );
     }
 }

@@ -1,7 +1,9 @@
 //! AES-128 in counter mode and cipher block chaining over pieces of a stream, in place.
 
-use aes::cipher::{Array, BlockCipherDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper};
 use aes::Aes128;
+use aes::cipher::{
+    Array, BlockCipherDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
+};
 use ctr::flavors::Ctr64BE;
 
 use super::keys::Key;
@@ -153,16 +155,12 @@ mod tests {
     #[test]
     fn the_vectors_of_nist_hold() {
         let key = AesKey::new(&Key(hex(KEY)));
-        let mut data: [u8; 64] = hex(
-            "874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff\
-             5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee",
-        );
+        let mut data: [u8; 64] = hex("874d6191b620e3261bef6864990db6ce9806f66b7970fdff8617187bb9fffdff\
+             5ae4df3edbd5d35e5b4f09020db03eab1e031dda2fbe03d1792170a0f3009cee");
         Ctr::new(hex("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff")).apply(&key, &mut data);
         assert_eq!(data, hex(CLEAR));
-        let mut data: [u8; 64] = hex(
-            "7649abac8119b246cee98e9b12e9197d5086cb9b507219ee95db113a917678b2\
-             73bed6b8e3c1743b7116e69e222295163ff1caa1681fac09120eca307586e1a7",
-        );
+        let mut data: [u8; 64] = hex("7649abac8119b246cee98e9b12e9197d5086cb9b507219ee95db113a917678b2\
+             73bed6b8e3c1743b7116e69e222295163ff1caa1681fac09120eca307586e1a7");
         Cbc::new(hex("000102030405060708090a0b0c0d0e0f")).apply(&key, &mut data);
         assert_eq!(data, hex(CLEAR));
     }

@@ -52,7 +52,9 @@ pub enum Error {
         offset: u64,
     },
     /// Samples lie where the stream has already been.
-    #[error("a sample of track {track} at byte {offset} lies before the fragment that describes it, or over another one")]
+    #[error(
+        "a sample of track {track} at byte {offset} lies before the fragment that describes it, or over another one"
+    )]
     Misplaced {
         /// The track.
         track: u32,

@@ -133,8 +133,15 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
         }
         let setup = plan.setup(keys, &protection, source.track)?;
         let (iv, awaits) = found;
-        let job =
-            Job { offset: sample.offset, size: sample.size, setup, track: source.track, iv, subsamples: (0, 0), awaits };
+        let job = Job {
+            offset: sample.offset,
+            size: sample.size,
+            setup,
+            track: source.track,
+            iv,
+            subsamples: (0, 0),
+            awaits,
+        };
         plan.add(job, first)?;
     }
     Ok(())
@@ -185,7 +192,8 @@ impl Information<'_> {
         let around = source.around.whole;
         match inside.filter(|n| *n < around.len()) {
             Some(n) => {
-                let info = around.get(n..n + size).ok_or_else(|| source.holder.broken("saio points past its fragment"))?;
+                let info =
+                    around.get(n..n + size).ok_or_else(|| source.holder.broken("saio points past its fragment"))?;
                 let mut f = Fields::over(info, source.holder.kind(), source.holder.offset);
                 Ok((sized_sample(&mut f, protection, &mut plan.subsamples)?, None))
             }

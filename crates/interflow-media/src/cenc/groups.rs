@@ -128,7 +128,10 @@ mod tests {
 
     #[test]
     fn samples_find_local_and_global_groups_or_none() {
-        let data = boxed(b"sbgp", &[&[0; 4][..], b"seig", &[0, 0, 0, 2, 0, 0, 0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]].concat());
+        let data = boxed(
+            b"sbgp",
+            &[&[0; 4][..], b"seig", &[0, 0, 0, 2, 0, 0, 0, 2, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]].concat(),
+        );
         let b = boxes(&data, 0).next().unwrap().unwrap();
         assert!(is_seig(&b));
         let indexes: Vec<_> = Assignment::read(&b).unwrap().each().take(5).collect();

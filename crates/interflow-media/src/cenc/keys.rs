@@ -197,15 +197,13 @@ mod tests {
 
     #[test]
     fn keys_are_read_in_every_form_people_write() {
-        for text in [
-            KID,
-            "00112233-4455-6677-8899-AABBCCDDEEFF",
-            "ABEiM0RVZneImaq7zN3u/w==",
-            "ABEiM0RVZneImaq7zN3u_w",
-        ] {
+        for text in [KID, "00112233-4455-6677-8899-AABBCCDDEEFF", "ABEiM0RVZneImaq7zN3u/w==", "ABEiM0RVZneImaq7zN3u_w"]
+        {
             assert_eq!(kid(text), kid(KID), "{text}");
         }
-        for bad in ["", "0011", "001122334455667788 9aabbccddeeff", "ABEiM0RVZneImaq7zN3u", "zz112233445566778899aabbccddeeff"] {
+        for bad in
+            ["", "0011", "001122334455667788 9aabbccddeeff", "ABEiM0RVZneImaq7zN3u", "zz112233445566778899aabbccddeeff"]
+        {
             assert_eq!(bytes(bad), None, "{bad}");
         }
     }

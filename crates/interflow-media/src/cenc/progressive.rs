@@ -315,4 +315,3 @@ impl RangeDecrypter {
         piece.freeze()
     }
 }
-

@@ -78,7 +78,9 @@ fn index(file: &mut File, path: &Path, ring: &KeyRing) -> Result<Option<Arc<Prog
     let mut probe = Probe::new(ring.clone(), length);
     while let Some(range) = probe.wants() {
         let mut data = vec![0; ((range.end - range.start) as usize).min(CHUNK)];
-        file.seek(SeekFrom::Start(range.start)).and_then(|_| file.read_exact(&mut data)).map_err(|e| unreadable(path, &e))?;
+        file.seek(SeekFrom::Start(range.start))
+            .and_then(|_| file.read_exact(&mut data))
+            .map_err(|e| unreadable(path, &e))?;
         probe.give(range.start, &data).map_err(|e| failed(path, &e))?;
     }
     file.rewind().map_err(|e| unreadable(path, &e))?;
@@ -88,13 +90,7 @@ fn index(file: &mut File, path: &Path, ring: &KeyRing) -> Result<Option<Arc<Prog
 /// Pushes a chunk, or says that there are no more.
 type Step<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), Error> + 'a;
 
-fn pump(
-    input: &mut Input,
-    path: &Path,
-    length: u64,
-    sink: &mut Sink,
-    step: &mut Step<'_>,
-) -> Result<(), Failure> {
+fn pump(input: &mut Input, path: &Path, length: u64, sink: &mut Sink, step: &mut Step<'_>) -> Result<(), Failure> {
     let mut progress = Progress::new("decrypting");
     let mut at = 0;
     let mut out = Vec::new();
