@@ -107,9 +107,8 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
         return false;
     }
     let mut rest = &value[first.len()..];
-    for piece in middle {
-        let piece = piece.as_bytes();
-        let Some(at) = rest.windows(piece.len().max(1)).position(|w| w.eq_ignore_ascii_case(piece)) else {
+    for piece in middle.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
+        let Some(at) = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece)) else {
             return false;
         };
         rest = &rest[at + piece.len()..];
@@ -136,6 +135,10 @@ mod tests {
             ("/v1/*/messages", "/v1/x/y/messages", true),
             ("*b*c*", "abbc", true),
             ("*b*c*", "acb", false),
+            ("**", "", true),
+            ("a**", "a", true),
+            ("a**b", "ab", true),
+            ("**b", "a", false),
         ] {
             assert_eq!(Matcher::new(&glob_of(glob), Kind::Whole).fits(value.as_bytes()), fits, "{glob} {value}");
         }

@@ -390,3 +390,54 @@ fn what_the_store_can_answer_alone_leaves_no_residual() {
         assert_eq!(found.sql.matches('?').count(), found.params.len(), "{text}");
     }
 }
+
+/// All texts of up to `most` of these letters.
+fn texts(letters: &str, most: usize) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut longest = all.clone();
+    for _ in 0..most {
+        longest = longest.iter().flat_map(|t| letters.chars().map(move |c| format!("{t}{c}"))).collect();
+        all.extend(longest.iter().cloned());
+    }
+    all
+}
+
+#[test]
+fn a_glob_fits_in_the_store_what_it_fits_here_for_every_short_text() {
+    let db = Connection::open_in_memory().unwrap();
+    let values = texts("abA?[é", 3);
+    for (key, negative) in [(Key::Comment, false), (Key::Comment, true), (Key::Path, false)] {
+        for glob in texts("ab[*", 4).iter().filter(|g| g.contains('*')) {
+            let term = Expr::term(key, Test::Text(Pattern::Glob(glob.split('*').map(str::to_owned).collect())));
+            let query = Query::from(if negative { Expr::not(term) } else { term });
+            let found = query.to_sql(&Table);
+            let Some(Param::Text(param)) = found.params.first() else { continue };
+            let sql = found.sql.replace("f.comment", "?2").replace("f.path", "?2").replace("GLOB ?", "GLOB ?1");
+            let mut statement = db.prepare(&format!("SELECT {sql}")).unwrap();
+            for value in &values {
+                let text = Some(value.clone());
+                let row = Row { path: text.clone(), comment: text, ..nothing() };
+                let stored: bool = statement.query_row((param, value), |r| r.get(0)).unwrap();
+                assert_eq!(stored, query.matches(&row), "{query} on {value:?}: {sql} with {param:?}");
+            }
+        }
+    }
+}
+
+fn nothing() -> Row {
+    Row {
+        host: None,
+        method: None,
+        path: None,
+        comment: None,
+        id: String::new(),
+        request_type: None,
+        response_type: None,
+        tags: vec![],
+        status: None,
+        size: None,
+        time: 0,
+        error: false,
+        body: String::new(),
+    }
+}
