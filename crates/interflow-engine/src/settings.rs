@@ -49,7 +49,8 @@ pub(crate) struct Settings {
     insecure: HostGlobs,
     h2c: HostGlobs,
     http1: HostGlobs,
-    tls: Arc<TlsProfile>,
+    /// What holds for origins that no list names, and for upstream proxies.
+    pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
     proxies: Proxies,
@@ -200,7 +201,7 @@ fn tls_profile(
         danger_accept_invalid: danger,
         ..TlsProfileOptions::default()
     };
-    TlsProfile::new(options).map_err(|e| ConfigError::at("upstream")(e.to_string()))
+    TlsProfile::new(options).map_err(|e| ConfigError::at("upstream.extra_ca")(e.to_string()))
 }
 
 type ClientProfiles = Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>;

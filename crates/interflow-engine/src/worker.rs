@@ -84,7 +84,11 @@ impl Live {
         let dialer = Dialer::new(
             shared.resolver.clone(),
             guard,
-            DialerOptions { connect_timeout: config.timeouts.connect.0, ..DialerOptions::default() },
+            DialerOptions {
+                connect_timeout: config.timeouts.connect.0,
+                proxy_tls: Some(Arc::clone(&settings.tls)),
+                ..DialerOptions::default()
+            },
         );
         let options = EgressOptions {
             pool: PoolLimits {

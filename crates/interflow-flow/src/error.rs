@@ -244,7 +244,11 @@ impl fmt::Display for Error {
         f.write_str(&self.0.message)?;
         let mut source = std::error::Error::source(self);
         while let Some(e) = source {
-            write!(f, ": {e}")?;
+            match e.downcast_ref::<Self>() {
+                // One of ours would tell its sources itself, and they would be told twice.
+                Some(ours) => write!(f, ": {}", ours.message())?,
+                None => write!(f, ": {e}")?,
+            }
             source = e.source();
         }
         Ok(())
@@ -277,5 +281,7 @@ mod tests {
         let e = Error::new(Kind::Connect, "could not connect to a:80").because(std::io::Error::other("refused"));
         assert_eq!(e.to_string(), "could not connect to a:80: refused");
         assert_eq!((e.blame(), e.retry()), (Blame::Upstream, Retry::No));
+        let above = Error::new(Kind::UpstreamProxy, "the proxy is not there").because(e);
+        assert_eq!(above.to_string(), "the proxy is not there: could not connect to a:80: refused", "each once");
     }
 }

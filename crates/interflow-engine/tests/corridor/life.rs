@@ -198,6 +198,24 @@ async fn a_bad_config_is_refused_and_the_old_one_stays() {
     assert_eq!(wire.answer().await.unwrap().header("via"), Some("1.1 new"), "in force on open connections too");
 }
 
+#[test]
+fn a_file_that_the_config_names_and_that_is_not_there_is_an_error_at_its_key() {
+    let missing = std::path::PathBuf::from("/nonexistent/file");
+    let files = || TlsFiles { certificate: missing.clone(), key: missing.clone() };
+    let with = |change: &dyn Fn(&mut interflow_engine::EngineConfig)| {
+        let mut config = config();
+        change(&mut config);
+        interflow_engine::check(&config).unwrap_err().to_string()
+    };
+    for (error, place) in [
+        (with(&|c| c.upstream.extra_ca = vec![missing.clone()]), "upstream.extra_ca"),
+        (with(&|c| c.auth.users = Some(missing.clone())), "auth.users"),
+        (with(&|c| c.proxy.tls = Some(files())), "proxy.tls"),
+    ] {
+        assert!(error.starts_with(place) && error.contains("/nonexistent/file"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_port_that_is_taken_is_an_error_with_its_address() {
     let taken = std::net::TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();

@@ -1,8 +1,10 @@
 //! Upstream proxies: HTTP and SOCKS5, with credentials, in chains, and around them.
 
+use std::path::PathBuf;
+
 use interflow_engine::EngineConfig;
-use interflow_engine::config::UpstreamProxyRule;
-use interflow_testkit::{Origin, Script};
+use interflow_engine::config::{InterceptMode, TlsFiles, UpstreamProxyRule};
+use interflow_testkit::{Origin, Script, TestCa};
 
 use crate::support::{Proxy, get, inside, until};
 
@@ -13,6 +15,15 @@ fn via(config: &mut EngineConfig, proxies: &[String]) {
 /// Another proxy, which asks for a password.
 async fn far_proxy(name: &str) -> Proxy {
     Proxy::asking(&["ada"], |c| c.proxy.via = name.into()).await
+}
+
+/// The same, and it looks into no tunnel.
+async fn blind_proxy(name: &str) -> Proxy {
+    let change = |c: &mut EngineConfig| {
+        c.proxy.via = name.into();
+        c.intercept.mode = InterceptMode::None;
+    };
+    Proxy::asking(&["ada"], change).await
 }
 
 #[tokio::test]
@@ -49,6 +60,96 @@ async fn a_chain_is_passed_in_its_order() {
     assert_eq!(origin.only_request().header("via"), Some("1.1 two"));
     until("the first proxy to carry a tunnel", || one.engine.snapshot().connections == 1).await;
     assert_eq!(two.flows(1).await[0].url, Some(format!("GET {}", origin.url("/bytes/5"))));
+}
+
+/// A far proxy that is spoken to over TLS and asks for a password, and the CA behind its certificate as a file.
+async fn secured_proxy(name: &str) -> (Proxy, PathBuf) {
+    let ca = TestCa::new();
+    let (chain, key) = ca.leaf_pem(&["localhost", "127.0.0.1"]);
+    let far = Proxy::asking(&["ada"], |c| {
+        let folder = c.auth.users.as_ref().unwrap().parent().unwrap();
+        let files = TlsFiles { certificate: folder.join("chain"), key: folder.join("key") };
+        std::fs::write(&files.certificate, chain).unwrap();
+        std::fs::write(&files.key, key).unwrap();
+        std::fs::write(folder.join("authority"), ca.pem()).unwrap();
+        c.proxy.tls = Some(files);
+        c.proxy.via = name.into();
+        // Tunnels pass unseen, so that the near proxy meets the origin's own certificate.
+        c.intercept.mode = InterceptMode::None;
+    })
+    .await;
+    let authority = far.home.path().join("authority");
+    (far, authority)
+}
+
+#[tokio::test]
+async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_goes_through_tls() {
+    let (far, authority) = secured_proxy("far").await;
+    let (plain, secure) = (Origin::http().start().await, Origin::https().start().await);
+    let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
+    let proxy = Proxy::trusting(&[&secure], |c| {
+        via(c, std::slice::from_ref(&url));
+        c.upstream.extra_ca.push(authority.clone());
+    })
+    .await;
+    let answer = proxy.get(&plain.url("/bytes/3")).await;
+    assert_eq!(answer.body.len(), 3, "{}", answer.text());
+    assert_eq!(plain.only_request().header("via"), Some("1.1 far"));
+    assert_eq!(plain.only_request().header("proxy-authorization"), None);
+    // TLS to the origin in TLS to the proxy.
+    for (alpn, path) in [("http/1.1", "/bytes/4"), ("h2", "/bytes/5")] {
+        let mut wire = proxy.tls(&secure.authority(), &[alpn]).await;
+        let answer = match alpn {
+            "h2" => proxy.h2(&secure.authority()).await.get(&secure.url(path)).await.unwrap(),
+            _ => {
+                wire.send(inside(&secure.authority(), path)).await.unwrap();
+                wire.answer().await.unwrap()
+            }
+        };
+        assert_eq!(answer.status, 200, "{alpn}: {}", answer.text());
+    }
+    assert!(far.flows(1).await.iter().all(|f| f.user.as_deref() == Some("ada")));
+}
+
+#[tokio::test]
+async fn an_upstream_proxy_whose_certificate_does_not_hold_is_named_and_told_no_password() {
+    let (far, _) = secured_proxy("far").await;
+    let plain = Origin::http().start().await;
+    let url = format!("https://ada:enigma@localhost:{}", far.addr().port());
+    let proxy = Proxy::start(|c| via(c, &[url])).await;
+    let answer = proxy.get(&plain.url("/")).await;
+    assert_eq!(answer.status, 502);
+    assert!(answer.text().contains("localhost") && answer.text().contains("certificate"), "{}", answer.text());
+    assert!(!answer.text().contains("enigma"), "{}", answer.text());
+    assert_eq!(plain.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_chain_may_mix_all_kinds_of_proxies() {
+    let (secured, authority) = secured_proxy("secured").await;
+    let (socks, last) = (blind_proxy("socks").await, blind_proxy("last").await);
+    let (plain, secure) = (Origin::http().start().await, Origin::https().start().await);
+    let proxy = Proxy::trusting(&[&secure], |c| {
+        let hops = [
+            format!("socks5://ada:enigma@{}", socks.addr()),
+            format!("https://ada:enigma@localhost:{}", secured.addr().port()),
+            format!("http://ada:enigma@{}", last.addr()),
+        ];
+        via(c, &hops);
+        c.upstream.extra_ca.push(authority.clone());
+    })
+    .await;
+    let answer = proxy.get(&plain.url("/bytes/6")).await;
+    assert_eq!(answer.body.len(), 6, "{}", answer.text());
+    assert_eq!(plain.only_request().header("via"), Some("1.1 last"));
+    let mut wire = proxy.tls(&secure.authority(), &["http/1.1"]).await;
+    wire.send(inside(&secure.authority(), "/bytes/7")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().body.len(), 7);
+    until("each proxy of the chain to have been passed", || {
+        [&socks, &secured, &last].iter().all(|p| p.engine.snapshot().connections >= 1)
+    })
+    .await;
+    assert_eq!(last.flows(1).await[0].user.as_deref(), Some("ada"));
 }
 
 #[tokio::test]
