@@ -2,6 +2,7 @@
 //! answer, what was used up, the gateway that leads requests to providers; and what is said, in one model of messages.
 #![forbid(unsafe_code)]
 
+pub mod conversation;
 pub mod events;
 mod exchange;
 mod json;

@@ -162,6 +162,7 @@ keys! {
     Id "id" [] Kind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
     Parent "parent" [] Kind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
     Model "model" [] Kind::Anywhere, Done, "model of an LLM call", "model:claude";
+    Agent "agent" [] Kind::Whole, Done, "program that talks to the model", "agent:claude-code";
     Provider "provider" [] Kind::Whole, Done, "provider of an LLM call", "provider:anthropic";
     Tokens "tokens" [] Kind::Count, Done, "tokens in and out of an LLM call", "tokens:>10000";
 }

@@ -24,6 +24,14 @@ pub enum StoreError {
         /// The version of this build.
         known: i64,
     },
+    /// An earlier version wrote it, and it is opened for reading only.
+    #[error("the store has schema version {found}, this build writes {known}; `interflow run` brings it forward")]
+    Older {
+        /// The version in the store.
+        found: i64,
+        /// The version of this build.
+        known: i64,
+    },
     /// SQLite said no.
     #[error("the store's database: {0}")]
     Sql(#[from] rusqlite::Error),

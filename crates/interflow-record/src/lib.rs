@@ -3,6 +3,7 @@
 
 mod config;
 pub mod content;
+mod conversations;
 mod error;
 pub mod formats;
 mod model;
@@ -12,6 +13,9 @@ mod store;
 mod subject;
 
 pub use config::{Overflow, RecordConfig};
+pub use conversations::{
+    ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used, in_a_line,
+};
 pub use error::{Result, StoreError};
 pub use model::{
     BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,

@@ -228,7 +228,7 @@ fn bedrock_event_streams_are_read() {
     frame("contentBlockDelta", json!({"delta": {"toolUse": {"input": "{\"a\":1}"}}}), &mut body);
     frame("contentBlockStop", json!({}), &mut body);
     frame("messageStop", json!({"stopReason": "tool_use"}), &mut body);
-    frame("metadata", json!({"usage": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputUsage": 4}}), &mut body);
+    frame("metadata", json!({"usage": {"inputTokens": 5, "outputTokens": 2, "cacheReadInputTokens": 4}}), &mut body);
     let reply = parse::reply(Shape::Converse, "application/vnd.amazon.eventstream", 200, &body);
     assert_eq!(reply.blocks, [Block::text("Hello"), use_of("t", "ls", json!({"a": 1}))]);
     assert_eq!(reply.usage, Some(Usage { input: 9, output: 2, cache_read: 4, ..Usage::default() }));

@@ -131,12 +131,12 @@ impl EmbeddedStore {
         }
     }
 
-    fn shared(&self) -> Result<&Shared> {
+    pub(super) fn shared(&self) -> Result<&Shared> {
         self.writing.as_ref().map(|w| &*w.shared).ok_or(StoreError::ReadOnly)
     }
 
     /// Lends a connection for reading.
-    fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(super) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let db = self.connection()?;
         f(&db)
     }

@@ -4,6 +4,7 @@ pub(crate) mod assembly;
 pub(crate) mod body;
 mod check;
 pub(crate) mod chunks;
+mod conversations;
 pub(crate) mod cut;
 mod detail;
 mod embedded;
@@ -44,6 +45,7 @@ pub use recover::Recovery;
 pub use select::{ListOptions, Order, Progress};
 pub use shared::{Annotation, NewFlow};
 
+use crate::conversations::Conversations;
 use crate::error::Result;
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 
@@ -86,7 +88,7 @@ pub struct StoreStats {
 }
 
 /// Keeps flows. Every method may block on the disk: call it from a blocking thread.
-pub trait Store: Send + Sync {
+pub trait Store: Conversations + Send + Sync {
     /// Flows of a query, page by page.
     ///
     /// # Errors

@@ -238,6 +238,7 @@ impl Writer {
 
     /// Deletes everything of these rows but their chunks.
     pub(crate) fn delete_rows(&mut self, seqs: &[i64]) -> Result<()> {
+        self.leave_conversations(seqs)?;
         for table in ["flows", "details", "tails", "messages"] {
             let mut statement = self.db.prepare_cached(&format!("DELETE FROM {table} WHERE seq = ?"))?;
             for seq in seqs {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{Result, StoreError};
 
 /// Each entry takes the schema one version further; the database's `user_version` counts them.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = ["
 CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 -- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.
@@ -35,7 +35,7 @@ CREATE TABLE messages(seq INTEGER, first INTEGER, count INTEGER NOT NULL, meta B
 -- Where chunks lie. Those of long bodies have their hash here, to be found when the same bytes come again.
 CREATE TABLE chunks(id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, len INTEGER NOT NULL, hash BLOB);
 CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
-"];
+", super::conversations::TABLES];
 
 /// The version of this build.
 const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -77,6 +77,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
     match user_version(&db)? {
         VERSION => Ok(db),
         0 => Err(StoreError::Absent(dir.to_owned())),
+        found if found < VERSION => Err(StoreError::Older { found, known: VERSION }),
         found => Err(StoreError::Newer { found, known: VERSION }),
     }
 }
@@ -112,6 +113,17 @@ mod tests {
         Connection::open(file(dir.path())).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
         assert!(matches!(open_writer(dir.path()), Err(StoreError::Newer { .. })));
         assert!(matches!(open_reader(dir.path()), Err(StoreError::Newer { .. })));
+    }
+
+    #[test]
+    fn a_store_of_an_earlier_version_is_brought_forward_by_whoever_writes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Connection::open(file(dir.path())).unwrap();
+        db.execute_batch(&format!("{}; PRAGMA user_version = 1;", MIGRATIONS[0])).unwrap();
+        drop(db);
+        assert!(matches!(open_reader(dir.path()), Err(StoreError::Older { found: 1, .. })));
+        drop(open_writer(dir.path()).unwrap());
+        assert!(open_reader(dir.path()).is_ok());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use super::queue::Queue;
+use crate::conversations::Findings;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, FlowSummary, MessageRow};
 
@@ -49,6 +50,10 @@ pub(crate) enum Job {
     Annotate(FlowId, Annotation, Reply<()>),
     /// Delete flows; how many there were.
     Delete(Vec<FlowId>, Reply<u64>),
+    /// Keep what the LLM room found.
+    Keep(Box<Findings>, Reply<()>),
+    /// Forget all conversations.
+    ForgetConversations(Reply<()>),
     /// Give back the disk space of what was deleted; how many bytes of segments.
     Collect(Reply<u64>),
 }

@@ -532,6 +532,8 @@ impl Writer {
             Job::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             Job::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
             Job::Delete(ids, reply) => drop(reply.send(self.in_batch(|w| w.delete(&ids)))),
+            Job::Keep(found, reply) => drop(reply.send(self.in_batch(|w| w.keep_findings(&found)))),
+            Job::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
             Job::Collect(reply) => self.collect_now(reply),
         }
     }

@@ -1,5 +1,6 @@
 //! The embedded store and its recorder, seen from outside.
 
+mod conversations;
 mod crash;
 mod live;
 mod overflow;

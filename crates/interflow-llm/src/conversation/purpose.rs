@@ -1,0 +1,131 @@
+//! What an exchange is for: a step of the conversation, or one of the calls that agents make beside it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::{Block, Request, Role, joined};
+
+/// What an exchange is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Purpose {
+    /// A step of the conversation.
+    #[default]
+    Step,
+    /// The history is to be made shorter.
+    Compact,
+    /// A title is to be found.
+    Title,
+    /// Whether the account may go on.
+    Probe,
+    /// Something small beside the conversation: a command's prefix, the path in an output, a score.
+    Utility,
+}
+
+impl Purpose {
+    /// Whether it stands beside the conversation rather than in it.
+    pub const fn is_beside(self) -> bool {
+        matches!(self, Self::Title | Self::Probe | Self::Utility)
+    }
+}
+
+/// Words in the system prompt or the last message of calls for titles.
+const TITLES: [&str; 10] = [
+    "isNewTopic",
+    "new conversation topic",
+    "title generator",
+    "Generate a title",
+    "generate a title",
+    "thread title",
+    "concise title",
+    "short title",
+    "title for this",
+    "sentence-case title",
+];
+
+/// Words of other small calls.
+const UTILITIES: [&str; 8] = [
+    "Extract any file paths that this command reads",
+    "process Bash commands that an AI coding agent wants to run",
+    "determine the command prefix",
+    "Task Routing AI",
+    "complexity score",
+    "who should speak next",
+    "Analyze *only* the content and structure of your immediately preceding response",
+    "suggest what the user might type next",
+];
+
+/// Words of the prompt that asks for a summary to go on from.
+const COMPACTIONS: [&str; 6] = [
+    "Your task is to create a detailed summary of the conversation so far",
+    "CONTEXT CHECKPOINT COMPACTION",
+    "Provide a detailed prompt for continuing our conversation",
+    "summarizes internal chat history into a given structure",
+    "generate the <state_snapshot>",
+    "*Briefly* summarize this partial conversation",
+];
+
+/// What a request is for.
+pub fn purpose(request: &Request) -> Purpose {
+    let last = request.messages.iter().rev().find(|m| m.role == Role::User);
+    let last = last.map(|m| joined(&m.blocks)).unwrap_or_default();
+    let says = |words: &[&str], text: &str| words.iter().any(|w| text.contains(w));
+    let system = |words: &[&str]| request.system.iter().any(|s| s.len() < 20_000 && says(words, s));
+    if says(&COMPACTIONS, &last) || system(&COMPACTIONS) {
+        return Purpose::Compact;
+    }
+    if request.max_tokens == Some(1) || last.trim() == "quota" && request.messages.len() == 1 {
+        return Purpose::Probe;
+    }
+    // What has tools, or tool calls in its history, works at the task itself.
+    let works = |b: &Block| matches!(b, Block::ToolUse { .. } | Block::ToolResult { .. });
+    if request.tools.len() > 1 || request.messages.iter().any(|m| m.blocks.iter().any(works)) {
+        return Purpose::Step;
+    }
+    if system(&TITLES) || last.len() < 4000 && request.messages.len() <= 2 && says(&TITLES[3..], &last) {
+        return Purpose::Title;
+    }
+    let utility = system(&UTILITIES) || says(&UTILITIES, &last);
+    if utility { Purpose::Utility } else { Purpose::Step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Message, Tool};
+
+    #[test]
+    fn calls_beside_the_conversation_are_told_from_its_steps() {
+        let tool = |n: &str| Tool { name: n.into(), description: String::new(), definition: serde_json::Value::Null };
+        for (system, said, tools, max, expected) in [
+            ("You are Claude Code", "fix the bug", vec![tool("Bash"), tool("Read")], 32000, Purpose::Step),
+            ("You are Claude Code", "quota", vec![], 1, Purpose::Probe),
+            (
+                "Analyze if this message indicates a new conversation topic. isNewTopic",
+                "fix",
+                vec![],
+                512,
+                Purpose::Title,
+            ),
+            ("You are a title generator. You output ONLY a thread title.", "fix", vec![], 512, Purpose::Title),
+            ("Extract any file paths that this command reads", "ls", vec![], 512, Purpose::Utility),
+            (
+                "s",
+                "Your task is to create a detailed summary of the conversation so far, …",
+                vec![tool("a"), tool("b")],
+                9,
+                Purpose::Compact,
+            ),
+            ("", "write a poem", vec![], 512, Purpose::Step),
+            ("", "generate a title page in LaTeX", vec![tool("a"), tool("b")], 512, Purpose::Step),
+        ] {
+            let request = Request {
+                system: vec![system.into()],
+                messages: vec![Message::text(Role::User, said)],
+                tools,
+                max_tokens: Some(max),
+                ..Request::default()
+            };
+            assert_eq!(purpose(&request), expected, "{system} | {said}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! An exchange as it was recorded, read and ready to be put in its place.
+
+use interflow_flow::{FlowId, Headers, Timestamp};
+use serde_json::Value;
+
+use super::agent::{Agent, agent};
+use crate::message::{Block, Reply, Request, Shape, parse};
+
+/// What was recorded of an exchange.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// The flow it passed in.
+    pub flow: FlowId,
+    /// The number of the message that began it in a WebSocket, else 0.
+    pub part: u64,
+    /// When it began.
+    pub started: Timestamp,
+    /// Microseconds until the first byte of the answer.
+    pub first_byte: Option<u64>,
+    /// Microseconds until its end.
+    pub duration: u64,
+    /// The origin's host.
+    pub host: &'a str,
+    /// The path, with the query.
+    pub path: &'a str,
+    /// Whose API is spoken, where it is known.
+    pub provider: &'a str,
+    /// The authenticated user.
+    pub user: &'a str,
+    /// The client's address without the port.
+    pub peer: &'a str,
+    /// The request's fields.
+    pub headers: &'a Headers,
+    /// The response's status; 0 when there was no response.
+    pub status: u16,
+    /// What went wrong with the flow.
+    pub fault: Option<&'a str>,
+}
+
+/// An exchange, read.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub(super) flow: FlowId,
+    pub(super) part: u64,
+    pub(super) started: Timestamp,
+    pub(super) first_byte: Option<u64>,
+    pub(super) duration: u64,
+    pub(super) host: String,
+    pub(super) provider: String,
+    pub(super) user: String,
+    pub(super) status: u16,
+    pub(super) agent: Agent,
+    pub(super) named: bool,
+    pub(super) key: String,
+    pub(super) request: Request,
+    pub(super) reply: Reply,
+}
+
+impl Recorded {
+    /// Reads an exchange; `None` when the request is no question to a language model. The reply's media type is told
+    /// without parameters, in lower case; the bodies without content coding.
+    pub fn read(seen: &Seen<'_>, request: Value, media_type: &str, reply: &[u8]) -> Option<Self> {
+        let shape = Shape::of(seen.path, &request)?;
+        let request = parse::request(shape, seen.path, request);
+        let reply = match seen.status {
+            0 => Reply::default(),
+            status => parse::reply(shape, media_type, status, reply),
+        };
+        Some(Self::of(seen, request, reply, shape))
+    }
+
+    /// An exchange whose two sides have been read already: of a WebSocket's messages.
+    pub fn of(seen: &Seen<'_>, mut request: Request, mut reply: Reply, shape: Shape) -> Self {
+        let agent = agent(seen.headers, &request);
+        let session = request.session.take().or_else(|| agent.session.clone());
+        let named = session.is_some();
+        let key = match session {
+            Some(id) => format!("session {id}"),
+            None => format!("client {} {} {} {}", agent.name, seen.user, seen.peer, seen.host),
+        };
+        if let Some(fault) = seen.fault
+            && !reply.complete
+        {
+            reply.blocks.push(Block::Error { kind: "cut".into(), message: fault.to_owned() });
+        }
+        let provider = if seen.provider.is_empty() { provider_of(shape) } else { seen.provider };
+        Self {
+            flow: seen.flow,
+            part: seen.part,
+            started: seen.started,
+            first_byte: seen.first_byte,
+            duration: seen.duration,
+            host: seen.host.to_owned(),
+            provider: provider.to_owned(),
+            user: seen.user.to_owned(),
+            status: seen.status,
+            agent,
+            named,
+            key,
+            request,
+            reply,
+        }
+    }
+
+    /// What ties it to other exchanges: the client's own session, or where it came from.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The name of the model: that which answered, else that which was asked.
+    pub(super) fn model(&self) -> &str {
+        self.reply.model.as_deref().filter(|m| !m.is_empty()).unwrap_or(&self.request.model)
+    }
+}
+
+const fn provider_of(shape: Shape) -> &'static str {
+    match shape {
+        Shape::Anthropic => "anthropic",
+        Shape::Chat | Shape::Responses => "openai",
+        Shape::Gemini => "gemini",
+        Shape::Converse => "bedrock",
+        Shape::Ollama => "ollama",
+    }
+}

@@ -1,0 +1,360 @@
+//! Exchanges of agents, put together.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use interflow_flow::{FlowId, Headers, Timestamp};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::message::Block;
+
+/// A client with a model behind it: says things, is answered, and shows each exchange to an assembler.
+struct World {
+    assembler: Assembler,
+    kept: Store,
+    now: u64,
+    flows: u128,
+    log: Vec<(Seen<'static>, Value, Value)>,
+}
+
+/// What was found, as a store keeps it.
+#[derive(Default)]
+struct Store {
+    conversations: BTreeMap<String, Conversation>,
+    nodes: Vec<Node>,
+    exchanges: Vec<Exchange>,
+}
+
+impl Store {
+    fn keep(&mut self, found: Found) {
+        self.conversations.extend(found.conversations.into_iter().map(|c| (c.id.clone(), c)));
+        self.nodes.extend(found.nodes);
+        self.exchanges.extend(found.exchange);
+    }
+
+    fn session(&self, key: &str) -> Vec<Kept> {
+        let mut all: Vec<_> = self.conversations.values().filter(|c| c.session == key).cloned().collect();
+        all.sort_by_key(|c| (c.updated, c.id.clone()));
+        let nodes = |c: &Conversation| {
+            let own = self.nodes.iter().filter(|n| n.conversation == c.id);
+            own.map(|n| (n.key, n.parent, n.facts.clone())).collect::<Vec<_>>()
+        };
+        all.into_iter().map(|c| (c.clone(), nodes(&c))).collect()
+    }
+
+    fn path(&self, id: &str) -> Vec<&Node> {
+        let mut at = self.conversations[id].facts.leaf.map(|k| k.0);
+        let mut path = Vec::new();
+        while let Some(node) = at.and_then(|k| self.nodes.iter().find(|n| n.conversation == id && n.key == k)) {
+            path.push(node);
+            at = node.parent.or(node.facts.after.map(|k| k.0));
+        }
+        path.reverse();
+        path
+    }
+
+    /// The path of a conversation in words: `u:` and `a:` texts, calls and results by name.
+    fn words(&self, id: &str) -> Vec<String> {
+        let word = |n: &&Node| match &n.body.block {
+            Some(Block::Text { text }) => format!("{}:{text}", if n.facts.prompt { "u" } else { "a" }),
+            Some(Block::ToolUse { name, .. }) => format!("call {name}"),
+            Some(Block::ToolResult { id, .. }) => format!("result {id}"),
+            other => format!("{other:?}"),
+        };
+        self.path(id).iter().map(word).collect()
+    }
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn assistant(text: &str) -> Value {
+    json!({"role": "assistant", "content": [{"type": "text", "text": text}]})
+}
+
+fn calls(id: &str, name: &str, prompt: &str) -> Value {
+    json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": name, "input": {"prompt": prompt}}]})
+}
+
+fn result(id: &str, text: &str) -> Value {
+    json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": text}]})
+}
+
+impl World {
+    fn new() -> Self {
+        Self { assembler: Assembler::default(), kept: Store::default(), now: 1_000_000, flows: 1, log: Vec::new() }
+    }
+
+    /// Asks with a history and is answered.
+    fn ask(&mut self, session: Option<&str>, history: &[Value], answer: Value) -> &Exchange {
+        let body = json!({"model": "claude", "messages": history, "tools": [{"name": "Task"}, {"name": "Bash"}],
+            "metadata": {"user_id": session.map(|s| format!("user_1_session_{s}"))}});
+        self.send(body, answer)
+    }
+
+    fn send(&mut self, body: Value, answer: Value) -> &Exchange {
+        self.now += 1_000_000;
+        self.flows += 1;
+        let headers: &'static Headers = Box::leak(Box::default());
+        let seen = Seen {
+            flow: FlowId::from_u128(self.flows),
+            part: 0,
+            started: Timestamp::from_micros(self.now),
+            first_byte: Some(10),
+            duration: 100,
+            host: "api.anthropic.com",
+            path: "/v1/messages",
+            provider: "anthropic",
+            user: "",
+            peer: "127.0.0.1",
+            headers,
+            status: if answer.get("error").is_some() { 529 } else { 200 },
+            fault: None,
+        };
+        self.log.push((seen.clone(), body.clone(), answer.clone()));
+        self.show(&seen, body, &answer);
+        self.kept.exchanges.last().unwrap()
+    }
+
+    fn show(&mut self, seen: &Seen<'_>, body: Value, answer: &Value) {
+        let answer = match answer.get("error") {
+            Some(_) => answer.clone(),
+            None => json!({"id": format!("msg_{}", seen.flow), "model": "claude", "content": answer["content"],
+                "stop_reason": "end_turn", "usage": {"input_tokens": 10, "output_tokens": 5}}),
+        };
+        let recorded = Recorded::read(seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        let kept = &self.kept;
+        let found = self.assembler.take(recorded, |key| Ok::<_, Infallible>(kept.session(key))).unwrap();
+        self.kept.keep(found);
+    }
+
+    fn only(&self) -> &Conversation {
+        assert_eq!(self.kept.conversations.len(), 1, "{:#?}", self.kept.conversations);
+        self.kept.conversations.values().next().unwrap()
+    }
+
+    fn main(&self) -> &Conversation {
+        self.kept.conversations.values().find(|c| c.parent.is_none()).unwrap()
+    }
+
+    /// The same exchanges, shown to an assembler that forgets everything after each.
+    fn with_short_memory(&self) -> Store {
+        let mut world = Self::new();
+        for (seen, body, answer) in &self.log {
+            world.assembler = Assembler::default();
+            world.show(seen, body.clone(), answer);
+        }
+        world.kept
+    }
+}
+
+fn assert_same(a: &Store, b: &Store) {
+    assert_eq!(a.conversations, b.conversations);
+    assert_eq!(a.exchanges, b.exchanges);
+    assert_eq!(a.nodes, b.nodes);
+}
+
+#[test]
+fn a_history_that_grows_is_one_conversation_and_each_message_is_kept_once() {
+    let mut w = World::new();
+    for session in [Some("s1"), None] {
+        let mut w = World::new();
+        let mut history = vec![user("fix the bug")];
+        for (i, answer) in [calls("t1", "Bash", "ls"), assistant("done")].into_iter().enumerate() {
+            w.ask(session, &history, answer.clone());
+            history.push(answer);
+            history.push(if i == 0 { result("t1", "a.rs") } else { user("and the other?") });
+        }
+        w.ask(session, &history, assistant("too"));
+        let c = w.only();
+        assert_eq!((c.turns, c.title.as_str()), (2, "fix the bug"));
+        let words = w.kept.words(&c.id);
+        assert_eq!(words, ["u:fix the bug", "call Bash", "result t1", "a:done", "u:and the other?", "a:too"]);
+        assert_eq!(w.kept.nodes.len(), 6);
+        let fresh: Vec<u64> = w.kept.exchanges.iter().map(|e| e.facts.fresh).collect();
+        assert_eq!(fresh, [1, 1, 1]);
+        assert_same(&w.kept, &w.with_short_memory());
+    }
+    w.ask(Some("s1"), &[user("a")], assistant("b"));
+    w.ask(Some("s2"), &[user("a")], assistant("b"));
+    assert_eq!(w.kept.conversations.len(), 2, "sessions are kept apart even when the same is said");
+}
+
+#[test]
+fn reminders_thoughts_and_cache_marks_do_not_part_a_history() {
+    let mut w = World::new();
+    let reminded = json!({"role": "user", "content": [
+        {"type": "text", "text": "<system-reminder>today is monday</system-reminder>"},
+        {"type": "text", "text": "go", "cache_control": {"type": "ephemeral"}}]});
+    let answer = json!({"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "hm", "signature": "x"}, {"type": "text", "text": "gone"}]});
+    w.ask(Some("s"), &[reminded], answer);
+    w.ask(Some("s"), &[user("go"), assistant("gone\n"), user("back")], assistant("ok"));
+    let c = w.only();
+    assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone", "u:back", "a:ok"]);
+    let path = w.kept.path(&c.id);
+    assert!(matches!(&path[0].body.before[0], Block::Other { kind, .. } if kind == "context"));
+    assert!(matches!(&path[1].body.before[0], Block::Thinking { text } if text == "hm"));
+}
+
+#[test]
+fn parallel_sub_agents_are_linked_by_their_calls_and_prompts() {
+    for session in [Some("s"), None] {
+        let mut w = World::new();
+        let both = json!({"role": "assistant", "content": [
+            {"type": "tool_use", "id": "ta", "name": "Task", "input": {"prompt": "look at a"}},
+            {"type": "tool_use", "id": "tb", "name": "Task", "input": {"prompt": "look at b"}}]});
+        let start = vec![user("look at both"), both.clone()];
+        w.ask(session, &start[..1], both);
+        // The second one comes first, and their exchanges interleave.
+        w.ask(session, &[user("look at b")], assistant("b begun"));
+        w.ask(session, &[user("look at a")], assistant("a begun"));
+        w.ask(session, &[user("look at b"), assistant("b begun"), user("go on")], assistant("b is fine"));
+        w.ask(session, &[user("look at a"), assistant("a begun"), user("go on")], assistant("a is fine"));
+        let results = [start, vec![result("ta", "a is fine"), result("tb", "b is fine")]].concat();
+        w.ask(session, &results, assistant("both are fine"));
+        let main = w.main().id.clone();
+        let children: Vec<_> = w.kept.conversations.values().filter(|c| c.parent.as_ref() == Some(&main)).collect();
+        assert_eq!(children.len(), 2, "{session:?}");
+        for child in children {
+            let letter = if child.facts.link.as_ref().unwrap().call == "ta" { "a" } else { "b" };
+            let expected = [
+                format!("u:look at {letter}"),
+                format!("a:{letter} begun"),
+                "u:go on".into(),
+                format!("a:{letter} is fine"),
+            ];
+            assert_eq!(w.kept.words(&child.id), expected);
+        }
+        assert_eq!(w.kept.words(&main).last().unwrap(), "a:both are fine");
+        assert_same(&w.kept, &w.with_short_memory());
+    }
+}
+
+#[test]
+fn two_sub_agents_with_the_same_prompt_are_two() {
+    let mut w = World::new();
+    let both = json!({"role": "assistant", "content": [
+        {"type": "tool_use", "id": "ta", "name": "Task", "input": {"prompt": "run the tests"}},
+        {"type": "tool_use", "id": "tb", "name": "Task", "input": {"prompt": "run the tests"}}]});
+    w.ask(Some("s"), &[user("twice")], both);
+    w.ask(Some("s"), &[user("run the tests")], assistant("one"));
+    w.ask(Some("s"), &[user("run the tests")], assistant("two"));
+    w.ask(Some("s"), &[user("run the tests"), assistant("one"), user("more")], assistant("one more"));
+    let mut links: Vec<_> =
+        w.kept.conversations.values().filter_map(|c| Some((c.facts.link.clone()?.call, c.turns))).collect();
+    links.sort();
+    assert_eq!(links, [("ta".to_owned(), 2), ("tb".to_owned(), 1)]);
+}
+
+#[test]
+fn compaction_clear_edit_and_retry_are_branches() {
+    let mut w = World::new();
+    let long = "We were asked to fix the parser and have looked at every file of it but the last one, which is next.";
+    w.ask(Some("s"), &[user("one")], assistant("first"));
+    w.ask(Some("s"), &[user("one")], assistant("first again"));
+    w.ask(Some("s"), &[user("one"), assistant("first"), user("two")], assistant(long));
+    w.ask(Some("s"), &[user("one"), assistant("first"), user("two, but better")], assistant("edited"));
+    w.ask(
+        Some("s"),
+        &[user(&format!("This session is being continued from a previous conversation. {long}"))],
+        assistant("on"),
+    );
+    w.ask(Some("s"), &[user("something else")], assistant("else"));
+    let c = w.only();
+    let begins: Vec<Begins> = w.kept.nodes.iter().filter_map(|n| n.facts.begins).collect();
+    assert_eq!(begins, [Begins::Retried, Begins::Edited, Begins::Compacted, Begins::Cleared]);
+    let words = w.kept.words(&c.id);
+    assert_eq!(words[..4], ["u:one", "a:first", "u:two, but better", "a:edited"]);
+    assert_eq!(words[5..], ["a:on", "u:something else", "a:else"]);
+    assert_eq!(c.turns, 4, "turns are counted on over compaction and clearing");
+    assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
+fn programs_that_send_the_same_examples_hold_separate_conversations() {
+    let mut w = World::new();
+    let shots = [user("2+2"), assistant("4")];
+    for question in ["3+3", "4+4", "4+4"] {
+        w.ask(None, &[&shots[..], &[user(question)]].concat(), assistant("a number"));
+    }
+    assert_eq!(w.kept.conversations.len(), 3);
+    assert!(w.kept.conversations.values().all(|c| c.turns == 2));
+}
+
+#[test]
+fn errors_are_kept_and_a_repeated_request_goes_on() {
+    let mut w = World::new();
+    let busy = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});
+    let failed = w.ask(None, &[user("go")], busy);
+    assert_eq!(failed.facts.error.as_deref(), Some("overloaded_error: busy"));
+    w.ask(None, &[user("go")], assistant("gone"));
+    let c = w.only();
+    assert_eq!(w.kept.words(&c.id), ["u:go", "a:gone"]);
+    assert_eq!(w.kept.nodes.len(), 3, "the error stands beside the answer");
+}
+
+#[test]
+fn calls_beside_the_conversation_are_folded_into_it() {
+    let mut w = World::new();
+    let session = json!({"user_id": "user_1_session_s"});
+    w.send(
+        json!({"model": "haiku", "max_tokens": 1, "messages": [user("quota")], "metadata": session}),
+        assistant("#"),
+    );
+    w.ask(Some("s"), &[user("fix the bug")], assistant("done"));
+    let title = json!({"model": "haiku", "system": "Analyze if this message indicates a new conversation topic. isNewTopic",
+        "messages": [user("fix the bug")], "metadata": session});
+    w.send(title, assistant("{\"isNewTopic\": true, \"title\": \"Bug fix\"}"));
+    let c = w.only();
+    assert_eq!((c.title.as_str(), c.turns), ("Bug fix", 1));
+    let purposes: Vec<Purpose> = w.kept.exchanges.iter().map(|e| e.facts.purpose).collect();
+    assert_eq!(purposes, [Purpose::Probe, Purpose::Step, Purpose::Title]);
+    assert_eq!(w.kept.words(&c.id), ["u:fix the bug", "a:done"]);
+}
+
+#[test]
+fn answers_named_by_the_next_request_need_no_history() {
+    let mut w = World::new();
+    let headers: &'static Headers = Box::leak(Box::default());
+    for (n, (text, previous)) in
+        [("one", Value::Null), ("two", json!("r1")), ("three", json!("r2"))].into_iter().enumerate()
+    {
+        let flow = FlowId::from_u128(n as u128 + 1);
+        let seen = Seen {
+            flow,
+            part: 0,
+            started: Timestamp::from_micros(n as u64 * 1000),
+            first_byte: None,
+            duration: 5,
+            host: "api.openai.com",
+            path: "/v1/responses",
+            provider: "openai",
+            user: "",
+            peer: "127.0.0.1",
+            headers,
+            status: 200,
+            fault: None,
+        };
+        let body = json!({"model": "gpt", "input": text, "previous_response_id": previous});
+        let answer = json!({"id": format!("r{}", n + 1), "status": "completed", "output": [
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("re {text}")}]}]});
+        let recorded = Recorded::read(&seen, body, "application/json", answer.to_string().as_bytes()).unwrap();
+        w.kept.keep(w.assembler.take(recorded, |_| Ok::<_, Infallible>(Vec::new())).unwrap());
+    }
+    let c = w.only();
+    assert_eq!(w.kept.words(&c.id), ["u:one", "a:re one", "u:two", "a:re two", "u:three", "a:re three"]);
+}
+
+#[test]
+fn a_clock_that_jumps_back_breaks_nothing() {
+    let mut w = World::new();
+    w.ask(Some("s"), &[user("a")], assistant("b"));
+    w.now = 5;
+    w.ask(Some("s"), &[user("a"), assistant("b"), user("c")], assistant("d"));
+    let c = w.only();
+    assert!(c.started <= c.updated);
+    assert_eq!(w.kept.words(&c.id), ["u:a", "a:b", "u:c", "a:d"]);
+}
