@@ -1,5 +1,14 @@
 //! HLS, DASH, CENC decryption, signed links and playlists.
+//!
+//! [`endpoint`] answers on the gateway port: it asks [`token`] who may, [`relay`] for bytes, [`cenc`] to decrypt them.
 #![forbid(unsafe_code)]
 
 pub mod bmff;
 pub mod cenc;
+pub mod config;
+pub mod endpoint;
+pub mod relay;
+pub mod token;
+
+pub use config::MediaConfig;
+pub use endpoint::{Media, MediaDoor, Setup};

@@ -16,6 +16,11 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
                 let file = loaded.file.as_ref().map(|f| located(f, &e.place)).unwrap_or_default();
                 Failure::Failed(format!("{file}{e}"))
             })?;
+            loaded.config.media.check().map_err(|e| {
+                let key = e.split(':').next().unwrap_or_default();
+                let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
+                Failure::Failed(format!("{file}{e}"))
+            })?;
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given (-c FILE): the defaults are in force\n".into(),

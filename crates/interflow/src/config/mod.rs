@@ -4,6 +4,7 @@ mod env;
 mod load;
 pub mod reference;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
@@ -12,6 +13,7 @@ use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
 };
+use interflow_media::MediaConfig;
 use interflow_record::RecordConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,8 @@ pub struct Config {
     pub upstream: UpstreamConfig,
     /// What is recorded, where, and for how long.
     pub record: RecordConfig,
+    /// Media through the gateway port: relay, HLS, DASH, decryption with the owner's keys, links.
+    pub media: MediaConfig,
     /// Caps on what clients may use; 0 stands for no cap.
     pub limits: LimitsConfig,
     /// How long things may take.
@@ -78,12 +82,24 @@ pub enum LogFormat {
     Json,
 }
 
+/// Where mediaflow-proxy listens, and its users look for it.
+const MEDIAFLOW_PORT: u16 = 8888;
+
 impl Config {
     /// The part that the corridor obeys.
     pub fn engine(&self) -> EngineConfig {
+        let mut gateway = self.gateway.clone();
+        if let Some(first) = gateway.listen.first().copied()
+            && self.media.enabled
+            && self.media.compat.mediaflow
+            && first.port() != 0
+            && !gateway.listen.iter().any(|a| a.port() == MEDIAFLOW_PORT)
+        {
+            gateway.listen.push(SocketAddr::new(first.ip(), MEDIAFLOW_PORT));
+        }
         EngineConfig {
             proxy: self.proxy.clone(),
-            gateway: self.gateway.clone(),
+            gateway,
             auth: self.auth.clone(),
             access: self.access.clone(),
             intercept: self.intercept.clone(),

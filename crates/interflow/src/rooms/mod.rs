@@ -2,18 +2,21 @@
 //! doors open on the gateway port.
 
 mod egress;
+pub mod media;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_engine::Engine;
 use interflow_flow::{Mount, Stage};
+use interflow_media::MediaDoor;
 
 use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
 
 pub use egress::LateEgress;
+use media::MediaRoom;
 
 /// What is put in force once everything else is known to be right as well.
 pub type Change = Box<dyn FnOnce() + Send>;
@@ -47,9 +50,11 @@ impl Rooms {
     ///
     /// # Errors
     /// The first thing in the configuration, or in a file it names, that is wrong.
-    pub fn new(_config: &Config, _home: &Home) -> Result<Self, Failure> {
+    pub fn new(config: &Config, home: &Home) -> Result<Self, Failure> {
         let egress = Arc::new(LateEgress::default());
-        Ok(Self { stages: Vec::new(), mounts: Vec::new(), egress, rooms: Vec::new() })
+        let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
+        let mounts: Vec<Arc<dyn Mount>> = vec![Arc::new(MediaDoor::new(Arc::clone(media.media())))];
+        Ok(Self { stages: Vec::new(), mounts, egress, rooms: vec![media] })
     }
 
     /// Opens the way out, once the corridor runs.

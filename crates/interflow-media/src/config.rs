@@ -1,0 +1,293 @@
+//! The keys of `[media]`: streams, playlists and manifests carried by the gateway port.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use interflow_flow::units::{ByteSize, Span};
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+/// Media through the gateway port: relay, HLS, DASH, decryption with the owner's keys, links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MediaConfig {
+    /// Whether the endpoints are there.
+    pub enabled: bool,
+    /// The path below which they stand: `/media/proxy/stream` and so on.
+    pub path: String,
+    /// How players reach this gateway, when that is not what their `Host` field says: `https://tv.example.com`.
+    pub public_url: Option<String>,
+    /// The password that requests show as `api_password` (in the query or as a field of that name). Without one, and
+    /// without users, only programs on this machine are served, and signed links. May be `env:NAME` or `file:PATH`.
+    #[serde(serialize_with = "hidden")]
+    pub api_password: Option<String>,
+    /// Users with a password each; the flow carries the user's name, and limits by user hold for it.
+    pub user: Vec<MediaUser>,
+    /// The secrets that links are sealed with. The first one seals, all of them open; when there is none, one is made
+    /// and kept in the data folder.
+    pub link_key: Vec<LinkKey>,
+    /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed.
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpNet>,
+    /// Web pages (origins such as `https://player.example.com`, or `*`) whose scripts may read what is served without a
+    /// signed link. With a signed link any page may.
+    pub cors: Vec<String>,
+    /// Private, loopback and other special addresses that may be fetched from all the same: `192.168.1.0/24`.
+    #[schemars(with = "Vec<String>")]
+    pub allow_private: Vec<IpNet>,
+    /// `User-Agent` upstream, when a link gives none.
+    pub user_agent: String,
+    /// How many redirects are followed.
+    pub redirects: u8,
+    /// How often a body that broke off is asked for again from where it stopped.
+    pub resume: u8,
+    /// How long to wait before that.
+    pub resume_delay: Span,
+    /// The largest playlist, manifest, key or programme guide that is read.
+    pub document_bytes: ByteSize,
+    /// Streams at once from one host, 0 for any number; playlists and manifests are never held back.
+    pub streams_per_host: u32,
+    /// How long a stream waits for its turn.
+    pub stream_wait: Span,
+    /// How long a programme guide is kept.
+    pub epg_ttl: Span,
+    /// Shared work: many viewers, one request upstream.
+    pub cache: CacheConfig,
+    /// HLS playlists.
+    pub hls: HlsConfig,
+    /// DASH manifests.
+    pub dash: DashConfig,
+    /// Being used in the place of another proxy.
+    pub compat: CompatConfig,
+}
+
+impl Default for MediaConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            path: "/media".into(),
+            public_url: None,
+            api_password: None,
+            user: Vec::new(),
+            link_key: Vec::new(),
+            trusted_proxies: Vec::new(),
+            cors: Vec::new(),
+            allow_private: Vec::new(),
+            user_agent: "Interflow".into(),
+            redirects: 10,
+            resume: 3,
+            resume_delay: Span::millis(250),
+            document_bytes: ByteSize(64 << 20),
+            streams_per_host: 0,
+            stream_wait: Span::secs(30),
+            epg_ttl: Span::secs(3600),
+            cache: CacheConfig::default(),
+            hls: HlsConfig::default(),
+            dash: DashConfig::default(),
+            compat: CompatConfig::default(),
+        }
+    }
+}
+
+/// Somebody who may use the media endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MediaUser {
+    /// The name.
+    pub name: String,
+    /// What they show as `api_password`. May be `env:NAME` or `file:PATH`.
+    #[serde(serialize_with = "hidden_text")]
+    pub password: String,
+}
+
+/// A secret for links.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinkKey {
+    /// Its name in links: up to 16 letters and digits. A link names its key, so that keys can be changed.
+    pub id: String,
+    /// At least 16 characters, best 32 random bytes in hex. May be `env:NAME` or `file:PATH`.
+    #[serde(serialize_with = "hidden_text")]
+    pub secret: String,
+}
+
+/// Shared work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// Memory for segments, keys and playlists together; 0 turns sharing off.
+    pub memory: ByteSize,
+    /// The largest body that is shared; longer ones are relayed to each viewer.
+    pub entry: ByteSize,
+    /// How long a segment is kept.
+    pub ttl: Span,
+    /// How long a playlist or manifest is kept.
+    pub playlist_ttl: Span,
+    /// Room on disk for segments that fall out of memory; 0 for none.
+    pub disk: ByteSize,
+    /// The folder for them; `media-cache` in the data folder when it is not set.
+    pub dir: Option<PathBuf>,
+    /// How many segments are fetched ahead of a player that plays on; 0 for none.
+    pub prefetch: u8,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize(64 << 20),
+            entry: ByteSize(16 << 20),
+            ttl: Span::secs(60),
+            playlist_ttl: Span::millis(500),
+            disk: ByteSize(0),
+            dir: None,
+            prefetch: 0,
+        }
+    }
+}
+
+/// HLS playlists.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HlsConfig {
+    /// Where players get segments from.
+    pub segments: SegmentRoute,
+    /// Base address for `segments = "stremio"`: `http://127.0.0.1:11470`.
+    pub stremio_url: Option<String>,
+    /// What becomes of keys of AES-128 and SAMPLE-AES.
+    pub keys: KeyUse,
+    /// `EXT-X-START` for live playlists that have none, in seconds before the end (`-18`); 0 for none.
+    pub live_start: f64,
+}
+
+impl Default for HlsConfig {
+    fn default() -> Self {
+        Self { segments: SegmentRoute::Proxy, stremio_url: None, keys: KeyUse::Relay, live_start: 0.0 }
+    }
+}
+
+/// Where players get segments from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SegmentRoute {
+    /// From this gateway.
+    #[default]
+    #[serde(alias = "mediaflow")]
+    Proxy,
+    /// From the origin.
+    Direct,
+    /// From a Stremio server.
+    Stremio,
+}
+
+/// What becomes of HLS keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum KeyUse {
+    /// The player fetches them through this gateway.
+    #[default]
+    Relay,
+    /// They are put into the playlist.
+    Inline,
+    /// Segments are decrypted here; the player sees clear ones.
+    Apply,
+}
+
+/// DASH manifests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DashConfig {
+    /// The most segments that a live HLS playlist made from a manifest lists; 0 for the whole time-shift window.
+    pub live_segments: u32,
+    /// Make MPEG-TS segments of them unless a link says otherwise.
+    pub remux_to_ts: bool,
+}
+
+impl Default for DashConfig {
+    fn default() -> Self {
+        Self { live_segments: 60, remux_to_ts: false }
+    }
+}
+
+/// Being used in the place of another proxy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CompatConfig {
+    /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
+    /// root), on port 8888 too, and read its links.
+    pub mediaflow: bool,
+}
+
+fn shown(secret: &str) -> &str {
+    if secret.starts_with("env:") || secret.starts_with("file:") { secret } else { "***" }
+}
+
+fn hidden<S: Serializer>(secret: &Option<String>, s: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(secret) => s.serialize_some(shown(secret)),
+        None => s.serialize_none(),
+    }
+}
+
+fn hidden_text<S: Serializer>(secret: &str, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(shown(secret))
+}
+
+impl MediaConfig {
+    /// What is wrong with it, with the key.
+    ///
+    /// # Errors
+    /// The first fault: `media.link_key[0]: …`.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.path.starts_with('/') || self.path.ends_with('/') && self.path != "/" {
+            return Err(format!("media.path: `{}` must begin with / and not end with it", self.path));
+        }
+        if let Some(url) = &self.public_url {
+            crate::relay::address::parse(url).map_err(|e| format!("media.public_url: {}", e.message()))?;
+        }
+        if self.hls.segments == SegmentRoute::Stremio && self.hls.stremio_url.is_none() {
+            return Err("media.hls.segments: `stremio` needs media.hls.stremio_url".into());
+        }
+        Ok(())
+    }
+
+    /// Whether the client's address is a reverse proxy's that is believed.
+    pub fn trusts(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.trusted_proxies.iter().any(|net| net.contains(&ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let config = MediaConfig {
+            api_password: Some("hunter2".into()),
+            link_key: vec![LinkKey { id: "a".into(), secret: "env:KEY".into() }],
+            ..MediaConfig::default()
+        };
+        let shown = serde_json::to_string(&config).unwrap();
+        assert!(!shown.contains("hunter2") && shown.contains("env:KEY"), "{shown}");
+    }
+
+    #[test]
+    fn faults_are_named() {
+        assert_eq!(MediaConfig::default().check(), Ok(()));
+        for (config, key) in [
+            (MediaConfig { path: "media".into(), ..Default::default() }, "media.path"),
+            (MediaConfig { public_url: Some("tv".into()), ..Default::default() }, "media.public_url"),
+            (
+                MediaConfig {
+                    hls: HlsConfig { segments: SegmentRoute::Stremio, ..HlsConfig::default() },
+                    ..Default::default()
+                },
+                "media.hls.segments",
+            ),
+        ] {
+            assert!(config.check().unwrap_err().starts_with(key), "{key}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `/generate_url(s)`: links for people and programs to hand on.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use interflow_flow::Body;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::mount::{Job, State};
+use super::params::plain;
+use super::reply::{Answer, Stop, json};
+use crate::relay::address::{self, push_value};
+use crate::token::{Grant, Pairs};
+
+/// The largest body of a wish, in bytes.
+const LARGEST: usize = 8 << 20;
+
+/// What a link shall be.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LinkWish {
+    /// Our address as players reach it; the request's own when it is missing.
+    pub mediaflow_proxy_url: Option<String>,
+    /// `/proxy/stream`, `/proxy/hls/manifest.m3u8`, …
+    pub endpoint: Option<String>,
+    /// What is fetched.
+    pub destination_url: Option<String>,
+    /// Further parameters.
+    pub query_params: Map<String, Value>,
+    /// Fields sent upstream.
+    pub request_headers: Map<String, Value>,
+    /// Fields set on the answer.
+    pub response_headers: Map<String, Value>,
+    /// Fields set on segments too.
+    pub propagate_response_headers: Map<String, Value>,
+    /// Fields taken out of answers.
+    pub remove_response_headers: Vec<String>,
+    /// The byte filter.
+    pub stream_transformer: Option<String>,
+    /// For how long, in seconds.
+    pub expiration: Option<u64>,
+    /// For which client, an address or a network.
+    pub ip: Option<String>,
+    /// Only endpoints whose path begins with this.
+    pub path: Option<String>,
+    /// Only these hosts upstream.
+    pub hosts: Vec<String>,
+    /// Whose link it is.
+    pub user: Option<String>,
+    /// Seals the link. The password itself proves nothing here: the request has shown it already.
+    pub api_password: Option<String>,
+    /// Seals the link, whether a password is given or not.
+    pub sealed: Option<bool>,
+    /// The name for saving.
+    pub filename: Option<String>,
+    /// Writes the destination in base64 when the link is not sealed.
+    pub base64_encode_destination: bool,
+}
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Linked {
+    /// The link.
+    pub url: String,
+    /// Until when, in seconds since 1970.
+    pub expires: Option<u64>,
+}
+
+fn pairs(prefix: &str, map: &Map<String, Value>) -> Pairs {
+    let text = |v: &Value| match v {
+        Value::String(s) => Some(s.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(v.to_string()),
+        _ => None,
+    };
+    map.iter().filter_map(|(n, v)| Some((format!("{prefix}{n}"), text(v)?))).collect()
+}
+
+impl LinkWish {
+    fn parameters(&self) -> Pairs {
+        let mut q = Vec::new();
+        if let Some(d) = &self.destination_url {
+            q.push(("d".into(), plain(d)));
+        }
+        q.extend(pairs("", &self.query_params));
+        q.extend(pairs("h_", &self.request_headers));
+        q.extend(pairs("r_", &self.response_headers));
+        q.extend(pairs("rp_", &self.propagate_response_headers));
+        if !self.remove_response_headers.is_empty() {
+            q.push(("x_headers".into(), self.remove_response_headers.join(",")));
+        }
+        if let Some(transformer) = &self.stream_transformer {
+            q.push(("transformer".into(), transformer.clone()));
+        }
+        q.retain(|(name, _)| name != "api_password" && name != "token");
+        q
+    }
+
+    /// Makes the link, below `base` (`http://host/media`).
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    pub fn make(&self, state: &State, base: &str) -> Result<Linked, String> {
+        let base = self.mediaflow_proxy_url.as_deref().filter(|u| !u.is_empty()).unwrap_or(base).trim_end_matches('/');
+        let endpoint = self.endpoint.as_deref().unwrap_or("/proxy/stream");
+        let mut path = format!("/{}", endpoint.trim_matches('/'));
+        if let Some(name) = self.filename.as_deref().filter(|_| path == "/proxy/stream") {
+            let mut coded = Vec::new();
+            push_value(name.replace('/', "_").as_bytes(), &mut coded);
+            path = format!("{path}/{}", String::from_utf8_lossy(&coded));
+        }
+        if let Some(d) = &self.destination_url {
+            address::parse(&plain(d)).map_err(|e| e.message().to_owned())?;
+        }
+        let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
+        let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
+        let seal = self.sealed.unwrap_or(self.api_password.is_some() || secret || bound || state.password.is_some());
+        if !seal {
+            return Ok(Linked { url: self.in_clear(base, &path), expires: None });
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let grant = Grant {
+            q: self.parameters(),
+            exp: self.expiration.map(|s| now.saturating_add(s)),
+            ip: self.ip.clone().filter(|ip| !ip.is_empty()),
+            path: self.path.clone(),
+            hosts: self.hosts.clone(),
+            user: self.user.clone(),
+            child: false,
+            hide: true,
+        };
+        let url = format!("{base}/_token_{}{path}", state.keys.seal(&grant));
+        Ok(Linked { url, expires: grant.exp })
+    }
+
+    fn in_clear(&self, base: &str, path: &str) -> String {
+        use base64::Engine as _;
+        let mut out = format!("{base}{path}").into_bytes();
+        for (i, (name, value)) in self.parameters().iter().enumerate() {
+            out.push(if i == 0 { b'?' } else { b'&' });
+            push_value(name.as_bytes(), &mut out);
+            out.push(b'=');
+            if name == "d" && self.base64_encode_destination {
+                out.extend_from_slice(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(value).as_bytes());
+            } else {
+                push_value(value.as_bytes(), &mut out);
+            }
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+impl Job<'_> {
+    /// One link.
+    pub async fn make_link(self, body: Body) -> Answer {
+        let wish: LinkWish = read(body).await?;
+        let linked = self.link(&wish)?;
+        Ok(json(&json!({ "url": linked.url, "encoded_url": linked.url, "expires": linked.expires })))
+    }
+
+    /// Many links that share what stands outside of the list.
+    pub async fn make_links(self, body: Body) -> Answer {
+        let mut all: Map<String, Value> = read(body).await?;
+        let Some(Value::Array(list)) = all.remove("urls") else { return Err(Stop::bad("`urls` must be a list")) };
+        let mut urls = Vec::with_capacity(list.len());
+        for wish in list {
+            let Value::Object(own) = wish else { return Err(Stop::bad("each of `urls` must be an object")) };
+            let mut merged = all.clone();
+            merged.extend(own);
+            let wish = serde_json::from_value(Value::Object(merged)).map_err(|e| Stop::bad(e.to_string()))?;
+            urls.push(self.link(&wish)?.url);
+        }
+        Ok(json(&json!({ "urls": urls })))
+    }
+
+    /// A link cannot allow more than the one that was shown.
+    fn link(self, wish: &LinkWish) -> Result<Linked, Stop> {
+        if self.asked.grant.child || self.asked.grant.hide {
+            return Err(Stop::forbidden("a link cannot be used to make others"));
+        }
+        let mut wish = wish.clone();
+        if let Some(user) = self.asked.user() {
+            wish.user = Some(user.to_owned());
+        }
+        wish.make(self.state, &self.asked.base).map_err(Stop::bad)
+    }
+}
+
+async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, Stop> {
+    let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|e| Stop::bad(format!("the body is no JSON of a wish: {e}")))
+}

@@ -1,0 +1,16 @@
+//! The endpoints on the gateway port: who may ask, what for, and the answer.
+
+mod access;
+mod children;
+mod links;
+mod mount;
+mod params;
+mod reply;
+mod small;
+mod stream;
+
+pub use access::Asked;
+pub use children::Children;
+pub use links::{LinkWish, Linked};
+pub use mount::{Media, MediaDoor, Setup};
+pub use params::Params;

@@ -1,0 +1,314 @@
+//! The room itself: its doors on the gateway port, and which endpoint answers what.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_flow::{
+    Body, BoxFuture, Egress, Flow, Handler, Headers, Knock, Method, Mount, Mounted, Request, RequestHead, Response,
+    ResponseHead, Result, StatusCode,
+};
+
+use super::access::{Asked, admit};
+use super::reply::{Answer, Stop, words};
+use crate::config::MediaConfig;
+use crate::relay::hosts::Hosts;
+use crate::relay::{Fetch, Streams};
+use crate::token::LinkKeys;
+
+/// What the room is made with besides its section of the configuration.
+pub struct Setup {
+    /// The section.
+    pub config: MediaConfig,
+    /// The secret that seals links when the section names none.
+    pub secret: Vec<u8>,
+    /// The way out; private addresses are its guard's business.
+    pub egress: Arc<dyn Egress>,
+}
+
+/// What holds until the next reload.
+pub struct State {
+    /// The section.
+    pub config: MediaConfig,
+    /// The keys of links.
+    pub keys: LinkKeys,
+    /// The password.
+    pub password: Option<String>,
+    /// Users and their passwords.
+    pub users: Vec<(String, String)>,
+    /// Our own address, when the owner gave one.
+    pub public: Option<String>,
+    /// Fetches from origins.
+    pub fetch: Arc<Fetch>,
+    /// Caps on streams.
+    pub hosts: Hosts,
+    /// What runs.
+    pub streams: Arc<Streams>,
+}
+
+impl State {
+    fn new(setup: Setup, streams: Arc<Streams>) -> Result<Self, String> {
+        let Setup { config, secret, egress } = setup;
+        config.check()?;
+        let read = |key: String, text: &str| resolve(text).map_err(|e| format!("{key}: {e}"));
+        let keys = config.link_key.iter().enumerate().map(|(i, k)| {
+            read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
+        });
+        let mut keys = keys.collect::<Result<Vec<_>, String>>()?;
+        if keys.is_empty() {
+            keys.push(("0".into(), secret));
+        }
+        let users = config
+            .user
+            .iter()
+            .enumerate()
+            .map(|(i, u)| read(format!("media.user[{i}]"), &u.password).map(|password| (u.name.clone(), password)));
+        let users = users.collect::<Result<Vec<_>, String>>()?;
+        if let Some(i) = users.iter().position(|(name, password)| name.is_empty() || password.is_empty()) {
+            return Err(format!("media.user[{i}]: a user needs a name and a password"));
+        }
+        let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
+        Ok(Self {
+            keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
+            users,
+            password: password.filter(|p| !p.is_empty()),
+            public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
+            fetch: Arc::new(Fetch::new(egress, config.redirects)),
+            hosts: Hosts::new(config.streams_per_host, config.stream_wait.0),
+            streams,
+            config,
+        })
+    }
+
+    /// Whether scripts of this page may read our answers without a link.
+    pub fn allows_page(&self, origin: &str) -> bool {
+        let local = ["http://localhost", "http://127.0.0.1", "http://[::1]"]
+            .iter()
+            .any(|l| origin.strip_prefix(l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':')));
+        local || self.config.cors.iter().any(|c| c == "*" || c == origin)
+    }
+}
+
+/// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
+fn resolve(text: &str) -> Result<String, String> {
+    if let Some(name) = text.strip_prefix("env:") {
+        return std::env::var(name).map_err(|_| format!("the environment variable {name} is not set"));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = std::fs::read_to_string(path).map_err(|e| format!("{path} cannot be read: {e}"))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The room.
+pub struct Media {
+    state: ArcSwap<State>,
+    streams: Arc<Streams>,
+}
+
+impl Media {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong with the section, with the key.
+    pub fn new(setup: Setup) -> Result<Arc<Self>, String> {
+        let streams = Arc::new(Streams::default());
+        let state = State::new(setup, Arc::clone(&streams))?;
+        Ok(Arc::new(Self { state: ArcSwap::from_pointee(state), streams }))
+    }
+
+    /// Another section, compiled; the returned closure puts it in force. Streams under way keep what they began with.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn prepare(self: &Arc<Self>, setup: Setup) -> Result<Box<dyn FnOnce() + Send>, String> {
+        let state = Arc::new(State::new(setup, Arc::clone(&self.streams))?);
+        let media = Arc::clone(self);
+        Ok(Box::new(move || media.state.store(state)))
+    }
+
+    /// What is in force.
+    pub fn state(&self) -> Arc<State> {
+        self.state.load_full()
+    }
+
+    /// The streams under way.
+    pub fn streams(&self) -> &Arc<Streams> {
+        &self.streams
+    }
+
+    async fn answer(&self, state: &Arc<State>, flow: &mut Flow, request: Request) -> Answer {
+        let prefix = prefix_of(&state.config, request.head.url.path_only()).unwrap_or_default();
+        let Request { head, body } = request;
+        let place = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
+        if let Some(answer) = super::small::open(place, &head)? {
+            return Ok(answer);
+        }
+        let asked = admit(state, prefix, &flow.client, &head)?;
+        if let Some(user) = asked.user() {
+            flow.user = Some(user.into());
+        }
+        flow.tag("media");
+        self.route(state, flow, &asked, &head, body).await
+    }
+
+    async fn route(&self, state: &Arc<State>, flow: &Flow, asked: &Asked, head: &RequestHead, body: Body) -> Answer {
+        let job = Job { state, flow, asked, head };
+        let path = asked.path.as_str();
+        if let Some(name) = below(path, "/proxy/stream") {
+            return job.stream(name).await;
+        }
+        match path {
+            "/generate_url" | "/proxy/generate_url" | "/generate_encrypted_or_encoded_url" => job.make_link(body).await,
+            "/generate_urls" | "/proxy/generate_urls" => job.make_links(body).await,
+            "/proxy/ip" => job.ip().await,
+            _ => Err(Stop::not_found(format!("there is no media endpoint at {path}"))),
+        }
+    }
+}
+
+/// One request, with everything around it.
+#[derive(Clone, Copy)]
+pub struct Job<'a> {
+    /// What is in force.
+    pub state: &'a Arc<State>,
+    /// Its flow.
+    pub flow: &'a Flow,
+    /// Who asks, and for what.
+    pub asked: &'a Asked,
+    /// Its head.
+    pub head: &'a RequestHead,
+}
+
+/// What stands behind an endpoint's path: nothing, or `/name`.
+pub fn below<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
+    let rest = path.strip_prefix(endpoint)?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
+}
+
+/// The mount that a path belongs to.
+fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
+    let own = config.path.trim_end_matches('/');
+    if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
+        return Some(own);
+    }
+    (own.is_empty() || config.compat.mediaflow && is_endpoint(path)).then_some("")
+}
+
+/// Whether a path is one of ours at the root.
+fn is_endpoint(path: &str) -> bool {
+    const ENDPOINTS: [&str; 12] = [
+        "/proxy",
+        "/playlist",
+        "/base64",
+        "/generate_url",
+        "/generate_urls",
+        "/generate_encrypted_or_encoded_url",
+        "/health",
+        "/player_api.php",
+        "/xmltv.php",
+        "/get.php",
+        "/panel_api.php",
+        "/streaming",
+    ];
+    path.starts_with("/_token_") || ENDPOINTS.iter().any(|e| below(path, e).is_some())
+}
+
+/// The room's door on the gateway port.
+pub struct MediaDoor(Arc<Media>);
+
+impl MediaDoor {
+    /// The door of a room.
+    pub fn new(media: Arc<Media>) -> Self {
+        Self(media)
+    }
+}
+
+impl Mount for MediaDoor {
+    fn name(&self) -> &'static str {
+        "media"
+    }
+
+    fn find(&self, knock: &Knock<'_>) -> Option<Mounted> {
+        let state = self.0.state.load();
+        let path = knock.path.split_once('?').map_or(&**knock.path, |(path, _)| path);
+        if !state.config.enabled || prefix_of(&state.config, path).is_none() {
+            return None;
+        }
+        Some(Mounted::Serve(Arc::clone(&self.0) as Arc<dyn Handler>))
+    }
+}
+
+impl Handler for Media {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(async move {
+            let state = self.state();
+            let page = request.head.headers.get_str("origin").map(str::to_owned);
+            let signed = request.head.url.path.contains("/_token_") || request.head.url.path.contains("token=");
+            if request.head.method == Method::OPTIONS {
+                return Ok(preflight(&state, page.as_deref(), signed));
+            }
+            let is_head = request.head.method == Method::HEAD;
+            let mut response = match self.answer(&state, flow, request).await {
+                Ok(response) => response,
+                Err(Stop::Status(status, text)) => words(status, &text),
+                Err(Stop::Failed(error)) => return Err(error),
+            };
+            if is_head && let Body::Full(bytes) = &response.body {
+                let _ = response.head.headers.set("Content-Length", bytes.len().to_string());
+                response.body = Body::Empty;
+            }
+            allow_page(&state, page.as_deref(), signed, &mut response.head.headers);
+            Ok(response)
+        })
+    }
+}
+
+/// Lets scripts of a page read the answer: any page's with a sealed link, those of the list otherwise.
+fn allow_page(state: &State, page: Option<&str>, signed: bool, headers: &mut Headers) {
+    let Some(page) = page else { return };
+    if signed {
+        headers.append_parsed(b"Access-Control-Allow-Origin", b"*");
+    } else if state.allows_page(page) && headers.append("Access-Control-Allow-Origin", page).is_ok() {
+        headers.append_parsed(b"Vary", b"Origin");
+    } else {
+        return;
+    }
+    headers
+        .append_parsed(b"Access-Control-Expose-Headers", b"Content-Length, Content-Range, Accept-Ranges, ETag, Date");
+}
+
+fn preflight(state: &State, page: Option<&str>, signed: bool) -> Response {
+    let mut head = ResponseHead::new(StatusCode::NO_CONTENT)
+        .with("Allow", "GET, HEAD, POST, OPTIONS")
+        .with("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS")
+        .with("Access-Control-Allow-Headers", "Range, If-Range, If-None-Match, Content-Type, api_password")
+        .with("Access-Control-Max-Age", "600");
+    allow_page(state, page, signed, &mut head.headers);
+    Response { head, body: Body::Empty }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::CompatConfig;
+
+    #[test]
+    fn doors_stand_below_the_path_and_at_the_root_when_wanted() {
+        let own = MediaConfig::default();
+        let compat = MediaConfig { compat: CompatConfig { mediaflow: true }, ..MediaConfig::default() };
+        for (config, path, prefix) in [
+            (&own, "/media/proxy/stream", Some("/media")),
+            (&own, "/media", None),
+            (&own, "/mediax/proxy", None),
+            (&own, "/proxy/stream", None),
+            (&compat, "/proxy/stream", Some("")),
+            (&compat, "/_token_x/proxy/stream", Some("")),
+            (&compat, "/media/health", Some("/media")),
+            (&compat, "/v1/chat/completions", None),
+            (&compat, "/proxyx", None),
+        ] {
+            assert_eq!(prefix_of(config, path), prefix, "{path}");
+        }
+    }
+}

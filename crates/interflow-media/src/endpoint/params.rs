@@ -1,0 +1,245 @@
+//! The parameters of a request: from its query, or from the link that it shows.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use interflow_flow::{Error, Headers, Kind, Result};
+
+use crate::relay::address::{self, Address, decode_percent};
+use crate::relay::fields;
+use crate::token::Pairs;
+
+/// Parameters that children of a playlist or manifest inherit, besides `h_…`, `rp_…` and `v_…`.
+const INHERITED: [&str; 17] = [
+    "x_headers",
+    "transformer",
+    "no_proxy",
+    "key_only_proxy",
+    "key_url",
+    "max_res",
+    "resolution",
+    "skip",
+    "start_offset",
+    "key_id",
+    "key",
+    "remux_to_ts",
+    "keys",
+    "language",
+    "use_map",
+    "segments",
+    "ratelimit",
+];
+
+/// Parameters in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    pairs: Pairs,
+}
+
+impl Params {
+    /// From a query.
+    pub fn read(query: &str) -> Self {
+        let pair = |pair: &str| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let text = |s: &str| String::from_utf8_lossy(&decode_percent(s)).into_owned();
+            let name = text(name);
+            // In an address, + is itself; elsewhere it is a space, as in forms.
+            let value = if is_address(&name) { text(value) } else { text(&value.replace('+', " ")) };
+            (name, value)
+        };
+        Self { pairs: query.split('&').filter(|p| !p.is_empty()).map(pair).collect() }
+    }
+
+    /// From pairs.
+    pub fn of(pairs: Pairs) -> Self {
+        Self { pairs }
+    }
+
+    /// The pairs.
+    pub fn pairs(&self) -> &Pairs {
+        &self.pairs
+    }
+
+    /// Adds what is not there yet.
+    pub fn add(&mut self, others: Pairs) {
+        for (name, value) in others {
+            if self.get(&name).is_none() {
+                self.pairs.push((name, value));
+            }
+        }
+    }
+
+    /// The first value of this name that is not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// Whether it says yes.
+    pub fn is(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|v| ["1", "true", "yes", "on"].iter().any(|yes| v.eq_ignore_ascii_case(yes)))
+    }
+
+    /// A number; one that is none is refused.
+    ///
+    /// # Errors
+    /// [`Kind::BadRequest`].
+    pub fn number(&self, name: &str) -> Result<Option<f64>> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        match text.parse::<f64>() {
+            Ok(n) if n.is_finite() => Ok(Some(n)),
+            _ => Err(Error::new(Kind::BadRequest, format!("`{name}={text}`: a number is wanted"))),
+        }
+    }
+
+    /// Takes out keys that were glued to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a whole).
+    pub fn repair(&mut self) {
+        let Some((_, d)) = self.pairs.iter_mut().find(|(n, _)| n == "d") else { return };
+        if let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) {
+            let glued = Self::read(&d.split_off(at));
+            self.add(glued.pairs);
+        }
+    }
+
+    /// The destination, in clear or in base64.
+    ///
+    /// # Errors
+    /// [`Kind::BadRequest`] when it is missing or no address.
+    pub fn destination(&self, name: &str) -> Result<Address> {
+        let text =
+            self.get(name).ok_or_else(|| Error::new(Kind::BadRequest, format!("the parameter `{name}` is missing")))?;
+        address::parse(&plain(text))
+    }
+
+    /// The fields that the link sends upstream (`h_…`).
+    pub fn request_fields(&self, user_agent: &str) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in self.pairs.iter().filter(|(_, v)| !v.is_empty()) {
+            let Some(name) = name.strip_prefix("h_") else { continue };
+            let name = if name.eq_ignore_ascii_case("referrer") { "referer" } else { name };
+            if fields::may_send(name) {
+                // What is no field is left out: nothing else can be done with it.
+                let _ = headers.set(name, value.trim());
+            }
+        }
+        if !headers.contains("user-agent") {
+            let _ = headers.set("User-Agent", user_agent);
+        }
+        headers
+    }
+
+    /// Sets and takes out fields of the answer: `r_…` on this one, `rp_…` on segments, `x_headers` out.
+    pub fn shape(&self, headers: &mut Headers, is_segment: bool) {
+        for name in self.get("x_headers").into_iter().flat_map(|list| list.split(',')) {
+            let name = name.trim();
+            if fields::may_set(name) {
+                headers.remove(name);
+            }
+        }
+        for (name, value) in &self.pairs {
+            let own = name.strip_prefix("r_");
+            let passed = name.strip_prefix("rp_").filter(|_| is_segment);
+            if let Some(name) = own.or(passed)
+                && fields::may_set(name)
+            {
+                let _ = headers.set(name, value.trim());
+            }
+        }
+    }
+
+    /// What children of a playlist or manifest inherit.
+    pub fn inherited(&self) -> Pairs {
+        let inherits = |name: &str| {
+            ["h_", "rp_", "v_"].iter().any(|p| name.starts_with(p)) && name != "h_range" || INHERITED.contains(&name)
+        };
+        self.pairs.iter().filter(|(n, v)| inherits(n) && !v.is_empty()).cloned().collect()
+    }
+}
+
+fn is_address(name: &str) -> bool {
+    name == "d" || name == "url" || name.ends_with("_url")
+}
+
+/// An address that may stand in base64, as players that choke on escapes want it.
+pub fn plain(text: &str) -> String {
+    if text.contains("://") || text.len() < 10 {
+        return mended(text);
+    }
+    decode_base64(text).unwrap_or_else(|| mended(text))
+}
+
+/// Colons that somebody's escaping made quotes of: `https%22//`.
+fn mended(text: &str) -> String {
+    for (broken, right) in
+        [("https\"//", "https://"), ("http\"//", "http://"), ("https:\"//", "https://"), ("http:\"//", "http://")]
+    {
+        if let Some(rest) = text.strip_prefix(broken) {
+            return format!("{right}{rest}");
+        }
+    }
+    text.to_owned()
+}
+
+/// The address in a text of base64, either alphabet, padded or not; `None` when there is none in it.
+pub fn decode_base64(text: &str) -> Option<String> {
+    let text = text.trim_end_matches('=');
+    let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
+    let decoded = String::from_utf8(bytes).ok()?;
+    address::scheme_of(&decoded)?;
+    decoded.contains("://").then_some(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_read() {
+        let p = Params::read(
+            "d=http%3A%2F%2Fa%2Fx+y%3Fq&h_user-agent=A+B%20C&h_referrer=http://r/&h_host=evil&empty=&r_x=1",
+        );
+        assert_eq!(p.destination("d").unwrap().url.to_string(), "http://a/x+y?q");
+        let h = p.request_fields("ua");
+        assert_eq!((h.get_str("user-agent"), h.get_str("referer")), (Some("A B C"), Some("http://r/")));
+        assert!(!h.contains("host") && p.get("empty").is_none());
+        assert_eq!(Params::default().request_fields("ua").get_str("user-agent"), Some("ua"));
+    }
+
+    #[test]
+    fn destinations_may_be_base64() {
+        for text in [
+            "aHR0cHM6Ly9hLnRlc3QveD95PTE",
+            "aHR0cHM6Ly9hLnRlc3QveD95PTE=",
+            "https://a.test/x?y=1",
+            "https\"//a.test/x?y=1",
+        ] {
+            assert_eq!(plain(text), "https://a.test/x?y=1", "{text}");
+        }
+        // The URL-safe alphabet is told apart from the other one.
+        assert_eq!(decode_base64("aHR0cDovL2EvP34_fj8").as_deref(), Some("http://a/?~?~?"));
+        assert_eq!(decode_base64("not base64 at all"), None);
+    }
+
+    #[test]
+    fn keys_glued_to_the_destination_come_off() {
+        let mut p = Params::read("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3Dk1%26key%3Dk2");
+        p.repair();
+        assert_eq!((p.get("d"), p.get("key_id"), p.get("key")), (Some("http://a/x.mpd"), Some("k1"), Some("k2")));
+    }
+
+    #[test]
+    fn answers_are_shaped_as_the_link_says() {
+        let p = Params::read("r_a=1&rp_b=2&x_headers=ETag,content-length&r_set-cookie=x");
+        let mut own: Headers = [("ETag", "x"), ("Content-Length", "3")].into_iter().collect();
+        let mut segment = own.clone();
+        p.shape(&mut own, false);
+        p.shape(&mut segment, true);
+        assert_eq!((own.get_str("a"), own.get_str("b"), segment.get_str("b")), (Some("1"), None, Some("2")));
+        assert!(!own.contains("etag") && own.contains("content-length") && !own.contains("set-cookie"));
+    }
+
+    #[test]
+    fn children_inherit_what_they_need() {
+        let p = Params::read("d=x&h_a=1&h_range=2&r_b=3&rp_c=4&key=5&api_password=6&max_res=true&token=7");
+        let names: Vec<_> = p.inherited().into_iter().map(|(n, _)| n).collect();
+        assert_eq!(names, ["h_a", "rp_c", "key", "max_res"]);
+    }
+}

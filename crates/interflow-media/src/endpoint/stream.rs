@@ -1,0 +1,114 @@
+//! `/proxy/stream[/name]`: one resource, relayed as it is.
+
+use interflow_flow::{Body, Method, Response, StatusCode};
+
+use super::mount::Job;
+use super::reply::{Answer, Stop};
+use crate::relay::address::{Address, decode_percent, push_value};
+use crate::relay::resume::{Patience, resuming};
+use crate::relay::transform::ts_stream;
+use crate::relay::{Ask, Fetched, fields};
+
+impl Job<'_> {
+    /// The relay. `name` becomes the name under which a browser saves it.
+    pub async fn stream(self, name: &str) -> Answer {
+        let address = self.asked.params.destination("d")?;
+        let mut response = self.relay(address, "stream", false).await?;
+        if !name.is_empty() && response.head.status.is_success() {
+            let _ = response.head.headers.set("Content-Disposition", disposition(name));
+        }
+        Ok(response)
+    }
+
+    /// What to ask for an address, with the link's fields and those of the client that pass.
+    pub fn ask(self, address: Address) -> Result<Ask, Stop> {
+        let method = match &self.head.method {
+            m if *m == Method::GET || *m == Method::HEAD => m.clone(),
+            _ => return Err(Stop::Status(StatusCode::METHOD_NOT_ALLOWED, "this is read with GET or HEAD".into())),
+        };
+        let mut headers = self.asked.params.request_fields(&self.state.config.user_agent);
+        if let Some(basic) = address.basic
+            && !headers.contains("authorization")
+        {
+            let _ = headers.set("Authorization", basic);
+        }
+        fields::forward(&self.head.headers, &mut headers);
+        // A coded body could neither be resumed nor read on the way.
+        let _ = headers.set("Accept-Encoding", "identity");
+        let scope = (!self.asked.grant.hosts.is_empty()).then(|| self.asked.grant.clone());
+        Ok(Ask { method, url: address.url, headers, scope })
+    }
+
+    /// Relays an address: status, validators, ranges and all; the body goes on after a drop.
+    pub async fn relay(self, address: Address, kind: &'static str, is_segment: bool) -> Answer {
+        let (state, params) = (self.state, &self.asked.params);
+        let mut ask = self.ask(address)?;
+        let filter = params.get("transformer") == Some("ts_stream");
+        if filter {
+            // Ranges would count the front that is taken off.
+            for name in ["range", "if-range"] {
+                ask.headers.remove(name);
+            }
+        }
+        let place = state.hosts.enter(&ask.url.authority).await?;
+        let (ask, Fetched { url, response }) = self.fetch(ask).await?;
+        let patience = Patience { attempts: state.config.resume, delay: state.config.resume_delay.0 };
+        let mut head = fields::back(&response.head);
+        let mut body = response.body;
+        if self.head.method == Method::HEAD {
+            body = Body::Empty;
+        } else {
+            body = resuming(body, &response.head, Ask { url, ..ask.clone() }, &state.fetch, patience);
+        }
+        if filter && head.status.is_success() {
+            head.headers.remove("content-length");
+            head.headers.remove("accept-ranges");
+            let _ = head.headers.set("Content-Type", "video/mp2t");
+            body = ts_stream(body);
+        }
+        params.shape(&mut head.headers, is_segment);
+        let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
+        let user = self.flow.user.clone();
+        let body = state.streams.follow(place.hold(body), kind, origin, self.flow.client.peer, user);
+        Ok(Response { head, body })
+    }
+
+    /// Fetches; an origin that knows no HEAD is asked with GET, whose body is left unread.
+    async fn fetch(self, mut ask: Ask) -> Result<(Ask, Fetched), Stop> {
+        let fetched = self.state.fetch.send(ask.clone()).await?;
+        let unknown = matches!(fetched.response.head.status.as_u16(), 405 | 501);
+        if ask.method != Method::HEAD || !unknown {
+            return Ok((ask, fetched));
+        }
+        ask.method = Method::GET;
+        let fetched = self.state.fetch.send(ask.clone()).await?;
+        Ok((ask, fetched))
+    }
+}
+
+/// A name for saving (RFC 6266), with the form of RFC 8187 beside it for what ASCII cannot say.
+fn disposition(name: &str) -> String {
+    let name = String::from_utf8_lossy(&decode_percent(name)).into_owned();
+    let plain: String = name
+        .chars()
+        .map(|c| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') || c == ' ' { c } else { '_' })
+        .collect();
+    if plain == name {
+        return format!("attachment; filename=\"{plain}\"");
+    }
+    let mut coded = Vec::new();
+    push_value(name.replace(['/', ':', ',', '@', '*'], "_").as_bytes(), &mut coded);
+    format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", String::from_utf8_lossy(&coded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_for_saving_are_safe() {
+        assert_eq!(disposition("a%20b.mp4"), "attachment; filename=\"a b.mp4\"");
+        assert_eq!(disposition("x%22%0d%0ay"), "attachment; filename=\"x___y\"; filename*=UTF-8''x%22%0D%0Ay");
+        assert!(disposition("\u{fc}.ts").ends_with("filename*=UTF-8''%C3%BC.ts"));
+    }
+}

@@ -1,0 +1,284 @@
+//! Addresses of media as people and playlists write them, and references resolved against them (RFC 3986 5).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_flow::{Authority, ByteStr, Error, Kind, Result, Scheme, Url};
+
+/// The longest address that is taken, in bytes.
+pub const LONGEST: usize = 16 * 1024;
+
+/// An address to fetch from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Where, without credentials and fragment.
+    pub url: Url,
+    /// `Authorization` for the credentials that stood before the host.
+    pub basic: Option<String>,
+}
+
+/// Reads an `http` or `https` address. What may not stand in a request line (spaces, other scripts, quotes) is
+/// percent-encoded, a fragment is left out, credentials before the host become a field of their own.
+///
+/// # Errors
+/// [`Kind::BadRequest`] that says what is wrong with it.
+pub fn parse(text: &str) -> Result<Address> {
+    let wrong = |why: &str| Error::new(Kind::BadRequest, format!("`{}` is no address to fetch: {why}", short(text)));
+    let text = text.trim();
+    if text.len() > LONGEST {
+        return Err(wrong("it is longer than 16 KiB"));
+    }
+    let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it must begin with http:// or https://"))?;
+    let scheme = match Scheme::parse(scheme) {
+        Some(s) if scheme.len() >= 4 => s,
+        _ => return Err(wrong("only http and https are fetched")),
+    };
+    let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let (user, host) = authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let authority = Authority::parse(host, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut out = String::with_capacity(path.len() + 8);
+    out.push_str(slash);
+    encode_loosely(path, &mut out);
+    let basic = user.map(|u| format!("Basic {}", STANDARD.encode(decode_percent(u))));
+    Ok(Address { url: Url { scheme, authority, path: ByteStr::from(out) }, basic })
+}
+
+fn short(text: &str) -> &str {
+    let end = text.find('?').unwrap_or(text.len()).min(200);
+    &text[..text.floor_char_boundary(end)]
+}
+
+/// Percent-encodes what a request line cannot hold; what is encoded already stays.
+fn encode_loosely(text: &str, out: &mut String) {
+    for b in text.bytes() {
+        match b {
+            b'!'..=b'~' if !matches!(b, b'"' | b'<' | b'>' | b'\\' | b'^' | b'`') => out.push(b as char),
+            _ => push_escaped(b, out),
+        }
+    }
+}
+
+fn push_escaped(b: u8, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    out.push('%');
+    out.push(HEX[usize::from(b >> 4)] as char);
+    out.push(HEX[usize::from(b & 15)] as char);
+}
+
+/// Percent-decodes; a lone `%` stays.
+pub fn decode_percent(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&b) = bytes.get(at) {
+        let pair = bytes.get(at + 1..at + 3).and_then(|p| Some((hex(p[0])? << 4) | hex(p[1])?));
+        match pair {
+            Some(byte) if b == b'%' => {
+                out.push(byte);
+                at += 3;
+            }
+            _ => {
+                out.push(b);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+const fn hex(b: u8) -> Option<u8> {
+    match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        b'A'..=b'F' => Some(b - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Which bytes stand for themselves in a query's value.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut b = 0;
+    while b < 256 {
+        let c = b as u8;
+        plain[b] = c.is_ascii_alphanumeric()
+            || matches!(c, b'-' | b'.' | b'_' | b'~' | b'/' | b':' | b',' | b'@' | b'!' | b'*');
+        b += 1;
+    }
+    plain
+};
+
+/// Appends a query's value, encoded so that it is one.
+pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut rest = value;
+    while !rest.is_empty() {
+        let run = rest.iter().position(|b| !PLAIN[usize::from(*b)]).unwrap_or(rest.len());
+        let (plain, tail) = rest.split_at(run);
+        out.extend_from_slice(plain);
+        rest = tail;
+        if let [b, tail @ ..] = rest {
+            out.extend_from_slice(&[b'%', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]);
+            rest = tail;
+        }
+    }
+}
+
+/// Whether the reference has a scheme of its own (`http:`, `data:`, `skd:`), and which.
+pub fn scheme_of(reference: &str) -> Option<&str> {
+    let end = reference.find(':')?;
+    let scheme = &reference[..end];
+    let mut bytes = scheme.bytes();
+    let well_formed = bytes.next().is_some_and(|b| b.is_ascii_alphabetic())
+        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
+    well_formed.then_some(scheme)
+}
+
+/// Whether it begins with `http://` or `https://`, in any case.
+pub fn is_http(reference: &[u8]) -> bool {
+    let starts = |p: &[u8]| reference.get(..p.len()).is_some_and(|r| r.eq_ignore_ascii_case(p));
+    starts(b"http://") || starts(b"https://")
+}
+
+/// What references in a document are resolved against, taken apart once.
+#[derive(Clone, Debug)]
+pub struct Base {
+    scheme: String,
+    origin: String,
+    directory: String,
+    whole: String,
+    path: String,
+}
+
+impl Base {
+    /// The base of a document that came from this URL.
+    pub fn of(url: &Url) -> Self {
+        let origin = format!("{}://{}", url.scheme, url.authority.host_field(url.scheme));
+        let path = url.path_only().to_owned();
+        let directory = &path[..path.rfind('/').map_or(0, |at| at + 1)];
+        Self {
+            scheme: url.scheme.to_string(),
+            directory: format!("{origin}{directory}"),
+            whole: url.to_string(),
+            path,
+            origin,
+        }
+    }
+
+    /// From an absolute address in text; `None` when it is none.
+    pub fn read(text: &str) -> Option<Self> {
+        parse(text).ok().map(|a| Self::of(&a.url))
+    }
+
+    /// The reference as an absolute address; one with a scheme of its own comes back as it is.
+    pub fn resolve(&self, reference: &str) -> String {
+        let reference = reference.trim();
+        if scheme_of(reference).is_some() {
+            return reference.to_owned();
+        }
+        if reference.starts_with("//") {
+            return format!("{}:{reference}", self.scheme);
+        }
+        if reference.starts_with('/') {
+            return format!("{}{}", self.origin, without_dots(reference));
+        }
+        if reference.starts_with('?') {
+            return format!("{}{}{reference}", self.origin, self.path);
+        }
+        if reference.is_empty() {
+            return self.whole.clone();
+        }
+        if !reference.contains("./") && !reference.ends_with('.') {
+            return format!("{}{reference}", self.directory);
+        }
+        let directory = self.directory.get(self.origin.len()..).unwrap_or("/");
+        format!("{}{}", self.origin, without_dots(&format!("{directory}{reference}")))
+    }
+}
+
+/// Takes `.` and `..` out of a path (RFC 3986 5.2.4); the query stays.
+fn without_dots(reference: &str) -> String {
+    let end = reference.find(['?', '#']).unwrap_or(reference.len());
+    let (path, tail) = reference.split_at(end);
+    if !path.contains("/.") {
+        return reference.to_owned();
+    }
+    let mut kept: Vec<&str> = Vec::new();
+    let mut last_is_dots = false;
+    for segment in path.split('/').skip(1) {
+        last_is_dots = matches!(segment, "." | "..");
+        match segment {
+            "." => {}
+            ".." => {
+                kept.pop();
+            }
+            other => kept.push(other),
+        }
+    }
+    let end = if last_is_dots && !kept.is_empty() { "/" } else { "" };
+    format!("/{}{end}{tail}", kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (text, url, basic) in [
+            ("http://a.test/x?y=1#z", "http://a.test/x?y=1", None),
+            ("HTTPS://A.test:8443", "https://a.test:8443/", None),
+            (" http://a.test?q=a b ", "http://a.test/?q=a%20b", None),
+            ("http://a.test/\u{fc}/%20", "http://a.test/%C3%BC/%20", None),
+            ("http://u:p%40x@[::1]:8080/live", "http://[::1]:8080/live", Some("Basic dTpwQHg=")),
+        ] {
+            let address = parse(text).unwrap();
+            assert_eq!((address.url.to_string().as_str(), address.basic.as_deref()), (url, basic), "{text}");
+        }
+        for bad in ["a.test/x", "ftp://a/x", "file:///etc/passwd", "http://", "http://a b/", "ws://", "http://a:0/"] {
+            assert_eq!(parse(bad).unwrap_err().kind(), Kind::BadRequest, "{bad}");
+        }
+    }
+
+    #[test]
+    fn references_resolve_as_rfc_3986_says() {
+        let base = Base::read("http://a/b/c/d?q").unwrap();
+        for (reference, becomes) in [
+            ("g", "http://a/b/c/g"),
+            ("./g", "http://a/b/c/g"),
+            ("g/", "http://a/b/c/g/"),
+            ("/g", "http://a/g"),
+            ("//g", "http://g"),
+            ("?y", "http://a/b/c/d?y"),
+            ("g?y", "http://a/b/c/g?y"),
+            ("g?y/./x", "http://a/b/c/g?y/./x"),
+            ("", "http://a/b/c/d?q"),
+            (".", "http://a/b/c/"),
+            ("./", "http://a/b/c/"),
+            ("..", "http://a/b/"),
+            ("../g", "http://a/b/g"),
+            ("../../g", "http://a/g"),
+            ("../../../g", "http://a/g"),
+            ("/./g", "http://a/g"),
+            ("/../g", "http://a/g"),
+            ("g;x=1/../y", "http://a/b/c/y"),
+            ("skd://key", "skd://key"),
+            ("data:text/plain,x", "data:text/plain,x"),
+            ("https://o/x/../y", "https://o/x/../y"),
+        ] {
+            assert_eq!(base.resolve(reference), becomes, "{reference}");
+        }
+    }
+
+    #[test]
+    fn values_of_queries_come_back() {
+        let text = "http://a.test/x y?b=c&d=%20+\u{fc}#e";
+        let mut out = Vec::new();
+        push_value(text.as_bytes(), &mut out);
+        let encoded = String::from_utf8(out).unwrap();
+        assert!(!encoded.contains(['&', '+', ' ', '#', '?']), "{encoded}");
+        assert_eq!(decode_percent(&encoded), text.as_bytes());
+    }
+}

@@ -1,0 +1,131 @@
+//! One fetch: redirects followed with care, each hop through the guarded way out.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, CollectError, Egress, Error, Headers, Kind, Method, Request, RequestHead, Response, Result, StatusCode, Url,
+    Version,
+};
+
+use super::address::{Base, parse};
+use crate::token::Grant;
+
+/// Something to fetch.
+#[derive(Clone)]
+pub struct Ask {
+    /// GET, or HEAD.
+    pub method: Method,
+    /// From where.
+    pub url: Url,
+    /// The fields to send, all but `Host`.
+    pub headers: Headers,
+    /// The link whose scope holds for every hop.
+    pub scope: Option<Arc<Grant>>,
+}
+
+/// What came back.
+pub struct Fetched {
+    /// The URL that answered, after redirects.
+    pub url: Url,
+    /// Its answer; never a redirect.
+    pub response: Response,
+}
+
+/// Fetches.
+pub struct Fetch {
+    egress: Arc<dyn Egress>,
+    redirects: u8,
+}
+
+impl Fetch {
+    /// A fetcher that follows so many redirects.
+    pub fn new(egress: Arc<dyn Egress>, redirects: u8) -> Self {
+        Self { egress, redirects }
+    }
+
+    /// Asks, and follows redirects. Credentials do not follow to another origin.
+    ///
+    /// # Errors
+    /// The way out's own; [`Kind::Denied`] when the link does not hold for a host on the way; [`Kind::BadResponse`] for
+    /// redirects without end or to nowhere.
+    pub async fn send(&self, mut ask: Ask) -> Result<Fetched> {
+        for _ in 0..=self.redirects {
+            if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
+                return Err(Error::new(Kind::Denied, format!("{refused}: {}", ask.url.authority.host)));
+            }
+            let response = self.egress.send(request(&ask)).await?;
+            if !is_redirect(response.head.status) {
+                return Ok(Fetched { url: ask.url, response });
+            }
+            let Some(location) = response.head.headers.get_str("location") else {
+                return Ok(Fetched { url: ask.url, response });
+            };
+            let next = parse(&Base::of(&ask.url).resolve(location)).map_err(|e| {
+                Error::new(Kind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).because(e)
+            })?;
+            if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
+                ask.headers.remove("authorization");
+                ask.headers.remove("cookie");
+            }
+            if let Some(basic) = next.basic {
+                let _ = ask.headers.set("Authorization", basic);
+            }
+            ask.url = next.url;
+        }
+        let text = format!("{} and others redirect without end: {} are followed", ask.url.authority, self.redirects);
+        Err(Error::new(Kind::BadResponse, text))
+    }
+
+    /// The whole body of what answers, when it answers 200.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Kind::BadResponse`] for a body over `cap` bytes.
+    pub async fn document(&self, ask: Ask, cap: u64) -> Result<Document> {
+        let Fetched { url, response } = self.send(ask).await?;
+        let Response { head, body } = response;
+        let status = head.status;
+        let too_large = || {
+            let text = format!("the document at {} is larger than {cap} bytes (media.document_bytes)", url.authority);
+            Error::new(Kind::BadResponse, text)
+        };
+        let announced = head.headers.get_str("content-length").and_then(|l| l.parse::<u64>().ok());
+        if status.is_success() && announced.is_some_and(|l| l > cap) {
+            return Err(too_large());
+        }
+        let body = match body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await {
+            Ok((body, _)) => body,
+            Err(CollectError::TooLarge(_)) => return Err(too_large()),
+            Err(CollectError::Broken(e)) => return Err(e),
+        };
+        Ok(Document { url, status, headers: head.headers, body })
+    }
+}
+
+/// Something that was read whole.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The URL that answered, after redirects.
+    pub url: Url,
+    /// With which status.
+    pub status: StatusCode,
+    /// With which fields.
+    pub headers: Headers,
+    /// What it said.
+    pub body: Bytes,
+}
+
+fn request(ask: &Ask) -> Request {
+    let head = RequestHead {
+        method: ask.method.clone(),
+        url: ask.url.clone(),
+        version: Version::Http11,
+        headers: ask.headers.clone(),
+        protocol: None,
+    };
+    Request { head, body: Body::Empty }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}

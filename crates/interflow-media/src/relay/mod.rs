@@ -1,0 +1,13 @@
+//! Fetching from origins: redirects, headers, bodies that go on after a drop, shared work.
+
+pub mod address;
+pub mod fetch;
+pub mod fields;
+pub mod hosts;
+pub mod resume;
+pub mod streams;
+pub mod transform;
+
+pub use address::{Address, Base};
+pub use fetch::{Ask, Fetch, Fetched};
+pub use streams::{ActiveStream, Streams};

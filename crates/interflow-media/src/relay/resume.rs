@@ -1,0 +1,156 @@
+//! A body that goes on where it broke off: the rest is asked for with `Range` and `If-Range`, and taken only when it is
+//! certainly the rest of the same thing (RFC 9110 13.1.5).
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use interflow_flow::{Body, BodyStream, BoxFuture, Error, Frame, Kind, Method, ResponseHead, Result, StatusCode};
+
+use super::fetch::{Ask, Fetch};
+
+/// Progress that makes up for a failed attempt, in bytes.
+const PROGRESS: u64 = 256 * 1024;
+
+/// How a body is resumed.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How often in a row.
+    pub attempts: u8,
+    /// After how long.
+    pub delay: Duration,
+}
+
+/// Wraps a body so that it goes on after a drop, when the origin's head allows that: a known length and a validator
+/// that tells versions apart. `ask` is what was asked, its URL the one that answered.
+pub fn resuming(body: Body, head: &ResponseHead, ask: Ask, fetch: &Arc<Fetch>, patience: Patience) -> Body {
+    let Some(place) = Place::of(head, &body) else { return body };
+    if patience.attempts == 0 || ask.method != Method::GET {
+        return body;
+    }
+    Body::stream(Resuming { body, again: None, place, ask, fetch: Arc::clone(fetch), patience, failed: 0, since: 0 })
+}
+
+/// Where in the origin's resource the body is.
+struct Place {
+    next: u64,
+    end: u64,
+    validator: String,
+}
+
+impl Place {
+    fn of(head: &ResponseHead, body: &Body) -> Option<Self> {
+        let length = body.remaining()?;
+        let start = match head.status {
+            StatusCode::OK => 0,
+            StatusCode::PARTIAL_CONTENT => content_range(head)?.0,
+            _ => return None,
+        };
+        let validator = validator(head)?;
+        Some(Self { next: start, end: start.checked_add(length)?, validator })
+    }
+}
+
+/// A strong entity tag, or the time of the last change.
+fn validator(head: &ResponseHead) -> Option<String> {
+    let etag = head.headers.get_str("etag").filter(|e| !e.starts_with("W/"));
+    etag.or_else(|| head.headers.get_str("last-modified")).map(str::to_owned)
+}
+
+/// First byte and, when it is known, the whole length of a `Content-Range` (RFC 9110 14.4).
+pub fn content_range(head: &ResponseHead) -> Option<(u64, Option<u64>)> {
+    let range = head.headers.get_str("content-range")?.trim().strip_prefix("bytes")?.trim_start();
+    let (range, whole) = range.split_once('/')?;
+    let (first, _) = range.split_once('-')?;
+    Some((first.trim().parse().ok()?, whole.trim().parse().ok()))
+}
+
+struct Resuming {
+    body: Body,
+    again: Option<BoxFuture<'static, Result<Body>>>,
+    place: Place,
+    ask: Ask,
+    fetch: Arc<Fetch>,
+    patience: Patience,
+    failed: u8,
+    since: u64,
+}
+
+impl Resuming {
+    /// Asks for the rest, unless that was tried often enough.
+    fn retry(&mut self, error: Error) -> Result<()> {
+        let broke =
+            matches!(error.kind(), Kind::UpstreamClosed | Kind::UpstreamTimeout | Kind::BadResponse | Kind::Connect);
+        if !broke || self.failed >= self.patience.attempts {
+            return Err(error);
+        }
+        self.failed += 1;
+        self.since = 0;
+        tracing::debug!(at = self.place.next, host = %self.ask.url.authority, "the body broke off, asking for the rest: {error}");
+        let (fetch, delay) = (Arc::clone(&self.fetch), self.patience.delay);
+        let (next, end) = (self.place.next, self.place.end);
+        let mut ask = self.ask.clone();
+        for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
+            ask.headers.remove(name);
+        }
+        let _ = ask.headers.set("Range", format!("bytes={next}-{}", end.saturating_sub(1)));
+        let _ = ask.headers.set("If-Range", &self.place.validator);
+        let wanted = self.place.validator.clone();
+        self.again = Some(Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            let response = fetch.send(ask).await?.response;
+            let same = response.head.status == StatusCode::PARTIAL_CONTENT
+                && content_range(&response.head).is_some_and(|(first, _)| first == next)
+                && validator(&response.head).is_none_or(|v| v == wanted);
+            if same {
+                return Ok(response.body);
+            }
+            let text = format!("the origin broke off at byte {next} and does not give the rest of the same thing");
+            Err(Error::new(Kind::UpstreamClosed, text))
+        }));
+        Ok(())
+    }
+}
+
+impl BodyStream for Resuming {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        loop {
+            if let Some(again) = &mut self.again {
+                let answered = ready!(again.as_mut().poll(cx));
+                self.again = None;
+                match answered {
+                    Ok(body) => self.body = body,
+                    Err(e) => match self.retry(e) {
+                        Ok(()) => continue,
+                        Err(e) => return Poll::Ready(Some(Err(e))),
+                    },
+                }
+            }
+            let left = self.place.end - self.place.next;
+            if left == 0 {
+                return Poll::Ready(None);
+            }
+            let error = match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(mut data))) => {
+                    data.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+                    self.place.next += data.len() as u64;
+                    self.since += data.len() as u64;
+                    if self.since >= PROGRESS {
+                        self.failed = 0;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::Data(data))));
+                }
+                Some(Ok(Frame::Trailers(_))) => continue,
+                Some(Err(e)) => e,
+                None => Error::new(Kind::UpstreamClosed, format!("the origin closed {left} bytes before the end")),
+            };
+            if let Err(e) = self.retry(error) {
+                return Poll::Ready(Some(Err(e)));
+            }
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        Some(self.place.end - self.place.next)
+    }
+}

@@ -1,0 +1,150 @@
+//! What is being streamed right now, for those who look on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use interflow_flow::{Body, BodyStream, Frame, Result, Timestamp};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+/// The streams under way.
+#[derive(Default)]
+pub struct Streams {
+    next: AtomicU64,
+    running: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    bytes: AtomicU64,
+    finished: AtomicU64,
+}
+
+struct Stream {
+    kind: &'static str,
+    origin: String,
+    client: SocketAddr,
+    user: Option<Arc<str>>,
+    started: Timestamp,
+    bytes: AtomicU64,
+    /// When the rate was last asked for, and what had passed then.
+    asked: Mutex<(Instant, u64)>,
+}
+
+/// One stream, as shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct ActiveStream {
+    /// A number of its own.
+    pub id: u64,
+    /// `stream`, `segment`, `playlist`, …
+    pub kind: &'static str,
+    /// Scheme, host and port it comes from.
+    pub origin: String,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The user.
+    pub user: Option<Arc<str>>,
+    /// When it began, in microseconds since 1970.
+    pub started: u64,
+    /// Bytes sent on.
+    pub bytes: u64,
+    /// Bytes per second since this was last asked.
+    pub rate: u64,
+}
+
+/// All streams, as shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamsView {
+    /// Those under way.
+    pub streams: Vec<ActiveStream>,
+    /// How many have ended.
+    pub finished: u64,
+    /// Bytes sent on by all.
+    pub bytes: u64,
+}
+
+impl Streams {
+    /// What is under way.
+    pub fn view(&self) -> StreamsView {
+        let now = Instant::now();
+        let show = |(id, s): (&u64, &Arc<Stream>)| {
+            let bytes = s.bytes.load(Relaxed);
+            let mut asked = s.asked.lock();
+            let micros = now.duration_since(asked.0).as_micros().max(1) as u64;
+            let rate = (bytes - asked.1).saturating_mul(1_000_000) / micros;
+            *asked = (now, bytes);
+            ActiveStream {
+                id: *id,
+                kind: s.kind,
+                origin: s.origin.clone(),
+                client: s.client,
+                user: s.user.clone(),
+                started: s.started.micros(),
+                bytes,
+                rate,
+            }
+        };
+        let streams = self.running.lock().iter().map(show).collect();
+        StreamsView { streams, finished: self.finished.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+    }
+
+    /// Follows a body to its end.
+    pub fn follow(
+        self: &Arc<Self>,
+        body: Body,
+        kind: &'static str,
+        origin: String,
+        client: SocketAddr,
+        user: Option<Arc<str>>,
+    ) -> Body {
+        if let Body::Full(bytes) = &body {
+            self.bytes.fetch_add(bytes.len() as u64, Relaxed);
+            self.finished.fetch_add(1, Relaxed);
+            return body;
+        }
+        if matches!(body, Body::Empty) {
+            return body;
+        }
+        let id = self.next.fetch_add(1, Relaxed);
+        let stream = Arc::new(Stream {
+            kind,
+            origin,
+            client,
+            user,
+            started: Timestamp::now(),
+            bytes: AtomicU64::new(0),
+            asked: Mutex::new((Instant::now(), 0)),
+        });
+        self.running.lock().insert(id, Arc::clone(&stream));
+        Body::stream(Followed { body, id, stream, streams: Arc::clone(self) })
+    }
+}
+
+struct Followed {
+    body: Body,
+    id: u64,
+    stream: Arc<Stream>,
+    streams: Arc<Streams>,
+}
+
+impl BodyStream for Followed {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        let frame = self.body.poll_frame(cx);
+        if let Poll::Ready(Some(Ok(Frame::Data(data)))) = &frame {
+            self.stream.bytes.fetch_add(data.len() as u64, Relaxed);
+        }
+        frame
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.streams.running.lock().remove(&self.id);
+        self.streams.finished.fetch_add(1, Relaxed);
+        self.streams.bytes.fetch_add(self.stream.bytes.load(Relaxed), Relaxed);
+    }
+}

@@ -1,0 +1,126 @@
+//! The queries of child URLs: signed, or hidden as well.
+//!
+//! Signed: `path?d=…&m=MAC`. Hidden: `path?e=SEALED`. Both hold for the path and the token they were made for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+
+use super::TokenError;
+
+const MAC: usize = 16;
+const NONCE: usize = 24;
+
+/// Signs and hides the queries below one token.
+pub struct ChildKey {
+    mac: [u8; 32],
+    nonce: [u8; 32],
+    seal: XChaCha20Poly1305,
+}
+
+impl ChildKey {
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        let derive = |purpose: &str| *blake3::keyed_hash(key, purpose.as_bytes()).as_bytes();
+        Self { mac: derive("mac"), nonce: derive("nonce"), seal: XChaCha20Poly1305::new(&derive("seal").into()) }
+    }
+
+    /// Signs `out[from..]`, which is `path?query`: adds `&m=…`.
+    pub fn sign(&self, out: &mut Vec<u8>, from: usize) {
+        let mac = blake3::keyed_hash(&self.mac, out.get(from..).unwrap_or_default());
+        out.extend_from_slice(b"&m=");
+        let mut text = [0; 22];
+        let written = B64.encode_slice(&mac.as_bytes()[..MAC], &mut text).expect("16 bytes are 22 characters");
+        out.extend_from_slice(&text[..written]);
+    }
+
+    /// Hides the query of `out[from..]`, which is `path?query`.
+    pub fn hide(&self, out: &mut Vec<u8>, from: usize) {
+        let text = out.split_off(from);
+        let at = text.iter().position(|b| *b == b'?').unwrap_or(text.len());
+        let (path, query) = text.split_at(at);
+        let query = query.get(1..).unwrap_or_default();
+        let mut hasher = blake3::Hasher::new_keyed(&self.nonce);
+        hasher.update(&text);
+        let mut sealed = hasher.finalize().as_bytes()[..NONCE].to_vec();
+        let hidden = self
+            .seal
+            .encrypt(XNonce::from_slice(&sealed), Payload { msg: query, aad: path })
+            .expect("a query is far below the cipher's limit");
+        sealed.extend_from_slice(&hidden);
+        out.extend_from_slice(path);
+        out.extend_from_slice(b"?e=");
+        out.extend_from_slice(B64.encode(sealed).as_bytes());
+    }
+
+    /// The query that was signed or hidden for this path, and what a player added behind it.
+    ///
+    /// # Errors
+    /// [`TokenError::Foreign`].
+    pub fn open(&self, path: &str, query: &str) -> Result<(String, String), TokenError> {
+        if let Some(hidden) = query.strip_prefix("e=") {
+            let (hidden, added) = hidden.split_once('&').unwrap_or((hidden, ""));
+            let sealed = B64.decode(hidden).map_err(|_| TokenError::Foreign)?;
+            let (nonce, text) = sealed.split_at_checked(NONCE).ok_or(TokenError::Foreign)?;
+            let payload = Payload { msg: text, aad: path.as_bytes() };
+            let plain = self.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
+            let plain = String::from_utf8(plain).map_err(|_| TokenError::Foreign)?;
+            return Ok((plain, added.to_owned()));
+        }
+        let (signed, rest) = query.split_once("&m=").ok_or(TokenError::Foreign)?;
+        let (mac, added) = rest.split_once('&').unwrap_or((rest, ""));
+        let mut hasher = blake3::Hasher::new_keyed(&self.mac);
+        hasher.update(path.as_bytes()).update(b"?").update(signed.as_bytes());
+        let right = hasher.finalize();
+        let given = B64.decode(mac).map_err(|_| TokenError::Foreign)?;
+        if !same(&given, &right.as_bytes()[..MAC]) {
+            return Err(TokenError::Foreign);
+        }
+        Ok((signed.to_owned(), added.to_owned()))
+    }
+}
+
+/// Compares in a time that does not depend on where they differ.
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |acc, (x, y)| acc | (x ^ y)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(hide: bool) -> (ChildKey, String, String) {
+        let key = ChildKey::new(&[7; 32]);
+        let mut out = b"prefix/s.ts?d=http://a.test/1.ts%3Fx".to_vec();
+        if hide {
+            key.hide(&mut out, 6)
+        } else {
+            key.sign(&mut out, 6)
+        }
+        let text = String::from_utf8(out).unwrap();
+        let (path, query) = text[6..].split_once('?').unwrap();
+        (key, path.to_owned(), query.to_owned())
+    }
+
+    #[test]
+    fn queries_come_back_with_what_the_player_added() {
+        for hide in [false, true] {
+            let (key, path, query) = made(hide);
+            assert_eq!(query.contains("a.test"), !hide);
+            let signed = "d=http://a.test/1.ts%3Fx".to_owned();
+            assert_eq!(key.open(&path, &query), Ok((signed.clone(), String::new())));
+            assert_eq!(key.open(&path, &format!("{query}&_HLS_msn=3")), Ok((signed, "_HLS_msn=3".into())));
+        }
+    }
+
+    #[test]
+    fn another_path_query_or_token_is_refused() {
+        for hide in [false, true] {
+            let (key, path, query) = made(hide);
+            assert!(key.open("/other.ts", &query).is_err());
+            assert!(key.open(&path, &query.replace(['1', 'a'], "b")).is_err());
+            assert!(ChildKey::new(&[8; 32]).open(&path, &query).is_err());
+            assert!(key.open(&path, "d=http://b.test/").is_err() && key.open(&path, "").is_err());
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The keys that links are sealed with, and the seal.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use chacha20poly1305::aead::{Aead, Payload};
+use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
+use hkdf::Hkdf;
+use sha2::Sha256;
+
+use super::{ChildKey, Grant, TokenError};
+
+/// How tokens of this form begin; the old forms never hold a dot.
+const FORM: &str = "i1.";
+/// The longest token that is looked at, in bytes.
+const LONGEST: usize = 16 * 1024;
+const NONCE: usize = 24;
+
+/// The keys; the first one seals.
+pub struct LinkKeys {
+    keys: Vec<Key>,
+}
+
+struct Key {
+    id: String,
+    seal: XChaCha20Poly1305,
+    nonce: [u8; 32],
+    child: [u8; 32],
+}
+
+/// A key that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No key at all.
+    #[error("there is no key to seal links with")]
+    None,
+    /// Its name does not fit into a link.
+    #[error("`{0}` is no name for a key: use up to 16 letters and digits")]
+    Name(String),
+    /// Two of the same name.
+    #[error("two keys are named `{0}`")]
+    Twice(String),
+    /// It could be guessed.
+    #[error("the secret of key `{0}` is shorter than 16 characters")]
+    Short(String),
+}
+
+impl LinkKeys {
+    /// From names and secrets.
+    ///
+    /// # Errors
+    /// A name or secret that will not do.
+    pub fn new(secrets: &[(String, Vec<u8>)]) -> Result<Self, KeyError> {
+        let mut keys: Vec<Key> = Vec::new();
+        for (id, secret) in secrets {
+            if id.is_empty() || id.len() > 16 || !id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+                return Err(KeyError::Name(id.clone()));
+            }
+            if secret.len() < 16 {
+                return Err(KeyError::Short(id.clone()));
+            }
+            if keys.iter().any(|k| k.id == *id) {
+                return Err(KeyError::Twice(id.clone()));
+            }
+            keys.push(Key::new(id, secret));
+        }
+        if keys.is_empty() { Err(KeyError::None) } else { Ok(Self { keys }) }
+    }
+
+    /// The token for a grant. The same grant gives the same token: the nonce is drawn from the content, so that players
+    /// and caches see one URL for one thing, and no nonce ever stands for two contents.
+    pub fn seal(&self, grant: &Grant) -> String {
+        let key = &self.keys[0];
+        let plain = serde_json::to_vec(grant).expect("a grant is plain data");
+        let mut sealed = blake3::keyed_hash(&key.nonce, &plain).as_bytes()[..NONCE].to_vec();
+        let aad = key.aad();
+        let text = key
+            .seal
+            .encrypt(XNonce::from_slice(&sealed), Payload { msg: &plain, aad: aad.as_bytes() })
+            .expect("a grant is far below the cipher's limit");
+        sealed.extend_from_slice(&text);
+        format!("{aad}{}", B64.encode(sealed))
+    }
+
+    /// The grant in a token.
+    ///
+    /// # Errors
+    /// [`TokenError`].
+    pub fn open(&self, token: &str) -> Result<Grant, TokenError> {
+        let (key, sealed) = self.find(token)?;
+        let sealed = B64.decode(sealed).map_err(|_| TokenError::Foreign)?;
+        let (nonce, text) = sealed.split_at_checked(NONCE).ok_or(TokenError::Foreign)?;
+        let aad = key.aad();
+        let payload = Payload { msg: text, aad: aad.as_bytes() };
+        let plain = key.seal.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| TokenError::Foreign)?;
+        serde_json::from_slice(&plain).map_err(|_| TokenError::Foreign)
+    }
+
+    /// The key for the child URLs of a token.
+    ///
+    /// # Errors
+    /// [`TokenError`] when the token names no key of ours; whether it is genuine is [`open`](Self::open)'s to say.
+    pub fn child_key(&self, token: &str) -> Result<ChildKey, TokenError> {
+        let (key, _) = self.find(token)?;
+        Ok(ChildKey::new(blake3::keyed_hash(&key.child, token.as_bytes()).as_bytes()))
+    }
+
+    /// Whether a token has this form, rather than an old one.
+    pub fn is_ours(token: &str) -> bool {
+        token.starts_with(FORM)
+    }
+
+    fn find<'a>(&self, token: &'a str) -> Result<(&Key, &'a str), TokenError> {
+        if token.len() > LONGEST {
+            return Err(TokenError::Foreign);
+        }
+        let rest = token.strip_prefix(FORM).ok_or(TokenError::Foreign)?;
+        let (id, sealed) = rest.split_once('.').ok_or(TokenError::Foreign)?;
+        self.keys.iter().find(|k| k.id == id).map(|k| (k, sealed)).ok_or(TokenError::Retired)
+    }
+}
+
+impl Key {
+    fn new(id: &str, secret: &[u8]) -> Self {
+        let kdf = Hkdf::<Sha256>::new(Some(b"interflow media links"), secret);
+        let derive = |purpose: &str| {
+            let mut key = [0; 32];
+            kdf.expand(purpose.as_bytes(), &mut key).expect("32 bytes are within what HKDF gives");
+            key
+        };
+        let seal = XChaCha20Poly1305::new(&derive("seal").into());
+        Self { id: id.to_owned(), seal, nonce: derive("nonce"), child: derive("child") }
+    }
+
+    fn aad(&self) -> String {
+        format!("{FORM}{}.", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keys(list: &[(&str, &str)]) -> LinkKeys {
+        let list: Vec<_> = list.iter().map(|(i, s)| (i.to_string(), s.as_bytes().to_vec())).collect();
+        LinkKeys::new(&list).unwrap()
+    }
+
+    fn grant() -> Grant {
+        Grant { q: vec![("d".into(), "http://a.test/x".into())], exp: Some(7), ..Grant::default() }
+    }
+
+    #[test]
+    fn what_is_sealed_is_opened_and_looks_the_same_each_time() {
+        let k = keys(&[("a", "0123456789abcdef")]);
+        let token = k.seal(&grant());
+        assert!(token.starts_with("i1.a.") && token == k.seal(&grant()) && !token.contains("a.test"));
+        assert_eq!(k.open(&token), Ok(grant()));
+    }
+
+    #[test]
+    fn keys_are_changed_without_breaking_links() {
+        let old = keys(&[("a", "0123456789abcdef")]);
+        let token = old.seal(&grant());
+        let both = keys(&[("b", "fedcba9876543210"), ("a", "0123456789abcdef")]);
+        assert_eq!(both.open(&token), Ok(grant()));
+        assert!(both.seal(&grant()).starts_with("i1.b."));
+        assert_eq!(keys(&[("b", "fedcba9876543210")]).open(&token), Err(TokenError::Retired));
+        assert_eq!(keys(&[("a", "another secret 16")]).open(&token), Err(TokenError::Foreign));
+    }
+
+    #[test]
+    fn keys_that_will_not_do_are_refused() {
+        let new = |list: &[(&str, &str)]| {
+            let list: Vec<_> = list.iter().map(|(i, s)| (i.to_string(), s.as_bytes().to_vec())).collect();
+            LinkKeys::new(&list).err()
+        };
+        assert_eq!(new(&[]), Some(KeyError::None));
+        assert_eq!(new(&[("a.b", "0123456789abcdef")]), Some(KeyError::Name("a.b".into())));
+        assert_eq!(new(&[("a", "short")]), Some(KeyError::Short("a".into())));
+        let twice = [("a", "0123456789abcdef"), ("a", "0123456789abcdef")];
+        assert_eq!(new(&twice), Some(KeyError::Twice("a".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn a_changed_token_is_never_opened(at in 0usize..200, to in "[A-Za-z0-9_.-]") {
+            let k = keys(&[("a", "0123456789abcdef")]);
+            let token = k.seal(&grant());
+            let at = at % token.len();
+            let changed = format!("{}{to}{}", &token[..at], &token[at + 1..]);
+            prop_assert!(changed == token || k.open(&changed).is_err());
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(token in "(i1\\.a\\.)?[\\x00-\\x7f]{0,80}") {
+            prop_assert!(keys(&[("a", "0123456789abcdef")]).open(&token).is_err());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Sealed links: made, used, expired, changed, and used by somebody else.
+
+use interflow_testkit::Origin;
+use serde_json::json;
+
+use super::{Gateway, LOCAL};
+
+#[tokio::test]
+async fn a_link_is_made_and_shows_nothing() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
+    let wish = json!({
+        "endpoint": "/proxy/stream", "destination_url": origin.url("/head"), "filename": "a b.mp4",
+        "request_headers": { "x-secret": "s3cret" }, "api_password": "hunter22",
+    });
+    assert_eq!(gateway.post("/media/generate_url", &wish).await.status, 403);
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let url = made["url"].as_str().unwrap();
+    assert!(url.contains("/media/_token_i1.") && url.ends_with("/proxy/stream/a%20b.mp4"), "{url}");
+    let answer = gateway.follow(url).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(origin.only_request().header("x-secret"), Some("s3cret"));
+    let two = json!({ "mediaflow_proxy_url": "http://x.test", "urls": [
+        { "destination_url": "http://a.test/1" }, { "endpoint": "/proxy/hls/manifest.m3u8", "destination_url": "http://a.test/2" }
+    ] });
+    let made = gateway.post("/media/generate_urls?api_password=hunter22", &two).await.json();
+    assert!(made["urls"][1].as_str().unwrap().starts_with("http://x.test/_token_"), "{made}");
+}
+
+#[tokio::test]
+async fn links_hold_for_their_time_client_path_and_host_only() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::local();
+    let link = async |more: serde_json::Value| {
+        let mut wish = json!({ "destination_url": origin.url("/"), "sealed": true });
+        wish.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let made = gateway.post("/media/generate_url", &wish).await.json();
+        made["url"].as_str().unwrap().to_owned()
+    };
+    let good =
+        link(json!({ "expiration": 60, "ip": "127.0.0.1", "path": "/proxy/stream", "hosts": ["localhost"] })).await;
+    assert_eq!(gateway.follow(&good).await.status, 200);
+    for (wish, says) in [
+        (json!({ "expiration": 0 }), "expired"),
+        (json!({ "ip": "10.0.0.1" }), "another client"),
+        (json!({ "path": "/proxy/hls" }), "this path"),
+        (json!({ "hosts": ["cdn.test"] }), "this host"),
+    ] {
+        let answer = gateway.follow(&link(wish).await).await;
+        assert!(answer.status == 403 && answer.text().contains(says), "{}", answer.text());
+    }
+    let changed = good.replacen("_token_i1.0.", "_token_i1.0.A", 1);
+    assert_eq!(gateway.follow(&changed).await.status, 403);
+    let foreign = Gateway::local();
+    let path = good.split_once("/media").unwrap().1;
+    assert_eq!(foreign.get(&format!("/media{path}")).await.status, 403);
+    assert_eq!(origin.served(), 1);
+}
+
+#[tokio::test]
+async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
+    let origin = Origin::http().start().await;
+    let trusting =
+        Gateway::start(&format!("{LOCAL}trusted_proxies = [\"127.0.0.1/32\"]\napi_password = \"hunter22\"\n"));
+    let wish = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
+    let made = trusting.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let path = made["url"].as_str().unwrap().split_once("/media").unwrap().1.to_owned();
+    let path = format!("/media{path}");
+    for (from, status) in [("9.9.9.9", 200), ("1.1.1.1, 9.9.9.9", 200), ("9.9.9.9, 1.1.1.1", 403)] {
+        assert_eq!(trusting.get_with(&path, &format!("X-Forwarded-For: {from}\r\n")).await.status, status, "{from}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Media through the gateway port of the built binary: relay, links, playlists, manifests, and what must not be fetched.
+
+mod guard;
+mod links;
+mod relay;
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Answer, Wire};
+use serde_json::Value;
+
+/// `interflow run` with a section `[media]`.
+struct Gateway {
+    dir: tempfile::TempDir,
+    child: Child,
+    addr: SocketAddr,
+}
+
+/// What most tests want: origins on this machine may be fetched from.
+const LOCAL: &str = "allow_private = [\"127.0.0.0/8\", \"::1/128\"]\nresume_delay = \"1ms\"\n";
+
+impl Gateway {
+    /// Starts with these lines below `[media]`.
+    fn start(lines: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("c.toml");
+        std::fs::write(&config, format!("[media]\n{lines}")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+        let anywhere = "127.0.0.1:0";
+        command.args(["run", "--no-record", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere]);
+        command.arg("-c").arg(&config).env("INTERFLOW_HOME", dir.path()).env_remove("INTERFLOW_TOKEN");
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let instance = std::fs::read(dir.path().join("instance.json")).unwrap_or_default();
+            let instance: Value = serde_json::from_slice(&instance).unwrap_or_default();
+            if let Some(addr) = instance["gateway"].as_str() {
+                let addr = addr.parse().unwrap();
+                return Self { dir, child, addr };
+            }
+            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn local() -> Self {
+        Self::start(LOCAL)
+    }
+
+    /// The media path with this destination.
+    fn path(&self, endpoint: &str, destination: &str) -> String {
+        format!("/media{endpoint}?d={}", encoded(destination))
+    }
+
+    async fn send(&self, method: &str, path: &str, fields: &str) -> Answer {
+        let mut wire = Wire::connect(self.addr).await.unwrap();
+        let host = self.addr;
+        wire.send(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")).await.unwrap();
+        wire.answer_to(method).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, "").await
+    }
+
+    async fn get_with(&self, path: &str, fields: &str) -> Answer {
+        self.send("GET", path, fields).await
+    }
+
+    /// A URL of ours, as a player would fetch it.
+    async fn follow(&self, url: &str) -> Answer {
+        let front = format!("http://{}", self.addr);
+        let path = url.strip_prefix(&front).unwrap_or_else(|| panic!("{url} is not below {front}"));
+        self.get(path).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Answer {
+        let (host, body) = (self.addr, body.to_string());
+        let mut wire = Wire::connect(self.addr).await.unwrap();
+        let length = body.len();
+        wire.send(format!("POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}"))
+            .await
+            .unwrap();
+        wire.answer_to("POST").await.unwrap()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Percent-encodes everything that is not a letter or digit.
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|b| if b.is_ascii_alphanumeric() { (b as char).to_string() } else { format!("%{b:02X}") })
+        .collect()
+}
