@@ -18,6 +18,7 @@ mod gateway;
 mod guarded;
 mod hop;
 mod inside;
+pub mod limits;
 mod messages;
 mod no_proxy;
 mod pages;

@@ -22,7 +22,7 @@ pub use ledger::{
     Ask, Counter, Counters, Ledger, LedgerError, Level, MemoryLedger, Period, Reading, RedisLedger, RedisOptions,
     Refusal, SharedLedger, SharedState,
 };
-pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, secret};
+pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, Prepared, secret};
 pub use prices::{Price, Prices, Tokens};
 pub use rate::TokenBucket;
 pub use rules::{Per, Quota, Rate, RateError, Rules, Subject, Use};

@@ -59,6 +59,9 @@ pub struct Limits {
     process: u64,
 }
 
+/// A config that was read and compiled.
+pub struct Prepared(Arc<State>);
+
 struct State {
     config: QuotaConfig,
     rules: Rules,
@@ -101,14 +104,17 @@ impl Limits {
         }))
     }
 
-    /// Puts another config in force; what was counted stays.
+    /// Reads and compiles another config, without putting it in force.
     ///
     /// # Errors
-    /// As [`new`](Self::new); the old config stays in force then.
-    pub fn reload(&self, config: &QuotaConfig, home: &Path) -> Result<(), LimitsError> {
-        let state = State::new(config, home, &self.memory, Some(&self.state.load()))?;
-        self.state.store(Arc::new(state));
-        Ok(())
+    /// As [`new`](Self::new).
+    pub fn prepare(&self, config: &QuotaConfig, home: &Path) -> Result<Prepared, LimitsError> {
+        State::new(config, home, &self.memory, Some(&self.state.load())).map(|s| Prepared(Arc::new(s)))
+    }
+
+    /// Puts another config in force; what was counted stays.
+    pub fn set(&self, prepared: Prepared) {
+        self.state.store(prepared.0);
     }
 
     /// Lets a request begin, or says why not. The grant is settled at the request's end.
@@ -407,10 +413,10 @@ mod tests {
         l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 150, ..Tokens::default() });
         let mut config = l.config();
         config.rule[0].allow.tokens_per_day = Some(100);
-        l.reload(&config, Path::new("/")).unwrap();
+        l.set(l.prepare(&config, Path::new("/")).unwrap());
         assert!(l.begin(subject(), ASK).await.is_err());
         config.prices = Some("does/not/exist.json".into());
-        let e = l.reload(&config, Path::new("/")).unwrap_err().to_string();
+        let e = l.prepare(&config, Path::new("/")).err().unwrap().to_string();
         assert!(e.contains("quota.prices") && e.contains("exist.json"), "{e}");
         assert_eq!(l.config().prices, None);
     }

@@ -31,6 +31,9 @@ pub enum Command {
     /// Recorded flows: list, show, follow, export, import, replay, compare, prune, check.
     #[command(subcommand)]
     Flows(FlowsCommand),
+    /// Virtual keys for the gateway: add, list, revoke.
+    #[command(subcommand)]
+    Keys(KeysCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
     /// Media files: what is in them, decryption with your own keys.
@@ -185,3 +188,4 @@ pub struct DoctorArgs {
 }
 
 pub use crate::flows::FlowsCommand;
+pub use crate::keys::KeysCommand;

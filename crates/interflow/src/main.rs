@@ -9,6 +9,7 @@ mod doctor;
 mod exec;
 mod flows;
 mod home;
+mod keys;
 mod log;
 mod media;
 mod redact;
@@ -85,6 +86,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Exec(args) => exec::exec(&args, loaded, &home),
         Command::Ca(command) => ca::run(&command, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
+        Command::Keys(command) => keys::run(command, &loaded.config, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         Command::Config(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }

@@ -156,6 +156,14 @@ impl KeyRing {
         }
     }
 
+    /// The same at this moment.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRefused> {
+        self.find(shown, Timestamp::now())
+    }
+
     /// Every key in the order of the file.
     pub fn keys(&self) -> &[Arc<VirtualKey>] {
         &self.keys

@@ -15,7 +15,7 @@ use super::{KeyRing, Secret};
 /// The keys in force and the file they stand in; a reload swaps them.
 #[derive(Debug)]
 pub struct KeyStore {
-    path: PathBuf,
+    path: ArcSwap<PathBuf>,
     ring: ArcSwap<KeyRing>,
     /// One change at a time within this process.
     writing: Mutex<()>,
@@ -29,12 +29,12 @@ impl KeyStore {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeyFileError> {
         let path = path.into();
         let ring = ArcSwap::from_pointee(read_ring(&path)?);
-        Ok(Self { path, ring, writing: Mutex::new(()) })
+        Ok(Self { path: ArcSwap::from_pointee(path), ring, writing: Mutex::new(()) })
     }
 
     /// Where the file is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn path(&self) -> Arc<PathBuf> {
+        self.path.load_full()
     }
 
     /// The ring in force.
@@ -42,12 +42,13 @@ impl KeyStore {
         self.ring.load_full()
     }
 
-    /// Puts a ring in force; requests under way are not asked again.
-    pub fn set(&self, ring: KeyRing) {
+    /// Puts a ring in force that was read from this file; requests under way are not asked again.
+    pub fn set(&self, path: PathBuf, ring: KeyRing) {
+        self.path.store(Arc::new(path));
         self.ring.store(Arc::new(ring));
     }
 
-    /// Reads the file again, or another one, without putting it in force.
+    /// Reads a file without putting it in force.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -76,14 +77,15 @@ impl KeyStore {
 
     fn change<T>(&self, edit: impl FnOnce(&mut String) -> Result<T, KeyFileError>) -> Result<T, KeyFileError> {
         let _alone = self.writing.lock();
-        let mut text = read_text(&self.path)?;
+        let path = self.path();
+        let mut text = read_text(&path)?;
         let before = text.clone();
-        let done = edit(&mut text).map_err(|e| at(&self.path, &e))?;
+        let done = edit(&mut text).map_err(|e| at(&path, &e))?;
         if text != before {
-            let ring = KeyRing::parse(&text).map_err(|e| at(&self.path, &e))?;
-            write(&self.path, text.as_bytes())
-                .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", self.path.display())))?;
-            self.set(ring);
+            let ring = KeyRing::parse(&text).map_err(|e| at(&path, &e))?;
+            write(&path, text.as_bytes())
+                .map_err(|e| KeyFileError(format!("{} cannot be written: {e}", path.display())))?;
+            self.ring.store(Arc::new(ring));
         }
         Ok(done)
     }

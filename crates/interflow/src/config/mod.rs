@@ -14,6 +14,7 @@ use interflow_engine::config::{
     UpstreamConfig, WorkersConfig,
 };
 use interflow_media::MediaConfig;
+use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_record::RecordConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,10 @@ pub struct Config {
     pub media: MediaConfig,
     /// Caps on what clients may use; 0 stands for no cap.
     pub limits: LimitsConfig,
+    /// What LLM traffic may use: requests, tokens, money.
+    pub quota: QuotaConfig,
+    /// Virtual keys: what clients show the gateway in place of a provider's key.
+    pub keys: KeysConfig,
     /// How long things may take.
     pub timeouts: TimeoutsConfig,
     /// Threads.

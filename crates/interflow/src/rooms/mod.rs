@@ -3,6 +3,7 @@
 
 mod egress;
 pub mod media;
+mod limits;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::home::Home;
 
 pub use egress::LateEgress;
 use media::MediaRoom;
+pub use limits::LimitRoom;
 
 /// What is put in force once everything else is known to be right as well.
 pub type Change = Box<dyn FnOnce() + Send>;

@@ -1,0 +1,271 @@
+//! Where limits and virtual keys join the corridor: a stage that checks the key of an LLM request, puts the provider's own
+//! in its place, asks the counters for leave, and settles with them at the end.
+
+mod call;
+mod credentials;
+mod refusals;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_flow::{
+    Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step,
+    Transport, Verdict,
+};
+use interflow_limits::{Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, Subject, Tokens, VirtualKey};
+use interflow_llm::{Exchange, Operation, Provider, Usage};
+use parking_lot::Mutex;
+
+use call::Called;
+use credentials::Shown;
+
+/// How virtual keys are asked for, with the providers' keys that they stand for.
+#[derive(Clone, Default)]
+pub struct KeyRules {
+    required: bool,
+    header: String,
+    provider: BTreeMap<String, String>,
+}
+
+impl KeyRules {
+    /// By a config; the providers' keys are fetched from where they are.
+    ///
+    /// # Errors
+    /// The key of the configuration, and why its value cannot be had.
+    pub fn new(config: &KeysConfig) -> Result<Self, String> {
+        let fetch = |(name, value): (&String, &String)| {
+            let wrong = |why: &str| format!("keys.provider.{name}: {why}");
+            let secret = interflow_limits::secret(value).map_err(|e| wrong(&e))?;
+            if secret.is_empty() || secret.bytes().any(|b| b.is_ascii_control()) {
+                return Err(wrong("it is empty, or holds a line break"));
+            }
+            Ok((name.to_ascii_lowercase(), secret))
+        };
+        let provider = config.provider.iter().map(fetch).collect::<Result<_, String>>()?;
+        let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+        if config.header.is_empty() || !config.header.bytes().all(token) {
+            return Err(format!("keys.header: `{}` is no header's name", config.header));
+        }
+        Ok(Self { required: config.required, header: config.header.clone(), provider })
+    }
+
+    /// The provider's key for the first of these names that has one.
+    fn key_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<&str> {
+        names.into_iter().find_map(|n| self.provider.get(n)).map(String::as_str)
+    }
+}
+
+impl std::fmt::Debug for KeyRules {
+    /// Without the providers' keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.provider.keys().collect();
+        f.debug_struct("KeyRules").field("required", &self.required).field("provider", &names).finish()
+    }
+}
+
+/// The stage.
+pub struct LimitStage {
+    keys: Arc<KeyStore>,
+    rules: ArcSwap<KeyRules>,
+    limits: Arc<Limits>,
+}
+
+/// What is known of a flow's key, for rooms behind this one and for audit lines.
+#[derive(Clone, Debug, Default)]
+pub struct KeyNote {
+    /// The virtual key that it came with.
+    pub key: Option<Arc<VirtualKey>>,
+    /// The code of the refusal that ended it, when this stage did.
+    pub refused: Option<&'static str>,
+}
+
+/// What the stage remembers of a flow until its end.
+#[derive(Default)]
+struct Held {
+    status: Option<StatusCode>,
+    grant: Mutex<Option<Grant>>,
+}
+
+/// The largest body that is looked into for its model.
+const LARGEST_BODY: usize = 64 << 20;
+
+impl LimitStage {
+    /// A stage with these keys and limits.
+    pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>) -> Self {
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits }
+    }
+
+    /// Puts other rules for keys in force.
+    pub fn set(&self, rules: KeyRules) {
+        self.rules.store(Arc::new(rules));
+    }
+
+    /// The key that the request came with, its place taken by the provider's own.
+    fn check_key(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+        let rules = self.rules.load();
+        let ring = self.keys.ring();
+        let gateway = flow.transport == Transport::Gateway;
+        let called = Called::of(flow, head);
+        let own = head.headers.get_str(&rules.header).map(str::to_owned);
+        let shown = own.clone().map(Shown::Own).or_else(|| credentials::shown(head));
+        let Some(called) = called else {
+            return match shown {
+                Some(Shown::Provider(key)) if credentials::is_ours(&key) => Err(refusals::no_provider(flow)),
+                Some(Shown::Own(_)) if gateway => Err(refusals::no_provider(flow)),
+                _ => Ok(()),
+            };
+        };
+        let key = match &shown {
+            None if rules.required && gateway => return Err(refusals::key(flow, &called, &KeyRefused::Missing)),
+            None => return Ok(()),
+            Some(Shown::Own(text)) => ring.find_now(text),
+            Some(Shown::Provider(text)) => match ring.find_now(text) {
+                // The provider's own key, which the owner lets clients bring along.
+                Err(KeyRefused::Unknown) if !credentials::is_ours(text) && !(rules.required && gateway) => return Ok(()),
+                found => found,
+            },
+        };
+        let key = key.map_err(|why| refusals::key(flow, &called, &why))?;
+        flow.note_mut::<KeyNote>().key = Some(Arc::clone(&key));
+        let path = head.url.path_only();
+        if let Err(why) = key.scope.allows_place(&called.name, path) {
+            return Err(refusals::scope(flow, &called, &key, why));
+        }
+        if flow.user.is_none() {
+            flow.user.clone_from(&key.owner);
+        }
+        flow.tag(format!("key:{}", key.id));
+        head.headers.remove(&rules.header);
+        let secret = rules.key_for(called.key_names(flow));
+        match (secret, &shown) {
+            (Some(secret), _) => credentials::put(head, called.call.provider, secret),
+            // A key beside the client's own credentials says who it is; those stay.
+            (None, Some(Shown::Own(_))) => Ok(()),
+            (None, _) if called.call.provider == Provider::Ollama => {
+                credentials::take_out(head);
+                Ok(())
+            }
+            (None, _) => return Err(refusals::no_key_held(flow, &called)),
+        }
+        .map_err(|()| refusals::no_key_held(flow, &called))
+    }
+
+    /// Asks the counters, once the model is known.
+    async fn begin(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, Verdict> {
+        let Some(mut called) = Called::of(flow, head) else { return Ok(body) };
+        if called.call.operation == Operation::Lookup {
+            return Ok(body);
+        }
+        let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
+        let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
+        let limited = !self.limits.config().rule.is_empty() || key.as_ref().is_some_and(|k| k.limits.is_some());
+        let (body, asked) = match called.model.is_some() && called.estimated > 0 || !(listed || limited) {
+            true => (body, None),
+            false => look_into(head, body).await.map_err(|e| match e {
+                Unread::TooLarge => refusals::too_large(flow, &called),
+                Unread::Broken(e) => Verdict::Deny(e),
+            })?,
+        };
+        if let Some(asked) = asked {
+            called.add(asked);
+        }
+        if let Some(key) = &key {
+            let asked = Asked { provider: &called.name, model: called.model.as_deref(), path: head.url.path_only() };
+            key.scope.allows(&asked).map_err(|why| refusals::scope(flow, &called, key, why))?;
+        }
+        let subject = Subject {
+            key,
+            user: flow.user.clone(),
+            route: called.route.clone(),
+            provider: Arc::clone(&called.name),
+            model: called.model.clone(),
+            client: flow.client.peer.ip(),
+        };
+        let estimate = Estimate { input: called.estimated, max_output: called.max_output };
+        match self.limits.begin(subject, estimate).await {
+            Ok(grant) => {
+                *flow.note_mut::<Held>().grant.get_mut() = Some(grant);
+                Ok(body)
+            }
+            Err(why) => Err(refusals::not_now(flow, &called, &why)),
+        }
+    }
+}
+
+impl Stage for LimitStage {
+    fn name(&self) -> &'static str {
+        "limits"
+    }
+
+    fn interest(&self, scope: &Scope<'_>) -> Interest {
+        let gateway = scope.transport == Transport::Gateway;
+        let keyed = !self.keys.ring().keys().is_empty() && call::is_providers_own(&scope.authority.host);
+        let limited = !self.limits.config().rule.is_empty();
+        if !scope.intercepted || scope.transport == Transport::Internal || !(gateway || keyed || limited) {
+            return Interest::NONE;
+        }
+        Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done)
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        Step::Now(self.check_key(flow, head).err().unwrap_or(Verdict::Continue))
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        Step::later(self.begin(flow, head, body))
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> Step<'a, Verdict> {
+        flow.note_mut::<Held>().status = Some(head.status);
+        Step::Now(Verdict::Continue)
+    }
+
+    fn done(&self, flow: &Flow) {
+        let Some(held) = flow.note::<Held>() else { return };
+        let Some(grant) = held.grant.lock().take() else { return };
+        let usage = flow.note::<Exchange>().and_then(Exchange::usage);
+        match (usage, held.status) {
+            (Some(usage), _) => grant.settle(&tokens(&usage)),
+            // What was answered without a count is taken to have cost what was estimated.
+            (None, Some(status)) if status.is_success() => drop(grant),
+            (None, _) => grant.settle(&Tokens::default()),
+        }
+    }
+}
+
+const fn tokens(usage: &Usage) -> Tokens {
+    Tokens {
+        input: usage.input,
+        output: usage.output,
+        cache_read: usage.cache_read,
+        cache_write: usage.cache_write,
+    }
+}
+
+enum Unread {
+    TooLarge,
+    Broken(interflow_flow::Error),
+}
+
+/// What the body asks for; the body itself goes on unchanged.
+async fn look_into(head: &RequestHead, body: Body) -> Result<(Body, Option<call::Wanted>), Unread> {
+    match body.collect(LARGEST_BODY).await {
+        Ok((bytes, trailers)) => {
+            let wanted = call::wanted(&head.headers, &bytes);
+            Ok((call::whole(bytes, trailers), Some(wanted)))
+        }
+        Err(CollectError::TooLarge(_)) => Err(Unread::TooLarge),
+        Err(CollectError::Broken(e)) => Err(Unread::Broken(e)),
+    }
+}

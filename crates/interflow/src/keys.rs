@@ -1,0 +1,203 @@
+//! `interflow keys`: virtual keys made, listed and taken back. A running instance follows the file by itself.
+
+use std::io::Write as _;
+
+use clap::{Args, Subcommand};
+use interflow_flow::units::Span;
+use interflow_limits::{KeyStore, NewKey, Quota, Rate, Scope, VirtualKey, moment};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
+
+/// The commands on virtual keys.
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key. It is shown once, and kept as a hash.
+    Add(Box<AddArgs>),
+    /// List the keys: owner, scope, limits, state.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a key back, from now on.
+    Revoke {
+        /// Its id, as `keys list` shows it.
+        id: String,
+    },
+}
+
+/// What a new key is to be.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// Its name in limits, logs and audit lines; made up when not given.
+    #[arg(long)]
+    pub id: Option<String>,
+    /// Whom it is for; counts as the user of its requests.
+    #[arg(long)]
+    pub owner: Option<String>,
+    /// A word about it.
+    #[arg(long)]
+    pub note: Option<String>,
+    /// When it ends: `30d`, `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    #[arg(long, value_name = "WHEN")]
+    pub expires: Option<String>,
+    /// A provider it is good for, `*` for any run of characters (repeat for several; all when not given).
+    #[arg(long = "provider", value_name = "NAME")]
+    pub providers: Vec<String>,
+    /// A model it is good for.
+    #[arg(long = "model", value_name = "NAME")]
+    pub models: Vec<String>,
+    /// A path it is good for.
+    #[arg(long = "path", value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Most requests: `60/m`.
+    #[arg(long, value_name = "RATE")]
+    pub requests: Option<Rate>,
+    /// Most tokens, in and out: `100000/m`.
+    #[arg(long, value_name = "RATE")]
+    pub tokens: Option<Rate>,
+    /// Most requests under way at the same time.
+    #[arg(long, value_name = "N")]
+    pub concurrent: Option<u32>,
+    /// Most tokens per day (UTC).
+    #[arg(long, value_name = "N")]
+    pub tokens_per_day: Option<u64>,
+    /// Most tokens per calendar month (UTC).
+    #[arg(long, value_name = "N")]
+    pub tokens_per_month: Option<u64>,
+    /// Most dollars per day (UTC).
+    #[arg(long, value_name = "DOLLARS")]
+    pub money_per_day: Option<f64>,
+    /// Most dollars per calendar month (UTC).
+    #[arg(long, value_name = "DOLLARS")]
+    pub money_per_month: Option<f64>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs one of them.
+pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+    home.create()?;
+    let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
+    let text = match command {
+        KeysCommand::Add(args) => add(*args, &store)?,
+        KeysCommand::List { json: true } => {
+            let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
+            serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
+        }
+        KeysCommand::List { json: false } => table(&store),
+        KeysCommand::Revoke { id } => {
+            if !store.revoke(&id).map_err(|e| e.to_string())? {
+                return Err(Failure::Failed(format!("there is no key {id}; `interflow keys list` shows what there is")));
+            }
+            format!("{id} is revoked\n")
+        }
+    };
+    // A reader that has seen enough (`head`) is no error.
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn add(args: AddArgs, store: &KeyStore) -> Result<String, Failure> {
+    let limits = Quota {
+        requests: args.requests,
+        burst: None,
+        tokens: args.tokens,
+        concurrent: args.concurrent,
+        tokens_per_day: args.tokens_per_day,
+        tokens_per_month: args.tokens_per_month,
+        money_per_day: args.money_per_day,
+        money_per_month: args.money_per_month,
+    };
+    limits.check().map_err(Failure::Usage)?;
+    let new = NewKey {
+        id: args.id.unwrap_or_default(),
+        owner: args.owner,
+        note: args.note,
+        expires: args.expires.as_deref().map(end).transpose().map_err(Failure::Usage)?,
+        scope: Scope { providers: args.providers, models: args.models, paths: args.paths },
+        limits,
+    };
+    let (secret, id) = store.add(new).map_err(|e| e.to_string())?;
+    if args.json {
+        return Ok(json!({ "id": id, "key": secret.reveal() }).to_string() + "\n");
+    }
+    anstream::eprintln!("key {id}, shown this once; it is kept as a hash in {}", store.path().display());
+    Ok(format!("{}\n", secret.reveal()))
+}
+
+/// A moment, or a time from now.
+fn end(text: &str) -> Result<Timestamp, String> {
+    match text.parse::<Span>() {
+        Ok(span) => {
+            let micros = i64::try_from(span.0.as_micros()).unwrap_or(i64::MAX);
+            Timestamp::now()
+                .as_microsecond()
+                .checked_add(micros)
+                .and_then(|at| Timestamp::from_microsecond(at).ok())
+                .ok_or_else(|| format!("`{text}` is too far away"))
+        }
+        Err(_) => moment(text),
+    }
+}
+
+fn as_json(key: &VirtualKey) -> serde_json::Value {
+    let mut value = serde_json::to_value(key).unwrap_or_default();
+    value["state"] = key.state(Timestamp::now()).as_str().into();
+    value
+}
+
+fn table(store: &KeyStore) -> String {
+    let ring = store.ring();
+    if ring.keys().is_empty() {
+        return format!("no keys in {}; make one with `interflow keys add --owner NAME`\n", store.path().display());
+    }
+    let list = |l: &[String]| if l.is_empty() { "all".to_owned() } else { l.join(",") };
+    let day = |t: Option<Timestamp>| t.map_or_else(|| "never".into(), |t| t.to_string()[..10].to_owned());
+    let mut rows = vec![["ID", "OWNER", "STATE", "EXPIRES", "PROVIDERS", "MODELS", "LIMITS"].map(str::to_owned)];
+    rows.extend(ring.keys().iter().map(|k| {
+        [
+            k.id.to_string(),
+            k.owner.as_deref().unwrap_or("-").to_owned(),
+            k.state(Timestamp::now()).as_str().to_owned(),
+            day(k.expires),
+            list(&k.scope.providers),
+            list(&k.scope.models),
+            k.limits.as_ref().map_or_else(|| "-".into(), limits),
+        ]
+    }));
+    let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    rows.iter().fold(String::new(), |mut out, row| {
+        let line: Vec<_> = row.iter().zip(&widths).map(|(cell, w)| format!("{cell:<w$}", w = *w)).collect();
+        out.push_str(line.join("  ").trim_end());
+        out.push('\n');
+        out
+    })
+}
+
+fn limits(quota: &Quota) -> String {
+    let value = serde_json::to_value(quota).unwrap_or_default();
+    let members = value.as_object().into_iter().flatten();
+    members.map(|(n, v)| format!("{n}={}", v.as_str().map_or_else(|| v.to_string(), str::to_owned))).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_a_moment_or_a_time_from_now() {
+        assert_eq!(end("2027-01-31").unwrap().to_string(), "2027-01-31T00:00:00Z");
+        let soon = end("1d").unwrap().as_second() - Timestamp::now().as_second();
+        assert!((86_399..=86_401).contains(&soon), "{soon}");
+        for bad in ["tomorrow", "", "30"] {
+            assert!(end(bad).is_err(), "{bad}");
+        }
+    }
+}

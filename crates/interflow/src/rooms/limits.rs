@@ -1,0 +1,60 @@
+//! The room of limits and virtual keys, as the binary builds and reloads it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_engine::limits::{KeyRules, LimitStage};
+use interflow_limits::{KeyStore, Limits};
+
+use super::{Change, Room};
+use crate::config::Config;
+use crate::home::Home;
+
+/// Keys, counters, and the stage that asks both.
+pub struct LimitRoom {
+    home: PathBuf,
+    /// The virtual keys.
+    pub keys: Arc<KeyStore>,
+    /// The counters.
+    pub limits: Arc<Limits>,
+    /// The stage.
+    pub stage: Arc<LimitStage>,
+}
+
+impl LimitRoom {
+    /// Builds it.
+    ///
+    /// # Errors
+    /// What is wrong in the configuration, the keys file or the price list.
+    pub fn new(config: &Config, home: &Home) -> Result<Self, String> {
+        let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
+        let limits = Limits::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
+        let keys = Arc::new(keys);
+        let stage = LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits));
+        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage) })
+    }
+
+    fn file(&self, path: &Path) -> PathBuf {
+        self.home.join(path)
+    }
+}
+
+impl Room for LimitRoom {
+    fn files(&self, config: &Config) -> Vec<PathBuf> {
+        let prices = config.quota.prices.iter();
+        prices.chain([&config.keys.file]).map(|p| self.file(p)).collect()
+    }
+
+    fn prepare(&self, config: &Config) -> Result<Change, String> {
+        let path = self.file(&config.keys.file);
+        let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
+        let rules = KeyRules::new(&config.keys)?;
+        let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
+        let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
+        Ok(Box::new(move || {
+            keys.set(path, ring);
+            limits.set(prepared);
+            stage.set(rules);
+        }))
+    }
+}
