@@ -20,7 +20,8 @@ pub struct KeysConfig {
     /// A header in which a virtual key may stand beside the provider's own credentials; it never goes upstream. Keys are
     /// also taken where the provider's SDK puts its key.
     pub header: String,
-    /// The providers' keys that virtual keys stand for, by provider: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`.
+    /// The providers' keys that virtual keys stand for: `openai = "env:OPENAI_API_KEY"`; also `file:PATH`. Named by the
+    /// gateway's upstream, by host, by `host:port`, or by provider; the last only counts for the provider's own hosts.
     pub provider: BTreeMap<String, String>,
 }
 

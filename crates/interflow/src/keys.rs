@@ -93,7 +93,9 @@ pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Fai
         KeysCommand::List { json: false } => table(&store),
         KeysCommand::Revoke { id } => {
             if !store.revoke(&id).map_err(|e| e.to_string())? {
-                return Err(Failure::Failed(format!("there is no key {id}; `interflow keys list` shows what there is")));
+                return Err(Failure::Failed(format!(
+                    "there is no key {id}; `interflow keys list` shows what there is"
+                )));
             }
             format!("{id} is revoked\n")
         }
@@ -184,7 +186,10 @@ fn table(store: &KeyStore) -> String {
 fn limits(quota: &Quota) -> String {
     let value = serde_json::to_value(quota).unwrap_or_default();
     let members = value.as_object().into_iter().flatten();
-    members.map(|(n, v)| format!("{n}={}", v.as_str().map_or_else(|| v.to_string(), str::to_owned))).collect::<Vec<_>>().join(" ")
+    members
+        .map(|(n, v)| format!("{n}={}", v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]

@@ -62,10 +62,10 @@ impl Called {
 
     /// The names under which a key for this request may be held: the upstream's, the host's, and the provider's when the
     /// host is the provider's own, so that no key goes to a host that it was not meant for.
-    pub fn key_names<'a>(&'a self, flow: &'a Flow) -> impl Iterator<Item = &'a str> {
-        let own = is_providers_own(&flow.authority.host).then(|| self.call.provider.as_str());
-        let host = flow.authority.host.name();
-        [self.route.as_deref(), host, own].into_iter().flatten()
+    pub fn key_names(&self, flow: &Flow) -> Vec<String> {
+        let own = is_providers_own(&flow.authority.host).then(|| self.call.provider.as_str().to_owned());
+        let hosts = [flow.authority.to_string(), flow.authority.host.to_string()];
+        self.route.iter().map(|r| r.to_ascii_lowercase()).chain(hosts).chain(own).collect()
     }
 }
 
@@ -99,6 +99,8 @@ pub(super) struct Wanted {
     pub model: Option<Arc<str>>,
     pub estimated: u64,
     pub max_output: Option<u64>,
+    /// Whether it cannot be told which model is meant.
+    pub unclear: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -120,7 +122,7 @@ pub(super) fn wanted(headers: &Headers, body: &Bytes) -> Wanted {
     let estimated = (body.len() as u64).div_ceil(4);
     let plain = headers.get_str("content-encoding").is_none_or(|c| c.eq_ignore_ascii_case("identity"));
     let Ok(m) = serde_json::from_slice::<Members>(if plain { body } else { b"" }) else {
-        return Wanted { estimated, ..Wanted::default() };
+        return Wanted { estimated, unclear: plain, ..Wanted::default() };
     };
     let most = [
         &m.max_tokens,
@@ -133,6 +135,7 @@ pub(super) fn wanted(headers: &Headers, body: &Bytes) -> Wanted {
         model: m.model.as_str().map(Into::into),
         estimated,
         max_output: most.into_iter().find_map(Value::as_u64),
+        unclear: false,
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step,
-    Transport, Verdict,
+    Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step, Transport,
+    Verdict,
 };
 use interflow_limits::{Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, Subject, Tokens, VirtualKey};
 use interflow_llm::{Exchange, Operation, Provider, Usage};
@@ -51,8 +51,8 @@ impl KeyRules {
     }
 
     /// The provider's key for the first of these names that has one.
-    fn key_for<'a>(&self, names: impl Iterator<Item = &'a str>) -> Option<&str> {
-        names.into_iter().find_map(|n| self.provider.get(n)).map(String::as_str)
+    fn key_for(&self, names: &[String]) -> Option<&str> {
+        names.iter().find_map(|n| self.provider.get(n)).map(String::as_str)
     }
 }
 
@@ -122,7 +122,9 @@ impl LimitStage {
             Some(Shown::Own(text)) => ring.find_now(text),
             Some(Shown::Provider(text)) => match ring.find_now(text) {
                 // The provider's own key, which the owner lets clients bring along.
-                Err(KeyRefused::Unknown) if !credentials::is_ours(text) && !(rules.required && gateway) => return Ok(()),
+                Err(KeyRefused::Unknown) if !credentials::is_ours(text) && !(rules.required && gateway) => {
+                    return Ok(());
+                }
                 found => found,
             },
         };
@@ -137,7 +139,7 @@ impl LimitStage {
         }
         flow.tag(format!("key:{}", key.id));
         head.headers.remove(&rules.header);
-        let secret = rules.key_for(called.key_names(flow));
+        let secret = rules.key_for(&called.key_names(flow));
         match (secret, &shown) {
             (Some(secret), _) => credentials::put(head, called.call.provider, secret),
             // A key beside the client's own credentials says who it is; those stay.
@@ -160,18 +162,22 @@ impl LimitStage {
         let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
         let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
         let limited = !self.limits.config().rule.is_empty() || key.as_ref().is_some_and(|k| k.limits.is_some());
-        let (body, asked) = match called.model.is_some() && called.estimated > 0 || !(listed || limited) {
-            true => (body, None),
-            false => look_into(head, body).await.map_err(|e| match e {
+        // A list of models is held against the body itself, whatever was noted of it.
+        let known = called.model.is_some() && called.estimated > 0;
+        let (body, asked) = match listed || limited && !known {
+            false => (body, None),
+            true => look_into(head, body).await.map_err(|e| match e {
                 Unread::TooLarge => refusals::too_large(flow, &called),
                 Unread::Broken(e) => Verdict::Deny(e),
             })?,
         };
+        let unclear = asked.as_ref().is_some_and(|a| a.unclear);
         if let Some(asked) = asked {
             called.add(asked);
         }
         if let Some(key) = &key {
-            let asked = Asked { provider: &called.name, model: called.model.as_deref(), path: head.url.path_only() };
+            let model = called.model.as_deref().filter(|_| !unclear);
+            let asked = Asked { provider: &called.name, model, path: head.url.path_only() };
             key.scope.allows(&asked).map_err(|why| refusals::scope(flow, &called, key, why))?;
         }
         let subject = Subject {
@@ -245,12 +251,7 @@ impl Stage for LimitStage {
 }
 
 const fn tokens(usage: &Usage) -> Tokens {
-    Tokens {
-        input: usage.input,
-        output: usage.output,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-    }
+    Tokens { input: usage.input, output: usage.output, cache_read: usage.cache_read, cache_write: usage.cache_write }
 }
 
 enum Unread {

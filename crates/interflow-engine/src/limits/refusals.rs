@@ -21,8 +21,7 @@ fn answer(flow: &mut Flow, provider: Provider, refusal: &Refusal) -> Verdict {
 /// The key is missing, unknown, over or revoked.
 pub(super) fn key(flow: &mut Flow, called: &Called, why: &KeyRefused) -> Verdict {
     let (kind, code) = ("unauthorized", why.code());
-    let refusal =
-        Refusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
+    let refusal = Refusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
     answer(flow, called.call.provider, &refusal)
 }
 
@@ -57,7 +56,7 @@ pub(super) fn no_provider(flow: &mut Flow) -> Verdict {
 
 /// The gateway holds no key of the provider.
 pub(super) fn no_key_held(flow: &mut Flow, called: &Called) -> Verdict {
-    let name = called.route.as_deref().or(flow.authority.host.name()).unwrap_or(&called.name);
+    let name = called.route.as_deref().map_or_else(|| flow.authority.host.to_string(), str::to_owned);
     let message = format!("the gateway holds no key for {name}: its owner can set keys.provider.\"{name}\"");
     tracing::error!("{message}");
     let refusal = Refusal {

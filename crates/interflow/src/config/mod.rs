@@ -13,8 +13,8 @@ use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
 };
-use interflow_media::MediaConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
+use interflow_media::MediaConfig;
 use interflow_record::RecordConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 //! doors open on the gateway port.
 
 mod egress;
-pub mod media;
 mod limits;
+pub mod media;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::home::Home;
 
 pub use egress::LateEgress;
+use limits::LimitRoom;
 use media::MediaRoom;
-pub use limits::LimitRoom;
 
 /// What is put in force once everything else is known to be right as well.
 pub type Change = Box<dyn FnOnce() + Send>;
@@ -54,9 +54,14 @@ impl Rooms {
     /// The first thing in the configuration, or in a file it names, that is wrong.
     pub fn new(config: &Config, home: &Home) -> Result<Self, Failure> {
         let egress = Arc::new(LateEgress::default());
+        let limits = Arc::new(LimitRoom::new(config, home)?);
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
+        let stages: Vec<Arc<dyn Stage>> = vec![
+            // Before anything looks into the request: what is over a limit shall cost nothing more.
+            Arc::clone(&limits.stage) as _,
+        ];
         let mounts: Vec<Arc<dyn Mount>> = vec![Arc::new(MediaDoor::new(Arc::clone(media.media())))];
-        Ok(Self { stages: Vec::new(), mounts, egress, rooms: vec![media] })
+        Ok(Self { stages, mounts, egress, rooms: vec![limits, media] })
     }
 
     /// Opens the way out, once the corridor runs.

@@ -1,0 +1,146 @@
+//! Virtual keys and limits as a person uses them: the built binary, a provider, and a data folder for each test.
+
+mod instance;
+
+use instance::{Home, Running};
+use interflow_testkit::Answer;
+use serde_json::Value;
+
+const CHAT: &str = r#"{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}"#;
+
+fn code(answer: &Answer) -> String {
+    let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    body["error"]["code"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn chat(running: &Running, key: &str) -> Answer {
+    running.post("/v1/chat/completions", &format!("Authorization: Bearer {key}\r\n"), CHAT).await
+}
+
+#[tokio::test]
+async fn a_virtual_key_stands_for_the_providers_and_never_goes_upstream() {
+    let home = Home::new().await;
+    let key = home.keys(&["add", "--id", "ann", "--owner", "Ann"]).ok().trim().to_owned();
+    let running = home.start("[keys]\nrequired = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
+    let answer = chat(&running, &key).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let seen = format!("{:?}", home.provider.only_request());
+    assert!(seen.contains("Bearer sk-real") && !seen.contains("ifk_"), "{seen}");
+    for (fields, expected) in [
+        ("Authorization: Bearer ifk_wrong\r\n", "invalid_api_key"),
+        ("Authorization: Bearer sk-of-my-own\r\n", "invalid_api_key"),
+        ("", "missing_api_key"),
+    ] {
+        let answer = running.post("/v1/chat/completions", fields, CHAT).await;
+        assert_eq!((answer.status, code(&answer).as_str()), (401, expected), "{fields}");
+    }
+    let in_query = running.post(&format!("/v1/chat/completions?key={key}"), "", CHAT).await;
+    assert_eq!(in_query.status, 200);
+    let last = format!("{:?}", home.provider.requests().last().unwrap());
+    assert!(last.contains("sk-real") && !last.contains("ifk_"), "{last}");
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
+    let home = Home::new().await;
+    let key = home.keys(&["add"]).ok().trim().to_owned();
+    let running = home.start("");
+    let answer = running.post("/echo", &format!("X-Api-Key: {key}\r\n"), "{}").await;
+    assert_eq!((answer.status, code(&answer).as_str()), (403, "scope_denied_provider"));
+    let without = chat(&running, &key).await;
+    assert_eq!((without.status, code(&without).as_str()), (500, "provider_key_missing"));
+    assert!(home.provider.requests().is_empty());
+    // Clients that bring the provider's own key are let through when no key is required.
+    assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
+    assert!(format!("{:?}", home.provider.only_request()).contains("sk-of-my-own"));
+    running.stop();
+}
+
+#[tokio::test]
+async fn scopes_hold_and_are_told_in_the_providers_shape() {
+    let home = Home::new().await;
+    let key = home.keys(&["add", "--model", "claude-*", "--path", "/v1/messages"]).ok().trim().to_owned();
+    let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
+    let fields = format!("x-api-key: {key}\r\nanthropic-version: 2023-06-01\r\n");
+    let ask =
+        |model: &str| format!(r#"{{"model":"{model}","max_tokens":5,"messages":[{{"role":"user","content":"x"}}]}}"#);
+    let good = running.post("/v1/messages", &fields, &ask("claude-sonnet-4-5")).await;
+    assert_eq!(good.status, 200, "{good:?}");
+    let bad = running.post("/v1/messages", &fields, &ask("gpt-5")).await;
+    let body: Value = serde_json::from_slice(&bad.body).unwrap();
+    assert_eq!((bad.status, body["error"]["type"].as_str()), (403, Some("permission_error")), "{body}");
+    assert_eq!(body["error"]["code"], "scope_denied_model");
+    let twice = r#"{"model":"claude-x","model":"gpt-5","messages":[]}"#;
+    assert_eq!(running.post("/v1/messages", &fields, twice).await.status, 403);
+    let other = chat(&running, &key).await;
+    assert_eq!((other.status, code(&other).as_str()), (403, "scope_denied_path"));
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_revoked_key_is_refused_without_a_restart() {
+    let home = Home::new().await;
+    let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
+    let key = home.keys(&["add", "--id", "k"]).ok().trim().to_owned();
+    running.until(async || chat(&running, &key).await.status == 200).await;
+    assert!(home.keys(&["list"]).ok().contains("k   -      active"), "{:?}", home.keys(&["list"]));
+    home.keys(&["revoke", "k"]).ok();
+    running.until(async || chat(&running, &key).await.status == 401).await;
+    let listed: Value = serde_json::from_str(&home.keys(&["list", "--json"]).ok()).unwrap();
+    assert_eq!(listed[0]["state"], "revoked");
+    assert!(home.keys(&["revoke", "nobody"]).fails(1).contains("no key nobody"));
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_limit_answers_429_with_the_time_to_wait() {
+    let home = Home::new().await;
+    let key = home.keys(&["add", "--requests", "2/h"]).ok().trim().to_owned();
+    let running = home.start("[keys.provider]\nlocalhost = \"sk-real\"\n");
+    for status in [200, 200, 429] {
+        let answer = chat(&running, &key).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+        if status == 429 {
+            let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=1800).contains(&wait), "{wait}");
+            assert_eq!(code(&answer), "rate_limit_exceeded");
+        }
+    }
+    assert_eq!(home.provider.requests().len(), 2);
+    running.stop();
+}
+
+#[tokio::test]
+async fn rules_of_the_configuration_count_money_and_are_reloaded() {
+    let home = Home::new().await;
+    let rule = |dollars: &str| format!("[[quota.rule]]\nname = \"all\"\nallow = {{ money_per_day = {dollars} }}\n");
+    let running = home.start(&rule("0.0"));
+    let answer = chat(&running, "sk-own").await;
+    assert_eq!((answer.status, code(&answer).as_str()), (429, "daily_quota_exceeded"));
+    assert_eq!(answer.header("x-should-retry"), Some("false"));
+    home.write_config(&rule("5.0"));
+    running.until(async || chat(&running, "sk-own").await.status == 200).await;
+    // A file that makes no sense leaves the old rules in force.
+    home.write_config("[[quota.rule]]\nname = \"all\"\n");
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    assert_eq!(chat(&running, "sk-own").await.status, 200);
+    running.stop();
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
+    let home = Home::new().await;
+    for (file, text, config, says) in [
+        ("keys.toml", "[[key]]\nid = \"a\"\nhash = \"plain\"\n", "", "keys.toml: line 1: the key `a`"),
+        ("prices.json", "{\"prices\": 5}", "[quota]\nprices = \"prices.json\"\n", "quota.prices"),
+        ("none", "", "[keys.provider]\nopenai = \"env:NOT_SET_ANYWHERE\"\n", "keys.provider.openai"),
+        ("none", "", "[[quota.rule]]\nallow = { requests = \"5/y\" }\n", "`5/y` is no rate"),
+        ("none", "", "[quota.shared]\nredis = \"http://x\"\n", "quota.shared.redis"),
+    ] {
+        std::fs::write(home.dir.path().join(file), text).unwrap();
+        let said = home.refuses_to_start(config);
+        assert!(said.contains(says), "{says}: {said}");
+        std::fs::remove_file(home.dir.path().join(file)).unwrap();
+    }
+}
