@@ -8,11 +8,13 @@
 mod agent;
 mod assembler;
 mod atom;
+pub mod compare;
 mod facts;
 mod purpose;
 mod recorded;
 mod scaffold;
 mod session;
+pub mod view;
 
 #[cfg(test)]
 mod tests;

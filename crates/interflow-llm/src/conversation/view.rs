@@ -1,0 +1,405 @@
+//! A conversation as people read it: turns with their prompts, thoughts, tool calls and answers, along one way from the
+//! first message to the last.
+
+use std::collections::{HashMap, HashSet};
+
+use interflow_flow::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::facts::{Begins, Conversation, Exchange, ExchangeFacts, Key, Link, Node};
+use crate::Usage;
+use crate::message::{Block, Reference, Role};
+
+/// A conversation laid out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Thread {
+    /// The message that this way leads to.
+    pub leaf: Option<Key>,
+    /// The turns in order.
+    pub turns: Vec<Turn>,
+    /// Its exchanges by the time they began; those of other ways too.
+    pub exchanges: Vec<ExchangeView>,
+    /// Other ways that were gone.
+    pub branches: Vec<Branch>,
+}
+
+/// A prompt and what it led to.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Turn {
+    /// From 1; 0 stands before the first prompt.
+    pub number: u64,
+    /// The turn begins a branch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Begins>,
+    /// What was said and done, in order.
+    pub items: Vec<Item>,
+    /// Its exchanges, by their place among all of the conversation.
+    pub exchanges: Vec<usize>,
+}
+
+/// Something said or done.
+#[derive(Clone, Debug, Serialize)]
+pub struct Item {
+    /// The message it belongs to.
+    pub key: Key,
+    /// When it was first seen, in microseconds since the Unix epoch.
+    pub at: u64,
+    /// Who.
+    pub role: Role,
+    /// The exchange that it came as the answer of, when it is the first of that answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<usize>,
+    /// The item begins a branch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Begins>,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What was said or done.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum What {
+    /// A text.
+    Text {
+        /// It.
+        text: String,
+    },
+    /// What the model thought.
+    Thinking {
+        /// Empty when the provider keeps it to itself.
+        text: String,
+    },
+    /// What the agent put around a person's words.
+    Context {
+        /// It.
+        text: String,
+    },
+    /// A tool call, and what came back.
+    Tool {
+        /// The call's name.
+        id: String,
+        /// The tool.
+        name: String,
+        /// What it is about, in a line.
+        summary: String,
+        /// Its arguments.
+        input: Value,
+        /// What came back; none while it is awaited.
+        result: Option<Outcome>,
+        /// The conversation of the sub-agent that it began.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        child: Option<String>,
+    },
+    /// An image.
+    Image(Reference),
+    /// A document.
+    Document(Reference),
+    /// An error.
+    Error {
+        /// Its name.
+        name: String,
+        /// What it said.
+        message: String,
+    },
+    /// Something else.
+    Other {
+        /// The shape's name for it.
+        name: String,
+        /// It.
+        value: Value,
+    },
+}
+
+/// What a tool gave back.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// It.
+    pub content: Vec<Block>,
+    /// The tool failed.
+    pub is_error: bool,
+    /// When it was first seen, in microseconds since the Unix epoch.
+    pub at: u64,
+}
+
+/// An exchange as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExchangeView {
+    /// The flow it passed in.
+    pub flow: String,
+    /// The number of the message that began it in a WebSocket, else 0.
+    pub part: u64,
+    /// When it began, in microseconds since the Unix epoch.
+    pub started: u64,
+    /// The model that answered.
+    pub model: String,
+    /// Tokens; `None` when the provider did not say.
+    pub usage: Option<Usage>,
+    /// US dollars; `None` when the price is not known.
+    pub cost: Option<f64>,
+    /// Tokens of the answer per second, from its first byte to its end.
+    pub speed: Option<f64>,
+    /// The cache gave less than the exchange before had put there or read: something changed, or it was forgotten.
+    pub missed: bool,
+    /// Everything else.
+    #[serde(flatten)]
+    pub facts: ExchangeFacts,
+}
+
+/// Another way that was gone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Branch {
+    /// Where it leads.
+    pub leaf: Key,
+    /// Why it is another one.
+    pub begins: Begins,
+    /// The turn in which it parts from the way shown.
+    pub turn: u64,
+    /// When it was last spoken in.
+    pub at: u64,
+    /// The beginning of what was said there first.
+    pub text: String,
+}
+
+/// A sub-agent's conversation, as its parent's tool calls refer to it.
+pub struct Child<'a> {
+    /// Its name.
+    pub id: &'a str,
+    /// The call that began it.
+    pub link: Option<&'a Link>,
+}
+
+/// Lays a conversation out along the way to `leaf`, the current one when none is given.
+pub fn thread(
+    conversation: &Conversation,
+    nodes: Vec<Node>,
+    exchanges: Vec<Exchange>,
+    children: &[Child<'_>],
+    leaf: Option<Key>,
+) -> Thread {
+    let leaf = leaf.or(conversation.facts.leaf);
+    let index: HashMap<u128, usize> = nodes.iter().enumerate().map(|(i, n)| (n.key, i)).collect();
+    let path = path(&nodes, &index, leaf);
+    let branches = branches(&nodes, &index, &path);
+    let mut shown: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
+    let mut layout = Layout::new(&exchanges, children);
+    for at in path {
+        if let Some(node) = shown[at].take() {
+            layout.add(node);
+        }
+    }
+    let mut turns = layout.turns;
+    for (i, e) in exchanges.iter().enumerate() {
+        if let Some(turn) = turns.iter_mut().find(|t| t.number == e.facts.turn) {
+            turn.exchanges.push(i);
+        }
+    }
+    Thread { leaf, turns, exchanges: views(exchanges), branches }
+}
+
+/// The messages on the way, the first one first.
+fn path(nodes: &[Node], index: &HashMap<u128, usize>, leaf: Option<Key>) -> Vec<usize> {
+    let mut path = Vec::new();
+    let mut seen = HashSet::new();
+    let mut at = leaf.map(|k| k.0);
+    while let Some(i) = at.and_then(|k| index.get(&k)).copied() {
+        if !seen.insert(i) {
+            break;
+        }
+        path.push(i);
+        at = nodes[i].parent.or(nodes[i].facts.after.map(|k| k.0));
+    }
+    path.reverse();
+    path
+}
+
+/// Leaves that are not on the way, with the reason for which they part from it.
+fn branches(nodes: &[Node], index: &HashMap<u128, usize>, path: &[usize]) -> Vec<Branch> {
+    let on_path: HashSet<usize> = path.iter().copied().collect();
+    let parents: HashSet<u128> = nodes.iter().filter_map(|n| n.parent.or(n.facts.after.map(|k| k.0))).collect();
+    // The child on the way of each message on it: when that one began a branch, what stood there before is one.
+    let begun: HashMap<Option<u128>, Begins> =
+        path.iter().filter_map(|i| Some((nodes[*i].parent, nodes[*i].facts.begins?))).collect();
+    let mut found = Vec::new();
+    for leaf in nodes.iter().filter(|n| !parents.contains(&n.key) && !on_path.contains(&index[&n.key])) {
+        let mut first = leaf;
+        let mut steps = 0;
+        while let Some(parent) = first.parent.or(first.facts.after.map(|k| k.0)).and_then(|p| index.get(&p)) {
+            steps += 1;
+            if on_path.contains(parent) || steps > nodes.len() {
+                break;
+            }
+            first = &nodes[*parent];
+        }
+        let begins = first.facts.begins.or_else(|| begun.get(&first.parent).copied());
+        if let (Some(begins), Some(_)) = (begins, &leaf.body.block) {
+            let text = first.body.block.as_ref().and_then(Block::as_text).unwrap_or_default();
+            let text = text.chars().take(120).collect();
+            found.push(Branch { leaf: Key(leaf.key), begins, turn: first.facts.turn, at: leaf.at.micros(), text });
+        }
+    }
+    found.sort_by_key(|b| b.at);
+    found
+}
+
+/// Turns in the making.
+struct Layout<'a> {
+    turns: Vec<Turn>,
+    answers: HashMap<Key, usize>,
+    children: HashMap<&'a str, &'a str>,
+    /// Where calls stand that have no result yet: turn and item.
+    open: HashMap<String, (usize, usize)>,
+    /// Those without a name, in order.
+    unnamed: Vec<(usize, usize)>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(exchanges: &[Exchange], children: &'a [Child<'a>]) -> Self {
+        let answers = exchanges.iter().enumerate().filter_map(|(i, e)| Some((e.facts.answer?, i))).collect();
+        let children = children.iter().filter_map(|c| Some((c.link?.call.as_str(), c.id))).collect();
+        Self { turns: Vec::new(), answers, children, open: HashMap::new(), unnamed: Vec::new() }
+    }
+
+    fn add(&mut self, node: Node) {
+        let (key, at, role) = (Key(node.key), node.at, node.body.role);
+        let mut exchange = self.answers.get(&key).copied();
+        let mut begins = node.facts.begins;
+        if self.turns.last().is_none_or(|t| t.number != node.facts.turn) {
+            let begins = begins.filter(|_| node.facts.prompt);
+            self.turns.push(Turn { number: node.facts.turn, begins, ..Turn::default() });
+        }
+        let blocks = node.body.before.into_iter().chain(node.body.block).chain(node.body.after);
+        for block in blocks {
+            let Some(what) = self.what(block, at) else { continue };
+            let item = Item { key, at: at.micros(), role, exchange: exchange.take(), begins: begins.take(), what };
+            let turn = self.turns.len() - 1;
+            let place = (turn, self.turns[turn].items.len());
+            if let What::Tool { id, .. } = &item.what {
+                match id.is_empty() {
+                    true => self.unnamed.push(place),
+                    false => drop(self.open.insert(id.clone(), place)),
+                }
+            }
+            self.turns[turn].items.push(item);
+        }
+    }
+
+    /// What a block is shown as; a result goes to its call.
+    fn what(&mut self, block: Block, at: Timestamp) -> Option<What> {
+        Some(match block {
+            Block::Text { text } => What::Text { text },
+            Block::Thinking { text } => What::Thinking { text },
+            Block::ToolUse { id, name, input } => {
+                let child = self.children.get(id.as_str()).map(|c| (*c).to_owned());
+                What::Tool { summary: summary(&input), id, name, input, result: None, child }
+            }
+            Block::ToolResult { id, name, content, is_error } => {
+                let place = match id.is_empty() {
+                    true if self.unnamed.is_empty() => None,
+                    true => Some(self.unnamed.remove(0)),
+                    false => self.open.remove(&id),
+                };
+                let outcome = Some(Outcome { content, is_error, at: at.micros() });
+                let item = place.and_then(|(t, i)| self.turns.get_mut(t)?.items.get_mut(i));
+                match item.map(|i| &mut i.what) {
+                    Some(What::Tool { result, .. }) => {
+                        *result = outcome;
+                        return None;
+                    }
+                    // The call is not known: it was made before the recording began.
+                    _ => What::Tool {
+                        id,
+                        name,
+                        summary: String::new(),
+                        input: Value::Null,
+                        result: outcome,
+                        child: None,
+                    },
+                }
+            }
+            Block::Image(r) => What::Image(r),
+            Block::Document(r) => What::Document(r),
+            Block::Error { kind, message } => What::Error { name: kind, message },
+            Block::Other { kind, value } if kind == "context" => {
+                What::Context { text: value.as_str().unwrap_or_default().to_owned() }
+            }
+            Block::Other { kind, value } => What::Other { name: kind, value },
+        })
+    }
+}
+
+/// The tokens of a prompt below which providers cache nothing.
+const CACHED_FROM: u64 = 1024;
+
+fn views(exchanges: Vec<Exchange>) -> Vec<ExchangeView> {
+    let mut warm: Option<u64> = None;
+    let mut views = Vec::with_capacity(exchanges.len());
+    for e in exchanges {
+        let usage = e.usage.filter(|_| !e.facts.purpose.is_beside());
+        let missed = match (warm, usage) {
+            // Providers cache whole blocks: a little less than before is no miss.
+            (Some(warm), Some(u)) => warm >= CACHED_FROM && u.cache_read + warm / 8 < warm,
+            _ => false,
+        };
+        if let Some(u) = usage {
+            warm = Some(u.cache_read.saturating_add(u.cache_write));
+        }
+        let writing = e.facts.duration.saturating_sub(e.facts.first_byte.unwrap_or_default());
+        let speed = e.usage.filter(|u| u.output > 0 && writing > 0 && e.facts.stream);
+        views.push(ExchangeView {
+            flow: e.flow.to_string(),
+            part: e.part,
+            started: e.started.micros(),
+            model: e.model,
+            usage: e.usage,
+            cost: e.cost,
+            speed: speed.map(|u| u.output as f64 * 1e6 / writing as f64),
+            missed,
+            facts: e.facts,
+        });
+    }
+    views
+}
+
+/// What a tool call is about, in a line: the argument that says most.
+pub fn summary(input: &Value) -> String {
+    const TELLING: [&str; 12] = [
+        "description",
+        "command",
+        "cmd",
+        "file_path",
+        "path",
+        "filePath",
+        "pattern",
+        "query",
+        "url",
+        "prompt",
+        "task",
+        "text",
+    ];
+    let line = |text: &str| -> String {
+        let mut line: String = text.split_whitespace().take(40).collect::<Vec<_>>().join(" ");
+        if let Some((at, _)) = line.char_indices().nth(100) {
+            line.truncate(at);
+            line.push('…');
+        }
+        line
+    };
+    if let Some(text) = input.as_str() {
+        return line(text);
+    }
+    let told = TELLING.iter().find_map(|k| match input.get(*k)? {
+        Value::String(s) => Some(line(s)),
+        Value::Array(words) => Some(line(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))),
+        _ => None,
+    });
+    told.filter(|t| !t.is_empty()).unwrap_or_else(|| {
+        let pairs = input.as_object().into_iter().flatten().take(4).map(|(k, v)| match v {
+            Value::String(s) => format!("{k}={s}"),
+            v => format!("{k}={v}"),
+        });
+        line(&pairs.collect::<Vec<_>>().join(" "))
+    })
+}
