@@ -12,6 +12,7 @@ mod calls;
 pub mod config;
 mod conn;
 mod connect;
+pub mod conversations;
 mod engine;
 mod exchange;
 mod gateway;

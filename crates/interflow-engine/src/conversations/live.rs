@@ -1,0 +1,271 @@
+//! Conversations as flows end: one thread that hears of them, reads each exchange once, and keeps what the assembler says.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::FlowId;
+use interflow_llm::conversation::{Assembler, Recorded};
+use interflow_query::Query;
+use interflow_record::{
+    Event, Findings, FlowKind, FlowRow, FlowState, FlowSummary, ListOptions, Order, Store, StoreError,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::read::{self, Socket};
+use super::rows::{self, Pricing};
+
+/// Flows looked through at a time.
+const PAGE: usize = 500;
+/// Exchanges that are kept at once.
+const BATCH: usize = 64;
+/// How long to wait after the store refused.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the thread is asked.
+type Wish = oneshot::Sender<Result<u64, StoreError>>;
+
+/// The way to the thread that puts conversations together. When the last clone is dropped, the thread ends.
+#[derive(Clone)]
+pub struct Live {
+    wishes: mpsc::Sender<Wish>,
+}
+
+impl Live {
+    /// Starts the thread over a store that this process writes.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn start(store: Arc<dyn Store>, pricing: Arc<Pricing>) -> std::io::Result<Self> {
+        let (wishes, mut asked) = mpsc::channel::<Wish>(4);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        std::thread::Builder::new().name("conversations".into()).spawn(move || {
+            runtime.block_on(async move {
+                // Subscribed before looking back, so that nothing falls between.
+                let mut news = store.subscribe();
+                let mut keeper = Keeper::new(&*store, pricing);
+                let mut behind = true;
+                loop {
+                    if behind {
+                        match keeper.catch_up(&mut |_| {}) {
+                            Ok(_) => behind = false,
+                            Err(StoreError::Closed | StoreError::ReadOnly) => return,
+                            Err(e) => {
+                                tracing::warn!("conversations wait: {e}");
+                                tokio::time::sleep(PATIENCE).await;
+                                continue;
+                            }
+                        }
+                    }
+                    tokio::select! {
+                        event = news.next() => match event {
+                            Some(Event::Flows(flows)) => behind = keeper.hear(&flows).is_err(),
+                            Some(Event::Lagged(_)) => behind = true,
+                            None => return,
+                        },
+                        wish = asked.recv() => match wish {
+                            Some(reply) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
+                            None => return,
+                        },
+                    }
+                }
+            });
+        })?;
+        Ok(Self { wishes })
+    }
+
+    /// Forgets all conversations and puts them together anew; how many exchanges there were.
+    ///
+    /// # Errors
+    /// The store refused, or the thread has ended.
+    pub async fn rebuild(&self) -> Result<u64, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.wishes.send(reply).await.map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+/// Shows exchanges to the assembler and keeps what it finds.
+pub struct Keeper<'s> {
+    store: &'s dyn Store,
+    pricing: Arc<Pricing>,
+    assembler: Assembler,
+    findings: Findings,
+    /// Flows that may hold an exchange and still run; WebSockets with what has been read of them.
+    running: BTreeMap<FlowId, Option<Socket>>,
+    newest: Option<FlowId>,
+}
+
+impl<'s> Keeper<'s> {
+    /// One over a store that is open for writing.
+    pub fn new(store: &'s dyn Store, pricing: Arc<Pricing>) -> Self {
+        Self {
+            store,
+            pricing,
+            assembler: Assembler::default(),
+            findings: Findings::default(),
+            running: BTreeMap::new(),
+            newest: None,
+        }
+    }
+
+    /// Forgets all conversations and puts them together anew; how many exchanges there were. `progress` is told of each.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn rebuild(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        self.store.forget_conversations()?;
+        *self = Self::new(self.store, Arc::clone(&self.pricing));
+        self.catch_up(progress)
+    }
+
+    /// Reads every exchange behind the cursor that was not read before, in the order in which they ended.
+    ///
+    /// # Errors
+    /// The store refused; what was found until then is kept.
+    pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        self.assembler = Assembler::default();
+        self.findings = Findings::default();
+        self.running.clear();
+        let mut ended: Vec<(u64, FlowId)> = Vec::new();
+        let mut after = self.store.cursor()?;
+        loop {
+            let page = ListOptions { query: Query::all(), order: Order::Oldest, after, limit: PAGE };
+            let rows = self.store.list(&page)?;
+            let now = interflow_flow::Timestamp::now();
+            for row in &rows {
+                self.newest = self.newest.max(Some(row.id));
+                let summary = row.summary(now);
+                if !read::may_hold(&summary) {
+                } else if row.state == FlowState::Open {
+                    self.running.insert(row.id, None);
+                } else {
+                    ended.push((row.started.micros() + summary.duration, row.id));
+                }
+            }
+            after = rows.last().map(|r| r.id);
+            if rows.len() < PAGE {
+                break;
+            }
+        }
+        ended.sort_unstable();
+        let mut done = 0;
+        for (_, id) in ended {
+            done += self.ended(id)?;
+            progress(done);
+        }
+        self.keep()?;
+        Ok(done)
+    }
+
+    /// Hears of flows that began, went on or ended.
+    ///
+    /// # Errors
+    /// The store refused: it is time to catch up.
+    pub fn hear(&mut self, flows: &[FlowSummary]) -> Result<(), StoreError> {
+        let before = self.newest;
+        let mut ended: Vec<(u64, FlowId)> = Vec::new();
+        for flow in flows {
+            self.newest = self.newest.max(Some(flow.id));
+            if !read::may_hold(flow) {
+                self.running.remove(&flow.id);
+            } else if flow.state != FlowState::Open {
+                ended.push((flow.started.micros() + flow.duration, flow.id));
+            } else if flow.kind == FlowKind::WebSocket {
+                self.socket(flow.id)?;
+            } else {
+                self.running.entry(flow.id).or_default();
+            }
+        }
+        ended.sort_unstable();
+        for (_, id) in ended {
+            self.ended(id)?;
+            self.running.remove(&id);
+        }
+        // The cursor alone is worth a write only now and then.
+        if !self.findings.is_empty() || before.is_none_or(|b| self.newest.is_some_and(|n| far(b, n))) {
+            self.keep()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what a flow that has ended holds; how many exchanges.
+    fn ended(&mut self, id: FlowId) -> Result<u64, StoreError> {
+        let row = match self.store.get(id) {
+            Ok(row) => row,
+            Err(StoreError::NotFound(_)) => return Ok(0),
+            Err(e) => return Err(e),
+        };
+        let found = match row.kind {
+            FlowKind::WebSocket => self.rest_of_socket(&row),
+            _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
+            _ => read::exchange(self.store, &row).map(|e| e.into_iter().collect()),
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(e @ StoreError::Damaged { .. }) => {
+                tracing::warn!(flow = %id, "an exchange is left out: {e}");
+                return Ok(0);
+            }
+            Err(e) => return Err(e),
+        };
+        let n = found.len() as u64;
+        found.into_iter().try_for_each(|e| self.take(e))?;
+        Ok(n)
+    }
+
+    /// What came over a WebSocket since it was last looked at.
+    fn socket(&mut self, id: FlowId) -> Result<(), StoreError> {
+        let row = self.store.get(id)?;
+        let mut socket = match self.running.remove(&id).flatten() {
+            Some(socket) => socket,
+            None => self.resumed(id)?,
+        };
+        let found = socket.read(self.store, &row, false)?;
+        self.running.insert(id, Some(socket));
+        found.into_iter().try_for_each(|e| self.take(e))
+    }
+
+    fn rest_of_socket(&mut self, row: &FlowRow) -> Result<Vec<Recorded>, StoreError> {
+        let mut socket = match self.running.remove(&row.id).flatten() {
+            Some(socket) => socket,
+            None => self.resumed(row.id)?,
+        };
+        socket.read(self.store, row, true)
+    }
+
+    /// A WebSocket some of whose exchanges may have been kept before: reading goes on behind the last one.
+    fn resumed(&self, id: FlowId) -> Result<Socket, StoreError> {
+        let kept = self.store.exchanges_in(id)?;
+        Ok(Socket::behind(kept.iter().map(|e| e.part).max().unwrap_or_default()))
+    }
+
+    fn take(&mut self, exchange: Recorded) -> Result<(), StoreError> {
+        let Self { store, findings, assembler, pricing, .. } = self;
+        let found = assembler.take(exchange, |key| {
+            // What the session is restored from must be there.
+            if !findings.is_empty() {
+                store.keep(std::mem::take(findings))?;
+            }
+            rows::session(*store, key, Assembler::THREADS)
+        })?;
+        rows::add(findings, found, &**pricing);
+        if findings.exchanges.len() >= BATCH {
+            store.keep(std::mem::take(findings))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what was found, and how far everything has been looked at.
+    fn keep(&mut self) -> Result<(), StoreError> {
+        let mut findings = std::mem::take(&mut self.findings);
+        let oldest = self.running.keys().next().map(|id| FlowId::from_u128(id.to_u128().saturating_sub(1)));
+        findings.cursor = oldest.into_iter().chain(self.newest).min();
+        self.store.keep(findings)
+    }
+}
+
+/// A minute apart.
+const fn far(a: FlowId, b: FlowId) -> bool {
+    b.unix_millis().saturating_sub(a.unix_millis()) > 60_000
+}

@@ -1,0 +1,12 @@
+//! Conversations: where the LLM room, which understands exchanges, and the recording, which keeps them, are joined.
+//!
+//! [`read`] makes exchanges of recorded flows, [`live`] shows them to the assembler as flows end and keeps what it finds,
+//! [`open`] lays a kept conversation out for reading.
+
+pub mod live;
+pub mod open;
+pub mod read;
+mod rows;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Exchanges with language models, read from recorded flows.
+
+use bytes::Bytes;
+use interflow_flow::{Direction, Headers, Timestamp};
+use interflow_llm::conversation::{Recorded, Seen};
+use interflow_llm::message::parse::Assembly;
+use interflow_llm::message::{Event, Request, Shape, parse};
+use interflow_llm::recognise;
+use interflow_record::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow, Store, StoreError, content, media_type};
+use serde_json::Value;
+
+/// The longest body that is read, in bytes: an exchange of more is left alone.
+const LONGEST: u64 = 256 << 20;
+/// The shortest JSON that may be a question to a model.
+const SHORTEST: u64 = 24;
+/// The longest body on a path that says nothing which is looked into.
+const LONGEST_UNKNOWN: u64 = 16 << 20;
+/// Messages read at a time.
+const STEP: u64 = 256;
+
+/// Whether a flow may hold an exchange with a language model, by what is known without its body.
+pub fn may_hold(flow: &FlowSummary) -> bool {
+    let Some(path) = flow.path.as_deref() else { return false };
+    let by_path = Shape::of_path(path);
+    match flow.kind {
+        FlowKind::WebSocket => by_path == Some(Shape::Responses),
+        FlowKind::Tunnel => false,
+        FlowKind::Http if flow.method.as_deref() != Some("POST") || flow.request_size < SHORTEST => false,
+        FlowKind::Http if by_path.is_some() => true,
+        FlowKind::Http => {
+            let json = |t: &Option<String>| t.as_deref().is_some_and(|t| t.contains("json"));
+            let stream = flow.response_type.as_deref().is_some_and(|t| t.ends_with("stream"));
+            json(&flow.request_type) && (json(&flow.response_type) || stream) && flow.request_size <= LONGEST_UNKNOWN
+        }
+    }
+}
+
+/// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole.
+pub fn exchange(store: &dyn Store, row: &FlowRow) -> Result<Option<Recorded>, StoreError> {
+    let Some(body) = question(store, row)? else { return Ok(None) };
+    let answer = decoded(store, row, Direction::Response)?;
+    let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
+    Ok(with_seen(row, |seen| Recorded::read(seen, body, &media, &answer)))
+}
+
+/// The request of an HTTP flow as it was understood.
+pub fn request(store: &dyn Store, row: &FlowRow) -> Result<Option<Request>, StoreError> {
+    let Some(body) = question(store, row)? else { return Ok(None) };
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    Ok(Shape::of(path, &body).map(|shape| parse::request(shape, path, body)))
+}
+
+fn question(store: &dyn Store, row: &FlowRow) -> Result<Option<Value>, StoreError> {
+    Ok(serde_json::from_slice(&decoded(store, row, Direction::Request)?).ok())
+}
+
+/// A body without its content coding, as far as it was kept.
+fn decoded(store: &dyn Store, row: &FlowRow, side: Direction) -> Result<Bytes, StoreError> {
+    let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| (1..=LONGEST).contains(k)) else {
+        return Ok(Bytes::new());
+    };
+    let bytes = store.body(row.id, side, 0..kept)?.read_all(LONGEST as usize)?;
+    let empty = Headers::new();
+    Ok(content::decoded(row.headers(side).unwrap_or(&empty), bytes, LONGEST as usize).bytes)
+}
+
+/// Hands on what is known of a flow beside its bodies.
+fn with_seen<T>(row: &FlowRow, f: impl FnOnce(&Seen<'_>) -> T) -> T {
+    let empty = Headers::new();
+    let headers = row.request.as_ref().map_or(&empty, |r| &r.headers);
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let host = row.host();
+    let method = row.request.as_ref().and_then(|r| interflow_flow::Method::from_bytes(r.method.as_bytes()).ok());
+    let call = method.and_then(|m| recognise(&row.authority.host, row.authority.port, &m, path, headers));
+    let provider = call.map_or("", |c| c.provider.as_str());
+    let cut = (row.state == FlowState::Cut).then_some("the recording was cut off");
+    let fault = row.error.as_ref().map(|e| e.message.as_str()).or(cut);
+    f(&Seen {
+        flow: row.id,
+        part: 0,
+        started: row.started,
+        first_byte: row.timings.first_byte,
+        duration: row.duration().unwrap_or_default(),
+        host: &host,
+        path,
+        provider,
+        user: row.user.as_deref().unwrap_or_default(),
+        peer: &row.client.peer.map(|p| p.ip().to_string()).unwrap_or_default(),
+        headers,
+        status: row.response.as_ref().map_or(0, |r| r.status),
+        fault,
+    })
+}
+
+/// The exchanges of a WebSocket, read as its messages come.
+pub struct Socket {
+    next: u64,
+    under_way: Option<UnderWay>,
+}
+
+struct UnderWay {
+    part: u64,
+    began: Timestamp,
+    first: Option<Timestamp>,
+    request: Request,
+    answer: Assembly,
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        Self::behind(0)
+    }
+}
+
+impl Socket {
+    /// One whose messages before this number have been read.
+    pub const fn behind(next: u64) -> Self {
+        Self { next, under_way: None }
+    }
+
+    /// Reads on; `over` says that no more messages will come.
+    pub fn read(&mut self, store: &dyn Store, row: &FlowRow, over: bool) -> Result<Vec<Recorded>, StoreError> {
+        let mut found = Vec::new();
+        while self.next < row.messages {
+            let messages = store.messages(row.id, self.next..(self.next + STEP).min(row.messages))?;
+            let Some(last) = messages.last() else { break };
+            self.next = last.index + 1;
+            for message in &messages {
+                self.message(row, message, &mut found);
+            }
+        }
+        if over {
+            let end = Timestamp::from_micros(row.started.micros() + row.duration().unwrap_or_default());
+            found.extend(self.end(row, end));
+        }
+        Ok(found)
+    }
+
+    fn message(&mut self, row: &FlowRow, message: &MessageRow, found: &mut Vec<Recorded>) {
+        let Ok(mut value) = serde_json::from_slice::<Value>(&message.payload) else { return };
+        match message.direction {
+            Direction::Request if value["type"] == "response.create" => {
+                found.extend(self.end(row, message.at));
+                if value["response"].is_object() {
+                    value = value["response"].take();
+                }
+                let path = row.request.as_ref().map_or("", |r| &r.path);
+                self.under_way = Some(UnderWay {
+                    part: message.index + 1,
+                    began: message.at,
+                    first: None,
+                    request: parse::request(Shape::Responses, path, value),
+                    answer: Assembly::new(Shape::Responses),
+                });
+            }
+            Direction::Request => {}
+            Direction::Response => {
+                let Some(under_way) = &mut self.under_way else { return };
+                under_way.first.get_or_insert(message.at);
+                let event = Event { name: String::new(), data: value, done: false };
+                if under_way.answer.event(event) {
+                    found.extend(self.end(row, message.at));
+                }
+            }
+        }
+    }
+
+    /// Ends the exchange under way.
+    fn end(&mut self, row: &FlowRow, at: Timestamp) -> Option<Recorded> {
+        let u = self.under_way.take()?;
+        let after = |t: Timestamp| t.micros().saturating_sub(u.began.micros());
+        Some(with_seen(row, |seen| {
+            let seen = Seen {
+                part: u.part,
+                started: u.began,
+                first_byte: u.first.map(after),
+                duration: after(at),
+                status: 200,
+                ..seen.clone()
+            };
+            Recorded::of(&seen, u.request, u.answer.end(), Shape::Responses)
+        }))
+    }
+
+    /// The request that a message of a WebSocket began, by the exchange's number.
+    pub fn request(store: &dyn Store, row: &FlowRow, part: u64) -> Result<Option<Request>, StoreError> {
+        let index = part.saturating_sub(1);
+        let message = store.messages(row.id, index..index + 1)?.into_iter().next();
+        let value = message.and_then(|m| serde_json::from_slice::<Value>(&m.payload).ok());
+        let path = row.request.as_ref().map_or("", |r| &r.path);
+        Ok(value.map(|mut value| {
+            let inner = if value["response"].is_object() { value["response"].take() } else { value };
+            parse::request(Shape::Responses, path, inner)
+        }))
+    }
+}

@@ -1,0 +1,223 @@
+//! Recorded flows become conversations: as they end, anew, and after a crash.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Transport};
+use interflow_llm::conversation::view::What;
+use interflow_record::{
+    BodyRow, ConversationOptions, Conversations, EmbeddedStore, FlowKind, FlowRow, FlowState, MessageRow, NewFlow,
+    RecordConfig, RequestRow, ResponseRow, Store,
+};
+use serde_json::{Value, json};
+
+use super::live::Keeper;
+use super::open;
+use super::rows::Pricing;
+
+fn pricing() -> Arc<Pricing> {
+    Arc::new(|_, _, usage| Some(usage.total() as f64))
+}
+
+fn flow(
+    n: u64,
+    host: &str,
+    path: &str,
+    request: impl Into<Bytes>,
+    status: u16,
+    media: &str,
+    response: impl Into<Bytes>,
+) -> NewFlow {
+    let started = Timestamp::from_micros(1_700_000_000_000_000 + n * 1_000_000);
+    let id = FlowId::from_u128(u128::from(started.micros() / 1000) << 80 | u128::from(n));
+    let authority: Authority = format!("{host}:443").parse().unwrap();
+    let mut row = FlowRow::new(id, started, Transport::Connect, Scheme::Https, authority);
+    row.state = FlowState::Complete;
+    row.timings.first_byte = Some(1000);
+    row.timings.done = Some(500_000);
+    row.request = Some(RequestRow {
+        method: "POST".into(),
+        path: path.into(),
+        version: "HTTP/1.1".into(),
+        protocol: None,
+        headers: Headers::from_iter([("Content-Type", "application/json"), ("User-Agent", "claude-cli/2.0.1")]),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    });
+    row.response = Some(ResponseRow {
+        status,
+        reason: Bytes::new(),
+        version: "HTTP/1.1".into(),
+        headers: Headers::from_iter([("Content-Type", media)]),
+        trailers: Headers::new(),
+        body: BodyRow::default(),
+    });
+    NewFlow { row, request_body: request.into(), response_body: response.into(), messages: Vec::new() }
+}
+
+fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {
+    let request = json!({"model": "claude-x", "messages": messages, "metadata": {"user_id": "u_session_s1"}});
+    let response = json!({"id": format!("m{n}"), "model": "claude-x", "content": answer, "stop_reason": "end_turn",
+        "usage": {"input_tokens": 100, "output_tokens": 10}});
+    flow(
+        n,
+        "api.anthropic.com",
+        "/v1/messages?beta=true",
+        request.to_string(),
+        200,
+        "application/json",
+        response.to_string(),
+    )
+}
+
+/// Three exchanges of one conversation, one of them with a tool.
+fn three() -> Vec<NewFlow> {
+    let call = json!([{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls -l"}}]);
+    let done = json!([{"type": "text", "text": "done"}]);
+    let mut history = vec![json!({"role": "user", "content": "fix it"})];
+    let mut flows = vec![asked(1, &json!(history), &call)];
+    history.push(json!({"role": "assistant", "content": call}));
+    history.push(json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a.rs"}]}));
+    flows.push(asked(2, &json!(history), &done));
+    history.push(json!({"role": "assistant", "content": done}));
+    history.push(json!({"role": "user", "content": "thanks"}));
+    flows.push(asked(3, &json!(history), &json!([{"type": "text", "text": "welcome"}])));
+    flows
+}
+
+fn open_store() -> (tempfile::TempDir, EmbeddedStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::open(dir.path(), &RecordConfig::default()).unwrap();
+    (dir, store)
+}
+
+fn everything(store: &EmbeddedStore) -> String {
+    let all = ConversationOptions { all: true, ..ConversationOptions::default() };
+    let listed = store.conversations(&all).unwrap();
+    let opened: Vec<_> = listed.iter().map(|l| open::open(store, &l.row.id, None).unwrap().unwrap()).collect();
+    serde_json::to_string_pretty(&opened).unwrap()
+}
+
+#[test]
+fn exchanges_become_turns_with_tools_tokens_and_cost() {
+    let (_dir, store) = open_store();
+    three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 3);
+    let id = open::find(&store, "last").unwrap().unwrap();
+    let opened = open::open(&store, &id, None).unwrap().unwrap();
+    assert_eq!((opened.listed.row.agent.as_str(), opened.version.as_str()), ("claude-code", "2.0.1"));
+    assert_eq!((opened.listed.row.title.as_str(), opened.listed.used.cost), ("fix it", 330.0));
+    let turns = &opened.thread.turns;
+    assert_eq!(turns.iter().map(|t| (t.number, t.items.len())).collect::<Vec<_>>(), [(1, 3), (2, 2)]);
+    let What::Tool { name, summary, result, .. } = &turns[0].items[1].what else { panic!("{:?}", turns[0].items[1]) };
+    assert_eq!((name.as_str(), summary.as_str(), result.is_some()), ("Bash", "ls -l", true));
+    assert_eq!(turns[0].exchanges, [0, 1]);
+    let flow = opened.thread.exchanges[1].flow.parse().unwrap();
+    let changes = open::changes(&store, &id, flow, 0).unwrap().unwrap();
+    assert_eq!((changes.same, changes.added.len()), (1, 2));
+    assert_eq!(open::find(&store, &id[..6]).unwrap(), Some(id));
+}
+
+#[test]
+fn live_anew_and_after_a_crash_it_is_the_same() {
+    let (_dir, store) = open_store();
+    let now = Timestamp::now();
+    // Live, with a keeper that dies after each exchange.
+    for f in three() {
+        let summary = f.row.summary(now);
+        store.insert(f).unwrap();
+        let mut row = store.get(summary.id).unwrap().summary(now);
+        row.request_size = row.request_size.max(1);
+        Keeper::new(&store, pricing()).hear(&[row]).unwrap();
+    }
+    let live = everything(&store);
+    assert!(live.contains("welcome"));
+    // Nothing is read twice.
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0);
+    assert_eq!(Keeper::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(everything(&store), live);
+}
+
+#[test]
+fn what_is_no_exchange_is_passed_over_and_half_a_stream_is_kept() {
+    let (_dir, store) = open_store();
+    let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"half an ans\"}}]}\n\ndata: {\"choi";
+    let chat = json!({"model": "gpt", "messages": [{"role": "user", "content": "x".repeat(2_000_000) + "\n".repeat(1_000_000).as_str()}]});
+    for f in [
+        flow(1, "a.test", "/v1/messages", "this is no JSON at all, not a bit", 200, "application/json", "{}"),
+        flow(2, "a.test", "/v1/messages", vec![0xffu8; 100], 200, "text/plain", vec![0u8; 100]),
+        flow(
+            3,
+            "a.test",
+            "/save",
+            json!({"model": "T", "year": 1908, "messages": [1, 2, 3]}).to_string(),
+            200,
+            "application/json",
+            "{}",
+        ),
+        flow(4, "llm.local", "/odd/path", chat.to_string(), 200, "text/event-stream", sse),
+        flow(
+            5,
+            "llm.local",
+            "/v1/chat/completions",
+            json!({"model": "gpt", "messages": [{"role": "user", "content": "hi"}]}).to_string(),
+            502,
+            "text/html",
+            "<h1>bad gateway</h1>",
+        ),
+    ] {
+        assert!(store.insert(f).unwrap());
+    }
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    let all = everything(&store);
+    assert!(all.contains("half an ans") && all.contains("<h1>bad gateway</h1>"));
+}
+
+#[test]
+fn exchanges_of_one_websocket_are_read_as_they_come() {
+    let (_dir, store) = open_store();
+    let mut f = flow(1, "api.openai.com", "/v1/responses", "", 101, "", "");
+    f.row.kind = FlowKind::WebSocket;
+    let mut messages = Vec::new();
+    let mut say = |direction, value: Value| {
+        messages.push(MessageRow {
+            index: messages.len() as u64,
+            direction,
+            kind: MessageKind::Text,
+            at: Timestamp::from_micros(1_700_000_000_000_000 + messages.len() as u64 * 1000),
+            size: 0,
+            payload: value.to_string().into(),
+        });
+    };
+    for (n, text) in ["one", "two"].into_iter().enumerate() {
+        let item = json!({"role": "user", "content": [{"type": "input_text", "text": text}]});
+        say(
+            Direction::Request,
+            json!({"type": "response.create", "model": "gpt", "prompt_cache_key": "k", "input": [item]}),
+        );
+        let output = json!([{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": format!("re {text}")}]}]);
+        say(Direction::Response, json!({"type": "response.created", "response": {"id": format!("r{n}")}}));
+        say(
+            Direction::Response,
+            json!({"type": "response.completed", "response": {"id": format!("r{n}"), "status": "completed",
+            "output": output, "usage": {"input_tokens": 5, "output_tokens": 2}}}),
+        );
+    }
+    f.messages = messages;
+    store.insert(f).unwrap();
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 2);
+    let id = open::find(&store, "last").unwrap().unwrap();
+    let opened = open::open(&store, &id, None).unwrap().unwrap();
+    let texts: Vec<_> = opened
+        .thread
+        .turns
+        .iter()
+        .flat_map(|t| &t.items)
+        .map(|i| match &i.what {
+            What::Text { text } => text.as_str(),
+            _ => "",
+        })
+        .collect();
+    assert_eq!(texts, ["one", "re one", "two", "re two"]);
+    assert_eq!(opened.thread.exchanges.iter().map(|e| e.part).collect::<Vec<_>>(), [1, 4]);
+}
