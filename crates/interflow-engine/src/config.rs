@@ -48,6 +48,9 @@ pub struct ProxyConfig {
     pub reverse: Vec<ReverseListener>,
     /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
     pub tls: Option<TlsFiles>,
+    /// Look for the process of each client on this machine (Linux), for records, queries and rules; costs some
+    /// milliseconds of CPU per connection.
+    pub processes: bool,
     /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
     /// one of them without the header is refused.
     #[schemars(with = "Vec<String>")]
@@ -64,6 +67,7 @@ impl Default for ProxyConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7070))],
             transparent: Vec::new(),
             reverse: Vec::new(),
+            processes: false,
             tls: None,
             proxy_protocol_from: Vec::new(),
             via: String::new(),

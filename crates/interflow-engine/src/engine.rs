@@ -291,6 +291,7 @@ fn internal_client(worker: &Worker) -> ClientInfo {
         local: nowhere,
         listener: "internal".into(),
         accepted: Timestamp::now(),
+        process: None,
     }
 }
 
@@ -311,6 +312,7 @@ fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
         egress: EgressShared::new(u32::try_from(config.upstream.connections_per_host).ok().filter(|n| *n > 0)),
         resolver,
         next_connection: AtomicU64::new(1),
+        processes: Default::default(),
     })
 }
 

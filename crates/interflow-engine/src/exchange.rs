@@ -11,6 +11,8 @@ use interflow_flow::{
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
 
+use interflow_wire::ja4h;
+
 use crate::access::Asked;
 use crate::answers::error_response;
 use crate::conn::{Conn, Entry, Inside, challenge};
@@ -221,10 +223,15 @@ async fn run_to(
     incoming: Incoming,
     handler: Option<Arc<dyn Handler>>,
 ) -> Outgoing {
-    let Incoming { method, version, headers, protocol, body, interim, clock, .. } = incoming;
+    let Incoming { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.clock = clock;
     flow.timings.request_head = Some(clock.micros());
+    flow.client_http2 = opening;
+    if flow.client_tls.is_some() && live.settings.recorder.is_some() {
+        // Before hop-by-hop fields go, which are part of a client's habits.
+        flow.ja4h = Some(ja4h(&method, version, &headers).into());
+    }
     let mut head = request_head(method, url, version, headers, protocol);
     let plan = match conn.plan(&live, key.clone(), head.method.as_str()) {
         Ok(plan) => plan,

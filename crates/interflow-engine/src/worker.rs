@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Result, Timestamp, Verdict};
+use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Process, Result, Timestamp, Verdict};
 use interflow_limits::{Connections, Permit, Refused};
 use interflow_net::ca::Ca;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
 use interflow_net::egress::dns::Resolver;
 use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
-use interflow_net::ingress::{self, Detected, Drain, Expect, Listener};
+use interflow_net::ingress::{self, Detected, Drain, Expect, Listener, Processes};
 use interflow_net::io::Io;
 use interflow_net::tls::{self, Alpn, ServerTls};
 use tokio::net::TcpStream;
@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     pub egress: Arc<EgressShared>,
     pub resolver: Resolver,
     pub next_connection: AtomicU64,
+    pub processes: Processes,
 }
 
 /// What a worker works with until the next reload.
@@ -173,6 +174,7 @@ impl Worker {
             local: stream.local_addr().unwrap_or(local),
             listener,
             accepted: Timestamp::now(),
+            process: None,
         };
         let mut io = Io::from(stream);
         let from = peer.ip().to_canonical();
@@ -187,6 +189,9 @@ impl Worker {
                 }
                 Err(e) => return self.count_end(&client, &e),
             }
+        }
+        if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
+            client.process = self.process_of(&client).await;
         }
         let client = Arc::new(client);
         for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
@@ -211,6 +216,12 @@ impl Worker {
             Ok(served) => self.log_end(&client, served),
             Err(e) => self.count_end(&client, &e),
         }
+    }
+
+    /// The process behind a connection from this machine.
+    async fn process_of(&self, client: &ClientInfo) -> Option<Arc<Process>> {
+        let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
+        tokio::task::spawn_blocking(move || shared.processes.of(peer, local)).await.ok().flatten()
     }
 
     /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one

@@ -53,6 +53,17 @@ pub struct ClientInfo {
     pub listener: Arc<str>,
     /// When it was accepted.
     pub accepted: Timestamp,
+    /// The client's process, when it was looked for and found.
+    pub process: Option<Arc<Process>>,
+}
+
+/// The process that a connection comes from, when it runs on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The file name of its program.
+    pub name: ByteStr,
 }
 
 /// The TLS of the client's leg.
@@ -124,6 +135,10 @@ pub struct Flow {
     pub client: Arc<ClientInfo>,
     /// The client's TLS, when it was terminated here.
     pub client_tls: Option<Arc<ClientTls>>,
+    /// How the client opened its HTTP/2 connection: Akamai's fingerprint.
+    pub client_http2: Option<ByteStr>,
+    /// The shape of the request: its JA4H fingerprint.
+    pub ja4h: Option<ByteStr>,
     /// How the client asked.
     pub transport: Transport,
     /// The authenticated user.
@@ -152,6 +167,8 @@ impl Flow {
             clock,
             client,
             client_tls: None,
+            client_http2: None,
+            ja4h: None,
             transport,
             user: None,
             scheme,
@@ -195,6 +212,8 @@ impl Flow {
             clock: self.clock,
             client: Arc::clone(&self.client),
             client_tls: self.client_tls.clone(),
+            client_http2: self.client_http2.clone(),
+            ja4h: self.ja4h.clone(),
             transport: self.transport,
             user: self.user.clone(),
             scheme: self.scheme,
@@ -227,6 +246,7 @@ mod tests {
             local: "127.0.0.1:2".parse().unwrap(),
             listener: "proxy".into(),
             accepted: Timestamp::now(),
+            process: None,
         };
         Flow::begin(client.into(), Transport::Absolute, Scheme::Http, "a:80".parse().unwrap())
     }

@@ -159,6 +159,11 @@ keys! {
     Sni "sni" [] Kind::Whole, ClientHello, "server name in the client's TLS hello", "sni:*.example.com";
     Ja3 "ja3" [] Kind::Prefix, ClientHello, "JA3 fingerprint of the client, or its start", "ja3:cd08e314";
     Ja4 "ja4" [] Kind::Prefix, ClientHello, "JA4 fingerprint of the client, or its start", "ja4:t13d1516h2";
+    Ja4h "ja4h" [] Kind::Prefix, RequestHead, "JA4H fingerprint of the request, or its start", "ja4h:ge11cn";
+    Http2 "http2" ["akamai"] Kind::Prefix, RequestHead,
+        "Akamai's fingerprint of the client's HTTP/2 connection, or its start", "http2:\"1:65536;2:0\"";
+    Process "process" ["program"] Kind::Whole, Accepted, "program of a client on this machine", "process:curl";
+    Pid "pid" [] Kind::Count, Accepted, "process number of a client on this machine", "pid:4711";
     Id "id" [] Kind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
     Parent "parent" [] Kind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
     Model "model" [] Kind::Anywhere, Done, "model of an LLM call", "model:claude";

@@ -155,7 +155,7 @@ fn an_error_names_column_cause_and_remedy() {
         ("scheme:htp", "column 8: unknown value 'htp': did you mean 'http'?"),
         (
             "transport:zzz",
-            "column 11: unknown value 'zzz': the values are absolute, connect, socks5, gateway, internal",
+            "column 11: unknown value 'zzz': the values are absolute, connect, socks5, transparent, reverse, gateway, internal",
         ),
         (
             "client:example.com",

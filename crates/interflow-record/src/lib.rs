@@ -19,7 +19,7 @@ pub use conversations::{
 pub use error::{Result, StoreError};
 pub use model::{
     BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
-    MessageRow, Missing, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
+    MessageRow, Missing, ProcessRow, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
 };
 pub use recorder::StoreRecorder;
 pub use store::{

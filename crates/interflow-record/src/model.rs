@@ -128,6 +128,24 @@ pub struct ClientRow {
     /// Its TLS, when it was terminated here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ClientTlsRow>,
+    /// How it opened its HTTP/2 connection: Akamai's fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http2: Option<String>,
+    /// The shape of its request: JA4H.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ja4h: Option<String>,
+    /// Its process, when that was looked for and found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessRow>,
+}
+
+/// A process of the machine that recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// Its number.
+    pub pid: u32,
+    /// The file name of its program.
+    pub name: String,
 }
 
 /// The TLS of the client's leg, with its fingerprints.

@@ -57,6 +57,9 @@ impl Subject for FlowRow {
             Key::Sni => Truth::any(tls.and_then(|t| t.sni.as_deref()), fits),
             Key::Ja3 => Truth::any(tls.and_then(|t| t.ja3.as_deref()), fits),
             Key::Ja4 => Truth::any(tls.and_then(|t| t.ja4.as_deref()), fits),
+            Key::Ja4h => Truth::any(self.client.ja4h.as_deref(), fits),
+            Key::Http2 => Truth::any(self.client.http2.as_deref(), fits),
+            Key::Process => Truth::any(self.client.process.as_ref().map(|p| p.name.as_str()), fits),
             Key::Id => Truth::any([self.id.to_string().as_str()], fits),
             Key::Parent => Truth::any(self.parent.map(|p| p.to_string()).as_deref(), fits),
             _ => Truth::Known(false),
@@ -67,6 +70,7 @@ impl Subject for FlowRow {
         let (sent, received) = self.sizes();
         Fact::known(match key {
             Key::Port => Some(u64::from(self.authority.port)),
+            Key::Pid => self.client.process.as_ref().map(|p| u64::from(p.pid)),
             Key::Status => self.response.as_ref().map(|r| u64::from(r.status)),
             Key::Size => Some(sent + received),
             Key::ReqSize => Some(sent),

@@ -9,9 +9,12 @@ pub mod client_hello;
 mod cursor;
 pub mod grpc;
 pub mod h1;
+pub mod http2_opening;
+pub mod ja4h;
 pub mod proxy_protocol;
 pub mod socks5;
 pub mod sse;
 pub mod websocket;
 
 pub use client_hello::ClientHello;
+pub use ja4h::ja4h;

@@ -109,6 +109,9 @@ export interface Flow {
     listener: string;
     accepted: number;
     tls?: ClientTls;
+    http2?: string;
+    ja4h?: string;
+    process?: { pid: number; name: string };
   };
   upstream?: {
     peer: string | null;

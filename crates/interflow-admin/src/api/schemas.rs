@@ -154,8 +154,9 @@ fn flows() -> Value {
         "Timings": object(&[], &timings),
         "Client": object(
             &[("connection", number()), ("peer", maybe(&text())), ("local", maybe(&text())), ("listener", text()), ("accepted", number())],
-            &[("tls", named("ClientTls"))],
+            &[("tls", named("ClientTls")), ("http2", text()), ("ja4h", text()), ("process", named("Process"))],
         ),
+        "Process": object(&[("pid", number()), ("name", text())], &[]),
         "ClientTls": object(&[], &[
             ("sni", text()), ("version", text()), ("cipher", text()), ("alpn_offered", list(&text())), ("alpn", text()),
             ("ja3", text()), ("ja4", text()),

@@ -4,6 +4,7 @@ mod access;
 mod auth;
 mod doors;
 mod errors;
+mod fingerprints;
 mod forward;
 mod grpc;
 mod http2;

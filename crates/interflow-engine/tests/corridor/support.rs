@@ -38,6 +38,8 @@ pub struct Kept {
     pub interim: Vec<u16>,
     pub messages: Vec<Message>,
     pub end: Option<End>,
+    pub fingerprints: [Option<String>; 3],
+    pub process: Option<(u32, String)>,
 }
 
 impl Kept {
@@ -64,6 +66,13 @@ impl Recorder for Memory {
             authority: flow.authority.to_string(),
             transport: flow.transport.as_str().into(),
             user: flow.user.as_deref().map(Into::into),
+            fingerprints: [
+                flow.client_tls.as_ref().and_then(|t| t.ja4.clone()),
+                flow.client_http2.clone(),
+                flow.ja4h.clone(),
+            ]
+            .map(|f| f.map(|f| f.to_string())),
+            process: flow.client.process.as_ref().map(|p| (p.pid, p.name.to_string())),
             url: head.map(|h| format!("{} {}", h.method, h.url)),
             ..Kept::default()
         }));

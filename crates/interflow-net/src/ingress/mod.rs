@@ -7,6 +7,7 @@ mod http1;
 mod http2;
 mod listen;
 mod peek;
+mod process;
 mod proxy_protocol;
 #[cfg(test)]
 mod samples;
@@ -20,6 +21,7 @@ pub use http1::serve_http1;
 pub use http2::serve_http2;
 pub use interflow_wire::proxy_protocol::ProxyHeader;
 pub use listen::{ListenOptions, Listener, bind};
+pub use process::Processes;
 pub use proxy_protocol::read_proxy_header;
 pub use service::{HttpOptions, Incoming, Interim, OnUpgrade, Outgoing, Service};
 pub use transparent::original_destination;

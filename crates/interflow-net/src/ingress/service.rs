@@ -31,6 +31,8 @@ pub struct Incoming {
     pub interim: Interim,
     /// Started with the head's first byte.
     pub clock: Clock,
+    /// How the client opened its HTTP/2 connection, as Akamai's fingerprint.
+    pub opening: Option<ByteStr>,
 }
 
 /// The way to send interim responses (RFC 9110 15.2) ahead of the final one.

@@ -284,6 +284,14 @@ fn client(o: &mut Vec<u8>, c: &ClientRow) {
             text(o, 7, t.ja4.as_deref());
         });
     }
+    text(o, 6, c.http2.as_deref());
+    text(o, 7, c.ja4h.as_deref());
+    if let Some(p) = &c.process {
+        put_nested(o, 8, |o| {
+            put_number(o, 1, u64::from(p.pid));
+            put_field(o, 2, p.name.as_bytes());
+        });
+    }
 }
 
 fn read_client(mut input: Input<'_>, c: &mut ClientRow) -> Result<()> {
@@ -294,10 +302,25 @@ fn read_client(mut input: Input<'_>, c: &mut ClientRow) -> Result<()> {
             3 => c.local = read_address(field),
             4 => c.accepted = Timestamp::from_micros(field.number()?),
             5 => c.tls = Some(read_client_tls(field)?),
+            6 => c.http2 = Some(field.text()),
+            7 => c.ja4h = Some(field.text()),
+            8 => c.process = Some(read_process(field)?),
             _ => {}
         }
     }
     Ok(())
+}
+
+fn read_process(mut input: Input<'_>) -> Result<ProcessRow> {
+    let mut process = ProcessRow::default();
+    while let Some((t, mut field)) = input.field()? {
+        match t {
+            1 => process.pid = u32::try_from(field.number()?).unwrap_or_default(),
+            2 => process.name = field.text(),
+            _ => {}
+        }
+    }
+    Ok(process)
 }
 
 fn read_client_tls(mut input: Input<'_>) -> Result<ClientTlsRow> {

@@ -108,6 +108,8 @@ impl Running {
                 self.row.tags.push(tag.clone());
             }
         }
+        self.row.client.http2 = s.client_http2.map(|f| f.to_string());
+        self.row.client.ja4h = s.ja4h.map(|f| f.to_string());
         if let Some(tls) = s.client_tls {
             self.row.client.tls = Some(ClientTlsRow {
                 sni: tls.sni.as_ref().map(ToString::to_string),
@@ -143,7 +145,8 @@ pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
         local: Some(begin.client.local),
         listener: begin.client.listener.clone(),
         accepted: begin.client.accepted,
-        tls: None,
+        process: begin.client.process.as_ref().map(|p| ProcessRow { pid: p.pid, name: p.name.to_string() }),
+        ..ClientRow::default()
     };
     row.kind = match &begin.request {
         None => FlowKind::Tunnel,

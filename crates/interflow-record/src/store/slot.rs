@@ -94,6 +94,8 @@ impl Begin {
 /// What of a flow may change while it runs.
 pub(crate) struct Snapshot {
     pub(crate) client_tls: Option<Arc<ClientTls>>,
+    pub(crate) client_http2: Option<ByteStr>,
+    pub(crate) ja4h: Option<ByteStr>,
     pub(crate) user: Option<Arc<str>>,
     pub(crate) upstream: Option<UpstreamInfo>,
     pub(crate) timings: Timings,
@@ -104,6 +106,8 @@ impl Snapshot {
     pub(crate) fn of(flow: &Flow) -> Self {
         Self {
             client_tls: flow.client_tls.clone(),
+            client_http2: flow.client_http2.clone(),
+            ja4h: flow.ja4h.clone(),
             user: flow.user.clone(),
             upstream: flow.upstream.clone(),
             timings: flow.timings,

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use interflow_flow::{
-    ClientTls, Direction, Error, FlowId, Kind, Message, MessageKind, Outcome, Recorder, StatusCode, Timestamp,
-    TunnelBytes, UpstreamInfo, UpstreamTls, Version,
+    ClientInfo, ClientTls, Direction, Error, FlowId, Kind, Message, MessageKind, Outcome, Process, Recorder,
+    StatusCode, Timestamp, TunnelBytes, UpstreamInfo, UpstreamTls, Version,
 };
 use interflow_record::*;
 
@@ -27,6 +27,10 @@ fn an_exchange_comes_back_with_everything_it_had() {
         ja3: Some("abc".into()),
         ja4: Some("t13d".into()),
     }));
+    flow.client_http2 = Some("1:65536|0|0|m,a,s,p".into());
+    flow.ja4h = Some("po11nn".into());
+    let process = Process { pid: 4711, name: "curl".into() };
+    flow.client = Arc::new(ClientInfo { process: Some(Arc::new(process)), ..(*flow.client).clone() });
     flow.user = Some("alice".into());
     flow.parent = Some(FlowId::from_u128(5));
     flow.tag("redacted");
@@ -80,6 +84,13 @@ fn an_exchange_comes_back_with_everything_it_had() {
     assert_eq!(row.timings, flow.timings);
     let tls = row.client.tls.as_ref().unwrap();
     assert_eq!((tls.ja4.as_deref(), tls.alpn_offered.len()), (Some("t13d"), 2));
+    assert_eq!(row.client.http2.as_deref(), Some("1:65536|0|0|m,a,s,p"));
+    assert_eq!(row.client.ja4h.as_deref(), Some("po11nn"));
+    assert_eq!(row.client.process, Some(ProcessRow { pid: 4711, name: "curl".into() }));
+    for query in ["process:curl", "pid:4711", "ja4h:po11", "http2:\"1:65536\""] {
+        let query = query.parse().unwrap();
+        assert_eq!(store.count(&query).unwrap(), 1, "{query}");
+    }
     let up = row.upstream.as_ref().unwrap();
     assert_eq!((up.peer, up.reused, &*up.version), (Some("[2001:db8::1]:443".parse().unwrap()), true, "HTTP/2"));
     assert_eq!(up.tls.as_ref().unwrap().problem.as_deref(), Some("expired"));

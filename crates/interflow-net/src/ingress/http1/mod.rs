@@ -199,7 +199,7 @@ impl<'a> Driver<'a> {
         };
         let body = self.body(state, framing);
         let RequestLine { method, target, version, headers } = line;
-        Ok(Incoming { method, target, version, headers, protocol: None, body, interim, clock })
+        Ok(Incoming { method, target, version, headers, protocol: None, body, interim, clock, opening: None })
     }
 
     /// The body as a whole when all of it is here, otherwise as a stream over the connection.

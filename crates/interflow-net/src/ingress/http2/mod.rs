@@ -3,6 +3,7 @@
 
 mod body;
 mod heads;
+mod opening;
 mod reply;
 mod stalled;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::body::StreamBody;
+use self::opening::{Fingerprint, Watched};
 use self::reply::Reply;
 use self::stalled::Stalled;
 use super::Drain;
@@ -48,7 +50,7 @@ pub async fn serve_http2<S: Service>(
     drain: Drain,
     service: Arc<S>,
 ) -> Result<(), Error> {
-    let io = Stalled::new(io, options.write_timeout);
+    let (io, opening) = Watched::new(Stalled::new(io, options.write_timeout));
     let handshake = builder(options).handshake(io);
     let connection = timeout(options.head_timeout, handshake)
         .await
@@ -56,6 +58,7 @@ pub async fn serve_http2<S: Service>(
         .map_err(|e| broken(&e))?;
     let shared = Arc::new(Shared {
         service,
+        opening,
         body_timeout: options.body_timeout,
         write_timeout: options.write_timeout,
         cancelled: AtomicU32::new(0),
@@ -89,6 +92,7 @@ fn builder(options: &HttpOptions) -> Builder {
 /// What a connection and its streams share.
 struct Shared<S> {
     service: Arc<S>,
+    opening: Fingerprint,
     body_timeout: Duration,
     write_timeout: Duration,
     /// Requests that the client took back since the span began.
@@ -96,7 +100,7 @@ struct Shared<S> {
 }
 
 struct Driver<'a, S> {
-    connection: Connection<Stalled, Bytes>,
+    connection: Connection<Watched, Bytes>,
     shared: Arc<Shared<S>>,
     options: &'a HttpOptions,
     drain: Drain,
@@ -224,7 +228,8 @@ async fn serve_stream<S: Service>(
             let interim = Interim::new(answering.clone(), 0);
             let heads::Head { method, target, headers, protocol } = head;
             let version = interflow_flow::Version::H2;
-            let incoming = Incoming { method, target, version, headers, protocol, body, interim, clock };
+            let opening = shared.opening.get().cloned();
+            let incoming = Incoming { method, target, version, headers, protocol, body, interim, clock, opening };
             let mut call = std::pin::pin!(shared.service.call(incoming));
             let outgoing = poll_fn(|cx| match call.as_mut().poll(cx) {
                 Poll::Ready(outgoing) => Poll::Ready(Some(outgoing)),
