@@ -7,7 +7,7 @@ use interflow_record::formats::{Format, WholeFlow, exporter, import};
 pub type Entry = fn(&[u8]);
 
 /// Every entry with the name of its target.
-pub const ENTRIES: [(&str, Entry); 2] = [("har", har), ("jsonl", jsonl)];
+pub const ENTRIES: [(&str, Entry); 5] = [("har", har), ("jsonl", jsonl), ("saz", saz), ("fxzy", fxzy), ("mitm", mitm)];
 
 /// A HAR.
 pub fn har(data: &[u8]) {
@@ -17,6 +17,21 @@ pub fn har(data: &[u8]) {
 /// A file of lines.
 pub fn jsonl(data: &[u8]) {
     archive(Format::Jsonl, data);
+}
+
+/// Fiddler's archive.
+pub fn saz(data: &[u8]) {
+    archive(Format::Saz, data);
+}
+
+/// Fluxzy's archive.
+pub fn fxzy(data: &[u8]) {
+    archive(Format::Fxzy, data);
+}
+
+/// mitmproxy's flow file.
+pub fn mitm(data: &[u8]) {
+    archive(Format::Mitm, data);
 }
 
 fn archive(format: Format, data: &[u8]) {

@@ -92,7 +92,10 @@ impl Route {
 }
 
 const QUERY: &str = "the query; every flow when it is empty";
-const FORMAT: &str = "har (default), jsonl, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
+/// The legs of packets.
+const LEG: &str = "with pcapng: client (default), upstream or both";
+const FORMAT: &str =
+    "har (default), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
 
 /// Every route of the API.
 pub(crate) fn all() -> Vec<Route> {
@@ -167,10 +170,12 @@ fn of_archives() -> Vec<Route> {
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/flows/{id}/export", "One flow as a file or command", BYTES, transfer::export_one)
-            .param("format", "string", FORMAT),
+            .param("format", "string", FORMAT)
+            .param("leg", "string", LEG),
         Route::new(get.clone(), "/export", "The flows of a query as a file, oldest first", BYTES, transfer::export)
             .param("query", "string", QUERY)
-            .param("format", "string", FORMAT),
+            .param("format", "string", FORMAT)
+            .param("leg", "string", LEG),
         Route::new(Method::POST, "/export", "Chosen flows as a file", BYTES, transfer::export_chosen)
             .takes(json("ExportChosen")),
         Route::new(
@@ -180,7 +185,7 @@ fn of_archives() -> Vec<Route> {
             json("Imported"),
             transfer::import,
         )
-        .param("format", "string", "har or jsonl; told by the first bytes when not given")
+        .param("format", "string", "har, jsonl, saz, fxzy or mitm; told by the first bytes when not given")
         .takes(BYTES),
         Route::new(
             get,

@@ -200,7 +200,7 @@ fn doings() -> Value {
     ]});
     json!({
         "Chosen": object(std::slice::from_ref(&ids), &[]),
-        "ExportChosen": object(std::slice::from_ref(&ids), &[("format", text())]),
+        "ExportChosen": object(std::slice::from_ref(&ids), &[("format", text()), ("leg", text())]),
         "Deleted": object(&[("deleted", number())], &[]),
         "Prune": object(&[], &[("query", text()), ("older", json!({"type": "string", "description": "a duration such as 7d"})), ("all", flag())]),
         "Pruned": object(&[("pruned", number())], &[]),

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::response::Response;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
+use interflow_record::formats::pcapng::{Leg, PcapngOptions};
 use interflow_record::formats::{self, Format, Stored};
 use interflow_record::{FlowRow, ListOptions, Order, Store};
 use serde::Deserialize;
@@ -32,6 +33,7 @@ const LOOKED: u64 = 2000;
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FormatParam {
     format: Option<String>,
+    leg: Option<String>,
 }
 
 impl FormatParam {
@@ -39,20 +41,20 @@ impl FormatParam {
         let unknown = |e: formats::UnknownFormat| ApiError::bad_request(e.to_string());
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
+
+    /// Packets' leg.
+    fn leg(&self) -> Result<Leg> {
+        self.leg.as_deref().map_or(Ok(Leg::default()), |l| l.parse().map_err(|why: String| ApiError::bad_request(why)))
+    }
 }
 
-const fn media(format: Format) -> &'static str {
-    match format {
-        Format::Har => "application/json",
-        Format::Jsonl => "application/x-ndjson",
-        Format::Raw | Format::RawRequest | Format::RawResponse => "application/octet-stream",
-        _ => "text/plain; charset=utf-8",
-    }
+fn packets(leg: Leg) -> PcapngOptions<'static> {
+    PcapngOptions { leg, keylog: None }
 }
 
 fn archive(name: &str, format: Format, body: Body) -> Response {
     let extension = format.extensions().first().copied().unwrap_or("txt");
-    hostile::file(media(format), &format!("{name}.{extension}"), body)
+    hostile::file(format.media_type(), &format!("{name}.{extension}"), body)
 }
 
 /// `GET /flows/{id}/export`
@@ -61,11 +63,11 @@ pub(crate) async fn export_one(
     Id(id): Id,
     Params(params): Params<FormatParam>,
 ) -> Result<Response> {
-    let format = params.read()?.unwrap_or(Format::Har);
+    let (format, leg) = (params.read()?.unwrap_or(Format::Har), params.leg()?);
     let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = written(permit, move |pipe| {
-        let mut exporter = formats::exporter(format, pipe)?;
+        let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
         exporter.flow(&row, &Stored(&*store))?;
         exporter.finish()
     });
@@ -77,6 +79,7 @@ pub(crate) async fn export_one(
 pub(crate) struct ExportParams {
     query: String,
     format: Option<String>,
+    leg: Option<String>,
 }
 
 /// `GET /export`
@@ -84,16 +87,17 @@ pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     Params(params): Params<ExportParams>,
 ) -> Result<Response> {
-    let format = FormatParam { format: params.format }.read()?.unwrap_or(Format::Har);
+    let chosen = FormatParam { format: params.format, leg: params.leg };
+    let (format, leg) = (chosen.read()?.unwrap_or(Format::Har), chosen.leg()?);
     let query = query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
-    let body = written(permit, move |pipe| export_selected(&*store, query, format, pipe));
+    let body = written(permit, move |pipe| export_selected(&*store, query, (format, leg), pipe));
     Ok(archive("flows", format, body))
 }
 
-fn export_selected(store: &dyn Store, query: Query, format: Format, pipe: &mut Pipe) -> io::Result<()> {
+fn export_selected(store: &dyn Store, query: Query, (format, leg): (Format, Leg), pipe: &mut Pipe) -> io::Result<()> {
     let watch = pipe.watch();
-    let mut exporter = formats::exporter(format, pipe)?;
+    let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
     let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
     loop {
         let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
@@ -113,6 +117,8 @@ pub(crate) struct ExportChosen {
     ids: Vec<String>,
     #[serde(default)]
     format: Option<String>,
+    #[serde(default)]
+    leg: Option<String>,
 }
 
 /// `POST /export`
@@ -120,14 +126,15 @@ pub(crate) async fn export_chosen(
     State(state): State<Arc<AdminState>>,
     Input(chosen): Input<ExportChosen>,
 ) -> Result<Response> {
-    let format = FormatParam { format: chosen.format }.read()?.unwrap_or(Format::Har);
+    let wanted = FormatParam { format: chosen.format, leg: chosen.leg };
+    let (format, leg) = (wanted.read()?.unwrap_or(Format::Har), wanted.leg()?);
     let ids: Vec<FlowId> = chosen.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     // Asked beforehand, so that an id that is none gets an error and not half a file.
     let rows: Vec<FlowRow> =
         ask(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = written(permit, move |pipe| {
-        let mut exporter = formats::exporter(format, pipe)?;
+        let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
         for row in &rows {
             exporter.flow(row, &Stored(&*store))?;
         }

@@ -119,7 +119,7 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
 
 /// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
 /// open; a file may have been written by anybody.
-fn sound(row: &FlowRow) -> Result<(), String> {
+pub(super) fn sound(row: &FlowRow) -> Result<(), String> {
     if let Some(request) = &row.request {
         if Method::from_bytes(request.method.as_bytes()).is_err() {
             return Err("flow.request.method is no method".to_owned());

@@ -6,16 +6,23 @@
 pub mod coding;
 pub mod curl;
 pub mod diff;
+mod foreign;
+mod frames;
+pub mod fxzy;
 pub mod har;
 pub mod jsonl;
+mod mitm;
+pub mod pcapng;
 pub mod raw;
 pub mod replay;
 mod request;
+pub mod saz;
 pub mod snippet;
 pub mod text;
+mod zip;
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 use std::str::FromStr;
 
 use bytes::Bytes;
@@ -163,6 +170,10 @@ macro_rules! formats {
 formats! {
     Har "har" ["har", "har.gz", "zhar"] true "HAR 1.2, as browsers and proxies read it.";
     Jsonl "jsonl" ["jsonl", "ndjson", "jsonl.gz"] true "One flow to a line, with everything that is known of it.";
+    Saz "saz" ["saz"] true "Fiddler's archive.";
+    Fxzy "fxzy" ["fxzy", "fzy", "fluxzy"] true "Fluxzy's archive.";
+    Mitm "mitm" ["mitm", "flow", "flows"] true "mitmproxy's flow file.";
+    Pcapng "pcapng" ["pcapng"] false "Packets with the secrets that decrypt them, for Wireshark.";
     Curl "curl" ["sh"] false "curl command lines.";
     Httpie "httpie" ["sh"] false "HTTPie command lines.";
     Fetch "fetch" ["js"] false "JavaScript with fetch.";
@@ -174,6 +185,26 @@ formats! {
 }
 
 impl Format {
+    /// Whether a terminal is no place for it.
+    pub const fn is_binary(self) -> bool {
+        matches!(
+            self,
+            Self::Saz | Self::Fxzy | Self::Mitm | Self::Pcapng | Self::Raw | Self::RawRequest | Self::RawResponse
+        )
+    }
+
+    /// Its media type.
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Har => "application/json",
+            Self::Jsonl => "application/x-ndjson",
+            Self::Saz | Self::Fxzy => "application/zip",
+            Self::Pcapng => "application/x-pcapng",
+            Self::Mitm | Self::Raw | Self::RawRequest | Self::RawResponse => "application/octet-stream",
+            Self::Curl | Self::Httpie | Self::Fetch | Self::Python | Self::Table => "text/plain; charset=utf-8",
+        }
+    }
+
     /// By the end of a file's name.
     pub fn of_file(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase();
@@ -224,9 +255,25 @@ pub trait Exporter {
 /// # Errors
 /// When the file cannot be written.
 pub fn exporter<'w>(format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
+    exporter_with(format, out, pcapng::PcapngOptions::default())
+}
+
+/// The same with choices for packets, which other formats do not look at.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn exporter_with<'w>(
+    format: Format,
+    out: impl Write + 'w,
+    packets: pcapng::PcapngOptions<'w>,
+) -> io::Result<Box<dyn Exporter + 'w>> {
     Ok(match format {
         Format::Har => Box::new(har::HarWriter::new(out)?),
         Format::Jsonl => Box::new(jsonl::JsonlWriter::new(out)),
+        Format::Saz => Box::new(saz::SazWriter::new(out)?),
+        Format::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
+        Format::Mitm => each(out, mitm::write),
+        Format::Pcapng => Box::new(pcapng::PcapngWriter::new(out, packets)?),
         Format::Curl => each(out, curl::write),
         Format::Httpie => each(out, snippet::httpie),
         Format::Fetch => each(out, snippet::fetch),
@@ -339,23 +386,58 @@ pub fn import(format: Option<Format>, file: impl Read, sink: Sink<'_>) -> Result
     if plain.fill_buf().map_err(failed)?.starts_with(b"\xef\xbb\xbf") {
         plain.consume(3);
     }
+    let head = plain.fill_buf().map_err(failed)?;
     let format = match format {
+        Some(Format::Saz | Format::Fxzy) | None if head.starts_with(b"PK") => return zipped(plain, format, sink),
         Some(format) => format,
-        None => detect(plain.fill_buf().map_err(failed)?),
+        None => detect(head),
     };
     match format {
         Format::Jsonl => jsonl::import(plain, sink),
         Format::Har => har::import(plain, sink),
-        other => Err(ImportError::Malformed {
-            place: "the file".to_owned(),
-            problem: format!("'{other}' can be written but not read: import HAR or JSONL"),
-            report: ImportReport::default(),
-        }),
+        Format::Mitm => mitm::import(plain, sink),
+        Format::Saz | Format::Fxzy => Err(malformed(format!("this is no '{format}': it is no zip"))),
+        other => Err(malformed(format!("'{other}' can be written but not read: import {}", readable()))),
     }
 }
 
-/// HAR unless the first line is a flow of ours.
+fn malformed(problem: String) -> ImportError {
+    ImportError::Malformed { place: "the file".to_owned(), problem, report: ImportReport::default() }
+}
+
+/// The names of the formats that can be read.
+fn readable() -> String {
+    Format::ALL.iter().filter(|f| f.imports()).map(|f| f.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// A zip is read from its end, so it goes into a file without a name first.
+fn zipped(mut file: impl Read, format: Option<Format>, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
+    let failed = |source| ImportError::Io { source, report: ImportReport::default() };
+    let mut spool = tempfile::tempfile().map_err(failed)?;
+    io::copy(&mut file, &mut spool).map_err(failed)?;
+    spool.rewind().map_err(failed)?;
+    let zip = zip::Zip::open(spool).map_err(|e| match e.kind() {
+        io::ErrorKind::InvalidData => malformed(e.to_string()),
+        _ => failed(e),
+    })?;
+    let holds = |folder: &str| zip.entries.iter().any(|e| e.name.starts_with(folder));
+    match format {
+        Some(Format::Saz) => saz::import(zip, sink),
+        Some(_) => fxzy::import(zip, sink),
+        None if holds("raw/") => saz::import(zip, sink),
+        None if holds("exchanges/") => fxzy::import(zip, sink),
+        None => Err(malformed(
+            "this zip holds neither sessions of Fiddler (raw/) nor exchanges of Fluxzy (exchanges/)".to_owned(),
+        )),
+    }
+}
+
+/// A flow file begins with a length, JSONL with our own mark; all else is taken for HAR.
 fn detect(head: &[u8]) -> Format {
+    let digits = head.iter().take_while(|b| b.is_ascii_digit()).count();
+    if (1..=12).contains(&digits) && head.get(digits) == Some(&b':') {
+        return Format::Mitm;
+    }
     let head: Vec<u8> = head.iter().copied().filter(|b| !b.is_ascii_whitespace()).take(12).collect();
     if head.starts_with(b"{\"interflow\"") { Format::Jsonl } else { Format::Har }
 }

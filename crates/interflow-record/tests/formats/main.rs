@@ -1,9 +1,11 @@
 //! The archive formats, seen from outside.
 
+mod archives;
 mod commands;
 mod diff;
 mod har;
 mod jsonl;
+mod packets;
 mod replay;
 mod schema;
 mod stored;
@@ -203,7 +205,7 @@ fn formats_are_known_by_name_and_by_file() {
         assert_eq!(Format::of_file(name), format, "{name}");
     }
     let error = "hra".parse::<Format>().unwrap_err().to_string();
-    assert!(error.contains("'hra'") && error.contains("har, jsonl, curl"), "{error}");
+    assert!(error.contains("'hra'") && error.contains("har, jsonl, saz"), "{error}");
 }
 
 #[test]

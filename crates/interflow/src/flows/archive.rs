@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use interflow_flow::Direction;
-use interflow_record::formats::{self, Format, Stored};
+use interflow_record::formats::pcapng::{Leg, PcapngOptions};
+use interflow_record::formats::{self, Exporter, Format, Stored, fxzy};
 use interflow_record::{ListOptions, Order, Store};
 
 use super::progress::Progress;
@@ -22,9 +23,12 @@ const PAGE: usize = 100;
 pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
     let by_name = args.output.as_deref().and_then(Path::file_name).and_then(|n| Format::of_file(&n.to_string_lossy()));
     let format = args.format.or(by_name).unwrap_or(Format::Har);
+    if format != Format::Pcapng && (args.keylog.is_some() || args.leg != Leg::default()) {
+        return Err(Failure::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
+    }
     match &args.output {
         None => {
-            if format == Format::Raw && io::stdout().is_terminal() {
+            if format.is_binary() && io::stdout().is_terminal() {
                 anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");
             }
             write(store, args, format, io::stdout().lock()).and_then(|(_, result)| written(result))
@@ -65,7 +69,7 @@ fn write(
     let total = if deep { 0 } else { store.count(&query)? };
     let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
     let (mut progress, mut flows) = (Progress::new("exporting"), 0);
-    let mut exporter = match formats::exporter(format, out) {
+    let mut exporter = match begin(args, format, out) {
         Ok(exporter) => exporter,
         Err(e) => return Ok((0, Err(e))),
     };
@@ -85,6 +89,24 @@ fn write(
     }
 }
 
+/// Begins the output; packets have choices of their own.
+fn begin<'w>(args: &ExportArgs, format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
+    let keylog = match &args.keylog {
+        Some(path) => Some(Box::new(io::BufWriter::new(secret_file(path)?)) as Box<dyn Write>),
+        None => None,
+    };
+    formats::exporter_with(format, out, PcapngOptions { leg: args.leg, keylog })
+}
+
+/// A file that only its owner reads: what it decrypts is what was recorded.
+fn secret_file(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
 /// Takes up the flows of files; the others go on when one is refused.
 pub fn import(files: &[PathBuf], config: &Config, home: &Home) -> Result<(), Failure> {
     let writing = Writing::open(config, home)?;
@@ -100,11 +122,12 @@ pub fn import(files: &[PathBuf], config: &Config, home: &Home) -> Result<(), Fai
 }
 
 fn import_one(writing: &Writing, path: &Path) -> Result<String, Failure> {
+    let cannot = |e: io::Error| Failure::Failed(format!("cannot be read: {e}"));
     let done = if path == Path::new("-") {
         writing.import(io::stdin().lock())?
     } else {
-        let cannot = |e: io::Error| Failure::Failed(format!("cannot be read: {e}"));
-        let file = File::open(path).map_err(cannot)?;
+        let file = if path.is_dir() { fxzy::packed(path) } else { File::open(path) };
+        let file = file.map_err(cannot)?;
         let size = file.metadata().map_err(cannot)?.len();
         writing.import(Counted { file, read: 0, size, progress: Progress::new("importing") })?
     };

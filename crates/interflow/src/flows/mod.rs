@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_flow::units::Span;
 use interflow_record::formats::Format;
+use interflow_record::formats::pcapng::Leg;
 
 pub use progress::Progress;
 pub use words::with_opposites;
@@ -37,11 +38,11 @@ pub enum FlowsCommand {
     Show(ShowArgs),
     /// Follow flows as they end.
     Tail(TailArgs),
-    /// Write flows to a file: HAR, JSONL, curl command lines, and more.
+    /// Write flows to a file: HAR, JSONL, packets, other tools' archives, curl command lines, and more.
     Export(ExportArgs),
-    /// Take up the flows of HAR and JSONL files.
+    /// Take up the flows of archives: HAR, JSONL, SAZ, Fluxzy's, mitmproxy's.
     Import {
-        /// The files; `-` for standard input.
+        /// The files, told by what is in them; `-` for standard input. A folder is a recording of Fluxzy's.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
@@ -168,10 +169,16 @@ pub struct TailArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub select: QueryArgs,
-    /// The format: har, jsonl, curl, httpie, fetch, python, raw, raw-request, raw-response, table. Told by the file's
-    /// name when it is not given.
+    /// The format: har, jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response,
+    /// table. Told by the file's name when it is not given.
     #[arg(long)]
     pub format: Option<Format>,
+    /// With pcapng: the packets of this leg: client, upstream or both.
+    #[arg(long, default_value = "client", value_name = "LEG")]
+    pub leg: Leg,
+    /// With pcapng: the secrets that decrypt the packets, written here too (they stand in the packets' file as well).
+    #[arg(long, value_name = "FILE")]
+    pub keylog: Option<PathBuf>,
     /// The file; standard output when it is not given.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -107,7 +107,8 @@ fn kept_as_is(entry: &Value, notes: &mut Vec<Problem>) -> Option<Arc<Map<String,
     (!kept.is_empty()).then(|| Arc::new(kept))
 }
 
-fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'static str> {
+/// Scheme, authority and path of a URL.
+pub(in crate::formats) fn parse_url(url: &str) -> Result<(Scheme, Authority, String), &'static str> {
     let (scheme, rest) = url.split_once("://").ok_or("no http or https URL")?;
     let scheme = Scheme::parse(scheme).ok_or("no http or https URL")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -186,7 +187,7 @@ fn read_request(
     whole.row.request = Some(RequestRow {
         method,
         path,
-        version: version(request.get("httpVersion")),
+        version: version(text_of(request.get("httpVersion"))),
         protocol,
         headers,
         trailers: self::headers(request.get("_trailers"), "request", notes),
@@ -251,7 +252,7 @@ fn read_response(
     whole.row.response = Some(ResponseRow {
         status: status as u16,
         reason: string(response.get("statusText")).unwrap_or_default().replace(char::is_control, " ").into(),
-        version: version(response.get("httpVersion")),
+        version: version(text_of(response.get("httpVersion"))),
         headers,
         trailers: self::headers(response.get("_trailers"), "response", notes),
         body,
@@ -316,8 +317,8 @@ fn headers(list: Option<&Value>, side: &str, notes: &mut Vec<Problem>) -> Header
     headers
 }
 
-fn version(value: Option<&Value>) -> Cow<'static, str> {
-    let text = value.and_then(Value::as_str).unwrap_or_default();
+/// The name of a version that tools spell in many ways.
+pub(in crate::formats) fn version(text: &str) -> Cow<'static, str> {
     match text.to_ascii_lowercase().as_str() {
         "http/1.0" => "HTTP/1.0".into(),
         "" | "unknown" | "http/1.1" | "http/1" => "HTTP/1.1".into(),
@@ -392,6 +393,10 @@ fn error_row(told: &Value) -> Option<ErrorRow> {
     let named = text.split_once(": ").filter(|(k, _)| k.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'));
     let (kind, message) = named.unwrap_or(("imported", text));
     Some(ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() })
+}
+
+fn text_of(value: Option<&Value>) -> &str {
+    value.and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A text, or a number as text; without NUL characters, which no store takes.

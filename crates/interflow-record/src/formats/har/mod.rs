@@ -9,6 +9,7 @@ mod export;
 mod import;
 mod parts;
 
+pub(super) use entry::{parse_url, version};
 pub use export::HarWriter;
 pub use import::import;
-pub(super) use parts::iso;
+pub(super) use parts::{from_iso, iso};

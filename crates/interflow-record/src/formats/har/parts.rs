@@ -306,7 +306,7 @@ pub(in crate::formats) fn iso(at: Timestamp) -> String {
 }
 
 /// ISO 8601 with an offset; without one it counts as UTC.
-pub(super) fn from_iso(text: &str) -> Option<Timestamp> {
+pub(in crate::formats) fn from_iso(text: &str) -> Option<Timestamp> {
     let zoned = text.parse::<jiff::Timestamp>().ok();
     let moment = zoned.or_else(|| {
         let civil: jiff::civil::DateTime = text.parse().ok()?;

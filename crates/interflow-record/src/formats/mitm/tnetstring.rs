@@ -1,0 +1,290 @@
+//! Tagged netstrings: `LENGTH:BYTES` and a letter for the type, as mitmproxy writes them (`;` for text beside the usual `,`
+//! for bytes).
+
+use std::io::{self, BufRead, Read};
+
+/// Values nested deeper than this are refused.
+const MAX_DEPTH: u32 = 64;
+/// The most values that one flow may hold.
+const MAX_VALUES: u32 = 4_000_000;
+/// The longest flow, in bytes.
+const MAX_LEN: u64 = 1 << 30;
+
+/// A value over the bytes that it was read from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    /// Bytes, or text.
+    Bytes(&'a [u8]),
+    List(Vec<Self>),
+    Dict(Vec<(&'a [u8], Self)>),
+}
+
+impl<'a> Value<'a> {
+    /// The member of a dictionary; nothing where there is none, or where it is null.
+    pub fn get(&self, name: &str) -> Option<&Self> {
+        let Self::Dict(members) = self else { return None };
+        let found = members.iter().find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v);
+        found.filter(|v| **v != Self::Null)
+    }
+
+    /// The first of these members that is there.
+    pub fn any(&self, names: &[&str]) -> Option<&Self> {
+        names.iter().find_map(|n| self.get(n))
+    }
+
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(b) => Some(b),
+            _ => None,
+        }
+    }
+
+    /// Text; bytes that are no UTF-8 become U+FFFD.
+    pub fn text(&self) -> Option<String> {
+        self.bytes().map(|b| String::from_utf8_lossy(b).replace('\0', "\u{fffd}"))
+    }
+
+    pub fn int(&self) -> Option<i64> {
+        match self {
+            Self::Int(n) => Some(*n),
+            Self::Float(f) => Some(*f as i64),
+            _ => None,
+        }
+    }
+
+    /// A number of seconds as microseconds.
+    pub fn micros(&self) -> Option<u64> {
+        let seconds = match self {
+            Self::Int(n) => *n as f64,
+            Self::Float(f) => *f,
+            _ => return None,
+        };
+        (seconds > 0.0 && seconds < 1e12).then(|| (seconds * 1e6).round() as u64)
+    }
+
+    pub fn is_true(&self) -> bool {
+        matches!(self, Self::Bool(true) | Self::Int(1..))
+    }
+
+    pub fn list(&self) -> &[Self] {
+        match self {
+            Self::List(list) => list,
+            _ => &[],
+        }
+    }
+}
+
+/// Reads the next tnetstring of a file whole, its type last; `None` at the end.
+///
+/// # Errors
+/// `InvalidData` for what is no tnetstring, `UnexpectedEof` where it breaks off.
+pub(super) fn next(file: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
+    let mut len: u64 = 0;
+    for digits in 0.. {
+        let mut byte = [0];
+        if file.read(&mut byte)? == 0 {
+            return if digits == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+        }
+        match byte[0] {
+            b'0'..=b'9' if digits < 12 => len = len * 10 + u64::from(byte[0] - b'0'),
+            b':' if digits > 0 => break,
+            b'\n' | b'\r' if digits == 0 => return next(file),
+            _ => return Err(invalid("a flow begins with its length and a colon")),
+        }
+    }
+    if len > MAX_LEN {
+        return Err(invalid("a flow of more than 1 GiB"));
+    }
+    // Memory grows with what is really there, not with what the length promises.
+    let mut body = Vec::new();
+    file.take(len + 1).read_to_end(&mut body)?;
+    if body.len() as u64 <= len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(body)) }
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+/// The value of one tnetstring without its length: bytes, and the type behind them.
+///
+/// # Errors
+/// What is wrong, with the place in it.
+pub(super) fn parse(whole: &[u8]) -> Result<Value<'_>, String> {
+    let (kind, body) = whole.split_last().ok_or("an empty tnetstring")?;
+    Parser { begin: whole.as_ptr() as usize, values: 0 }.value(*kind, body, 0)
+}
+
+struct Parser {
+    /// The address of the first byte, to tell places by.
+    begin: usize,
+    values: u32,
+}
+
+impl Parser {
+    fn value<'a>(&mut self, kind: u8, body: &'a [u8], depth: u32) -> Result<Value<'a>, String> {
+        let at = body.as_ptr() as usize - self.begin;
+        self.values += 1;
+        if depth > MAX_DEPTH || self.values > MAX_VALUES {
+            return Err(format!("byte {at}: too many values, or nested too deeply"));
+        }
+        let text = || std::str::from_utf8(body).map_err(|_| format!("byte {at}: a number that is no text"));
+        let number =
+            |what: &str| format!("byte {at}: '{}' is no {what}", String::from_utf8_lossy(&body[..body.len().min(40)]));
+        Ok(match kind {
+            b',' | b';' => Value::Bytes(body),
+            b'~' => Value::Null,
+            b'!' => Value::Bool(body == b"true"),
+            b'#' => Value::Int(text()?.parse().map_err(|_| number("integer"))?),
+            b'^' => Value::Float(text()?.parse().map_err(|_| number("number"))?),
+            b']' => Value::List(self.items(body, depth)?),
+            b'}' => {
+                let items = self.items(body, depth)?;
+                let mut members = Vec::with_capacity(items.len() / 2);
+                let mut items = items.into_iter();
+                while let (Some(name), value) = (items.next(), items.next()) {
+                    let name = name.bytes().ok_or_else(|| format!("byte {at}: a key that is no text"))?;
+                    members.push((name, value.ok_or_else(|| format!("byte {at}: a key without a value"))?));
+                }
+                Value::Dict(members)
+            }
+            other => return Err(format!("byte {at}: no type '{}' is known", char::from(other).escape_default())),
+        })
+    }
+
+    fn items<'a>(&mut self, mut rest: &'a [u8], depth: u32) -> Result<Vec<Value<'a>>, String> {
+        let mut items = Vec::new();
+        while !rest.is_empty() {
+            let at = rest.as_ptr() as usize - self.begin;
+            let wrong = || format!("byte {at}: a length that is none, or leads beyond the end");
+            let colon = rest.iter().take(13).position(|b| *b == b':').ok_or_else(wrong)?;
+            let len =
+                std::str::from_utf8(&rest[..colon]).ok().and_then(|l| l.parse::<usize>().ok()).ok_or_else(wrong)?;
+            let end = colon.checked_add(1).and_then(|b| b.checked_add(len)).ok_or_else(wrong)?;
+            let (body, kind) = (rest.get(colon + 1..end).ok_or_else(wrong)?, rest.get(end).ok_or_else(wrong)?);
+            items.push(self.value(*kind, body, depth + 1)?);
+            rest = &rest[end + 1..];
+        }
+        Ok(items)
+    }
+}
+
+/// Writers of the types, each giving a whole tnetstring.
+pub(super) mod write {
+    /// `LENGTH:BYTES` and the type.
+    fn tagged(body: &[u8], kind: u8) -> Vec<u8> {
+        let mut out = Vec::with_capacity(body.len() + 14);
+        out.extend_from_slice(body.len().to_string().as_bytes());
+        out.push(b':');
+        out.extend_from_slice(body);
+        out.push(kind);
+        out
+    }
+
+    pub fn null() -> Vec<u8> {
+        tagged(b"", b'~')
+    }
+
+    pub fn bool(b: bool) -> Vec<u8> {
+        tagged(if b { b"true" } else { b"false" }, b'!')
+    }
+
+    pub fn int(n: i64) -> Vec<u8> {
+        tagged(n.to_string().as_bytes(), b'#')
+    }
+
+    /// Microseconds as a number of seconds.
+    pub fn seconds(micros: u64) -> Vec<u8> {
+        tagged(format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).as_bytes(), b'^')
+    }
+
+    pub fn bytes(b: &[u8]) -> Vec<u8> {
+        tagged(b, b',')
+    }
+
+    pub fn text(t: &str) -> Vec<u8> {
+        tagged(t.as_bytes(), b';')
+    }
+
+    pub fn list<I: IntoIterator<Item = Vec<u8>>>(items: I) -> Vec<u8> {
+        let body: Vec<u8> = items.into_iter().flatten().collect();
+        tagged(&body, b']')
+    }
+
+    pub fn dict(members: &[(&str, Vec<u8>)]) -> Vec<u8> {
+        let size = members.iter().map(|(n, v)| n.len() + v.len() + 8).sum();
+        let mut body = Vec::with_capacity(size);
+        for (name, value) in members {
+            body.extend_from_slice(&text(name));
+            body.extend_from_slice(value);
+        }
+        tagged(&body, b'}')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &[u8]) -> Result<Value<'_>, String> {
+        let colon = text.iter().position(|b| *b == b':').unwrap();
+        parse(&text[colon + 1..])
+    }
+
+    #[test]
+    fn each_type_is_written_and_read() {
+        let made = write::dict(&[
+            ("n", write::null()),
+            ("b", write::bool(true)),
+            ("i", write::int(-7)),
+            ("f", write::seconds(1_500_000)),
+            ("l", write::list([write::bytes(b"\0x"), write::text("é"), write::list([])])),
+        ]);
+        let value = parsed(&made).unwrap();
+        assert_eq!(value.get("n"), None);
+        assert!(value.get("b").unwrap().is_true());
+        assert_eq!(value.get("i").unwrap().int(), Some(-7));
+        assert_eq!(value.get("f").unwrap().micros(), Some(1_500_000));
+        assert_eq!(value.get("l").unwrap().list()[0].bytes(), Some(&b"\0x"[..]));
+        let mut file = &made[..];
+        assert_eq!(
+            next(&mut file).unwrap().unwrap().len(),
+            made.len() - made.iter().position(|b| *b == b':').unwrap() - 1
+        );
+        assert_eq!(next(&mut file).unwrap(), None);
+    }
+
+    #[test]
+    fn lies_are_told_with_their_place() {
+        for (text, why) in [
+            (&b"5:3:ab,]"[..], "byte 0"),
+            (b"9:99999999]", "byte 0"),
+            (b"8:1:a,2:b,}", "length"),
+            (b"4:1:a,}", "key without"),
+            (b"4:1:1#}", "no text"),
+            (b"3:abc#", "integer"),
+            (b"1:a?", "no type"),
+            (b"0:", "empty"),
+        ] {
+            assert!(parsed(text).unwrap_err().contains(why), "{:?}", parsed(text));
+        }
+        let deep = (0..100).fold(write::null(), |inner, _| write::list([inner]));
+        assert!(parsed(&deep).unwrap_err().contains("deeply"));
+    }
+
+    #[test]
+    fn a_file_that_breaks_off_or_lies_takes_no_memory() {
+        for (file, kind) in [
+            (&b"999999999:abc"[..], io::ErrorKind::UnexpectedEof),
+            (b"12", io::ErrorKind::UnexpectedEof),
+            (b"9999999999:x", io::ErrorKind::InvalidData),
+            (b"hello", io::ErrorKind::InvalidData),
+            (b"1234567890123:", io::ErrorKind::InvalidData),
+        ] {
+            assert_eq!(next(&mut &file[..]).unwrap_err().kind(), kind, "{file:?}");
+        }
+    }
+}

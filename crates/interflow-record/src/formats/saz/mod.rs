@@ -1,0 +1,17 @@
+//! SAZ, the archive of Fiddler: a zip with three files for each exchange, `raw/N_c.txt` as the client sent it, `raw/N_s.txt`
+//! as the server answered, `raw/N_m.xml` with times and flags, and `raw/N_w.txt` with the frames of a WebSocket.
+
+mod export;
+mod import;
+mod session;
+
+pub use export::SazWriter;
+pub(super) use import::import;
+
+/// Bits of a session's flags.
+mod flag {
+    pub const HTTPS: u32 = 1;
+    pub const IMPORTED: u32 = 1 << 10;
+    pub const BLIND_TUNNEL: u32 = 1 << 12;
+    pub const WEB_SOCKET: u32 = 1 << 18;
+}

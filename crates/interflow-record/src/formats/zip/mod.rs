@@ -1,0 +1,32 @@
+//! Zip files, as far as archives of flows need them: written in one pass to any output, and read with care, since a zip's
+//! directory is easily made to lie (PKWARE APPNOTE 6.3).
+
+mod read;
+mod write;
+
+pub(super) use read::{Entry, Zip};
+pub(super) use write::ZipWriter;
+
+/// Signatures of the records.
+mod signature {
+    pub const LOCAL: u32 = 0x0403_4b50;
+    pub const DESCRIPTOR: u32 = 0x0807_4b50;
+    pub const CENTRAL: u32 = 0x0201_4b50;
+    pub const END: u32 = 0x0605_4b50;
+    pub const END_64: u32 = 0x0606_4b50;
+    pub const LOCATOR_64: u32 = 0x0706_4b50;
+}
+
+/// How an entry's bytes are packed: not at all, or by deflate.
+mod method {
+    pub const STORED: u16 = 0;
+    pub const DEFLATE: u16 = 8;
+}
+
+/// Bits of an entry's flags.
+mod flag {
+    pub const ENCRYPTED: u16 = 1;
+    /// The sizes follow the data.
+    pub const DESCRIPTOR: u16 = 1 << 3;
+    pub const UTF8: u16 = 1 << 11;
+}
