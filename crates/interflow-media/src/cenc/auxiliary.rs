@@ -43,6 +43,17 @@ impl<'a> Senc<'a> {
         Ok(Self { fields, has_subsamples: flags & 2 != 0, over, left })
     }
 
+    /// Checks that there is one entry for each of `samples`: otherwise nobody knows which belongs to which.
+    ///
+    /// # Errors
+    /// When there are more or fewer.
+    pub fn expect(&self, samples: usize) -> Result<(), Broken> {
+        if self.left == samples {
+            return Ok(());
+        }
+        Err(self.fields.broken(format!("it has {} entries for {samples} samples", self.left)))
+    }
+
     /// The next sample's IV and subsamples, the latter appended to `subsamples`.
     ///
     /// # Errors

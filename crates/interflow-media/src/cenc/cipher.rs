@@ -2,7 +2,7 @@
 
 use aes::Aes128;
 use aes::cipher::{
-    Array, BlockCipherDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
+    Array, BlockModeDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
 };
 use ctr::flavors::Ctr64BE;
 
@@ -21,11 +21,6 @@ impl AesKey {
     /// Makes the schedule.
     pub fn new(key: &Key) -> Self {
         Self(Aes128::new(&Array(key.0)))
-    }
-
-    /// Decrypts single blocks, no chaining.
-    fn blocks(&self, blocks: &mut [Array<u8, aes::cipher::consts::U16>]) {
-        self.0.decrypt_blocks(blocks);
     }
 }
 
@@ -65,6 +60,12 @@ impl Ctr {
         }
     }
 
+    /// Decrypts the blocks that a pattern chooses; `data` begins with a block to decrypt. The stream runs over the
+    /// encrypted blocks only.
+    pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
+        gathered(data, crypt, skip, |blocks| self.apply(key, blocks.as_flattened_mut()));
+    }
+
     fn stream(&self, key: &AesKey, data: &mut [u8]) {
         let core = ctr::CtrCore::<&Aes128, Ctr64BE>::inner_iv_init(&key.0, &Array(self.counter));
         StreamCipherCoreWrapper::from_core(core).apply_keystream(data);
@@ -81,7 +82,7 @@ impl Ctr {
     }
 }
 
-/// Blocks that are decrypted together: enough to fill the pipelines of the widest AES units.
+/// Blocks of a pattern that are decrypted together: enough to fill the pipelines of the widest AES units.
 const BATCH: usize = 32;
 
 /// Where a block-chained stream stands: the ciphertext block before the next one.
@@ -99,39 +100,40 @@ impl Cbc {
     /// Decrypts blocks that follow one another. A rest shorter than a block stays as it is.
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
-        for batch in blocks.chunks_mut(BATCH) {
-            self.batch(key, batch.iter_mut());
-        }
+        self.chain(key, blocks);
     }
 
     /// Decrypts `crypt` blocks, passes over `skip` blocks, and so on; `data` begins with a block to decrypt. A chain runs
     /// through the encrypted blocks only.
     pub fn apply_pattern(&mut self, key: &AesKey, data: &mut [u8], crypt: usize, skip: usize) {
-        let (blocks, _) = data.as_chunks_mut::<BLOCK>();
-        let period = (crypt + skip).max(1);
-        let mut chosen = blocks.chunks_mut(period).flat_map(|p| p.iter_mut().take(crypt)).peekable();
-        while chosen.peek().is_some() {
-            self.batch(key, chosen.by_ref().take(BATCH));
-        }
+        gathered(data, crypt, skip, |blocks| self.chain(key, blocks));
     }
 
-    fn batch<'a>(&mut self, key: &AesKey, blocks: impl Iterator<Item = &'a mut Block>) {
-        let mut clear = [Array([0; BLOCK]); BATCH];
-        let mut places: [Option<&mut Block>; BATCH] = [const { None }; BATCH];
+    fn chain(&mut self, key: &AesKey, blocks: &mut [Block]) {
+        let Some(last) = blocks.last().copied() else { return };
+        let mut decryptor = cbc::Decryptor::<&Aes128>::inner_iv_init(&key.0, &Array(self.previous));
+        decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
+        self.previous = last;
+    }
+}
+
+/// Hands over the blocks that a pattern chooses, put side by side, and puts them back: one block in ten at a time would
+/// leave the pipelines empty.
+fn gathered(data: &mut [u8], crypt: usize, skip: usize, mut each: impl FnMut(&mut [Block])) {
+    let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+    let crypt = crypt.clamp(1, BATCH);
+    let period = crypt + skip;
+    let mut side = [[0; BLOCK]; BATCH];
+    for group in blocks.chunks_mut(BATCH / crypt * period) {
         let mut n = 0;
-        for ((block, clear), place) in blocks.zip(&mut clear).zip(&mut places) {
-            *clear = Array(*block);
-            *place = Some(block);
+        for (to, from) in side.iter_mut().zip(group.chunks(period).flat_map(|p| p.iter().take(crypt))) {
+            *to = *from;
             n += 1;
         }
-        let Some(filled) = clear.get_mut(..n) else { return };
-        key.blocks(filled);
-        for (clear, block) in filled.iter().zip(places.into_iter().flatten()) {
-            let cipher = *block;
-            for ((out, c), p) in block.iter_mut().zip(clear).zip(self.previous) {
-                *out = c ^ p;
-            }
-            self.previous = cipher;
+        let Some(chosen) = side.get_mut(..n) else { return };
+        each(chosen);
+        for (to, from) in group.chunks_mut(period).flat_map(|p| p.iter_mut().take(crypt)).zip(chosen) {
+            *to = *from;
         }
     }
 }

@@ -43,8 +43,6 @@ pub struct Decrypter {
     state: State,
     /// File offset of the next byte that is not done.
     pos: u64,
-    /// File offset up to which bytes were searched for awaited information.
-    seen: u64,
     plan: Plan,
     cursor: Option<(SampleCursor, u64)>,
     /// Bytes that came, but cannot be done before there are `need` of them.
@@ -80,7 +78,6 @@ impl Decrypter {
             init: None,
             state: State::Header,
             pos: 0,
-            seen: 0,
             plan: Plan::default(),
             cursor: None,
             stash: BytesMut::new(),
@@ -98,7 +95,7 @@ impl Decrypter {
     /// absolute offsets need it.
     #[must_use]
     pub fn at(mut self, offset: u64) -> Self {
-        (self.pos, self.seen) = (offset, offset);
+        self.pos = offset;
         self
     }
 
@@ -183,12 +180,7 @@ impl Decrypter {
     }
 
     fn advance(&mut self, data: &mut [u8]) -> Result<Progress, Error> {
-        let end = self.pos + data.len() as u64;
-        if end > self.seen {
-            let skip = (self.seen.saturating_sub(self.pos)) as usize;
-            self.plan.collect(self.pos + skip as u64, data.get(skip..).unwrap_or_default())?;
-            self.seen = end;
-        }
+        self.plan.collect(self.pos, data)?;
         let mut done = 0;
         while let Some(rest) = data.get_mut(done..).filter(|r| !r.is_empty()) {
             let step = match self.state {
@@ -210,6 +202,10 @@ impl Decrypter {
             };
             done += step.done;
             self.pos += step.done as u64;
+            if matches!(self.state, State::Header) {
+                // What an index that has just been read awaits may be here already.
+                self.plan.collect(self.pos, data.get(done..).unwrap_or_default())?;
+            }
             if step.need > 0 {
                 return Ok(Progress { done, need: step.need });
             }

@@ -1,6 +1,6 @@
 //! From boxes to samples: what `traf` and `stbl` say of the encryption of their samples goes into the plan.
 
-use super::auxiliary::{Senc, Sizes, Subsample, is_senc, offsets, sized_sample};
+use super::auxiliary::{Senc, Sizes, is_senc, offsets, sized_sample};
 use super::cipher::Block;
 use super::error::Error;
 use super::groups::{Assignment, describe, descriptions, is_seig};
@@ -106,7 +106,9 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
     for b in source.holder.children() {
         let b = b?;
         if is_senc(&b) {
-            information.senc = Some(Senc::open(&b)?);
+            let senc = Senc::open(&b)?;
+            senc.expect(source.samples.len())?;
+            information.senc = Some(senc);
         } else if is_seig(&b) && b.kind() == b"sgpd" {
             local = descriptions(&b, scheme)?;
         } else if is_seig(&b) {
@@ -197,7 +199,7 @@ impl Information<'_> {
                 let mut f = Fields::over(info, source.holder.kind(), source.holder.offset);
                 Ok((sized_sample(&mut f, protection, &mut plan.subsamples)?, None))
             }
-            None => self.outside(at, sample.run, size, source, &mut plan.subsamples, &mut plan.regions),
+            None => Ok(self.outside(at, sample.run, size, &mut plan.regions)),
         }
     }
 
@@ -220,18 +222,7 @@ impl Information<'_> {
     }
 
     /// Information that lies in media data, and has to be waited for.
-    fn outside(
-        &mut self,
-        at: u64,
-        run: u32,
-        size: usize,
-        source: &Source<'_>,
-        _subsamples: &mut Vec<Subsample>,
-        regions: &mut Vec<Region>,
-    ) -> Result<Found, Error> {
-        if at < source.around.offset {
-            return Err(source.holder.broken("saio points before its fragment").into());
-        }
+    fn outside(&mut self, at: u64, run: u32, size: usize, regions: &mut Vec<Region>) -> Found {
         let joins = |r: &Region| r.offset + r.len == at;
         let index = match self.region {
             Some((index, of)) if of == run && regions.get(index as usize).is_some_and(joins) => index,
@@ -249,6 +240,6 @@ impl Information<'_> {
             }
             None => 0,
         };
-        Ok(([0; 16], Some((index, within, size as u8))))
+        ([0; 16], Some((index, within, size as u8)))
     }
 }

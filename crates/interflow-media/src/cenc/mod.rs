@@ -25,3 +25,6 @@ pub use init::{Init, ProtectedEntry};
 pub use keys::{Key, KeyRing, KeyRingError, Kid};
 pub use progressive::{Probe, Progressive, RangeDecrypter};
 pub use protection::{Pattern, Protection, Pssh, Scheme};
+
+#[cfg(test)]
+mod tests;

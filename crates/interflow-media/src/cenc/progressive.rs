@@ -89,7 +89,8 @@ impl Probe {
             Step::Header(at) => Some(*at..(at + GLANCE).min(self.length)),
             Step::Index(range, have) => Some(range.start + have.len() as u64..range.end),
             Step::Regions(file) => {
-                file.plan.regions.iter().find(|r| (r.have.len() as u64) < r.len).map(|r| r.offset..r.offset + r.len)
+                let awaited = file.plan.regions.iter().find(|r| (r.have.len() as u64) < r.len);
+                awaited.map(|r| r.offset + r.have.len() as u64..r.offset + r.len)
             }
             Step::Done(_) => None,
         }

@@ -87,7 +87,8 @@ impl SampleCursor {
     fn next_span(&mut self) {
         let whole = self.protected / BLOCK as u64 * BLOCK as u64;
         self.span = match (self.scheme, self.pattern) {
-            (Scheme::Cenc | Scheme::Cens, None) => (self.protected, 0),
+            (Scheme::Cenc, _) => (self.protected, 0),
+            // ISO 23001-7 9.7: without a pattern these encrypt whole blocks, and a partial one at the end stays clear.
             (_, None) => (whole, self.protected - whole),
             (_, Some(Pattern { crypt, skip })) => {
                 let wanted = u64::from(crypt) * BLOCK as u64;
@@ -101,14 +102,14 @@ impl SampleCursor {
 
     /// Decrypts at the beginning of `data` as far as the span, or several whole periods, reach.
     fn decrypt(&mut self, data: &mut [u8]) -> usize {
-        if matches!(self.scheme, Scheme::Cenc | Scheme::Cens) {
+        if let Some(n) = self.periods(data) {
+            return n;
+        }
+        if self.is_counter() {
             let n = take(&mut self.span.0, data.len());
             if let Some(part) = data.get_mut(..n) {
                 self.ctr.apply(&self.key, part);
             }
-            return n;
-        }
-        if let Some(n) = self.periods(data) {
             return n;
         }
         let n = data.len().min(usize::try_from(self.span.0).unwrap_or(usize::MAX)) / BLOCK * BLOCK;
@@ -119,7 +120,11 @@ impl SampleCursor {
         n
     }
 
-    /// Takes the whole periods that lie in `data` at once: one block in ten at a time would leave the pipelines empty.
+    fn is_counter(&self) -> bool {
+        matches!(self.scheme, Scheme::Cenc | Scheme::Cens)
+    }
+
+    /// Takes the whole periods that lie in `data` at once.
     fn periods(&mut self, data: &mut [u8]) -> Option<usize> {
         let Pattern { crypt, skip } = self.pattern?;
         let (crypt, skip) = (usize::from(crypt), usize::from(skip));
@@ -133,7 +138,12 @@ impl SampleCursor {
         if n == 0 {
             return None;
         }
-        self.cbc.apply_pattern(&self.key, data.get_mut(..n * period)?, crypt, skip);
+        let data = data.get_mut(..n * period)?;
+        if self.is_counter() {
+            self.ctr.apply_pattern(&self.key, data, crypt, skip);
+        } else {
+            self.cbc.apply_pattern(&self.key, data, crypt, skip);
+        }
         self.protected -= (n as u64 - 1) * period as u64;
         self.span = (0, 0);
         Some(n * period)

@@ -1,0 +1,134 @@
+//! Missing keys, broken boxes, lies about sizes: an error that names the culprit, never a panic, never ciphertext.
+
+use proptest::prelude::*;
+
+use super::super::{Init, Limits};
+use super::*;
+
+fn error(data: &[u8]) -> String {
+    decrypt(data).unwrap_err().to_string()
+}
+
+#[test]
+fn an_unknown_kid_is_named_before_any_media_comes_out() {
+    let spec = Spec { kid: [0xdd; 16], ..Spec::of(b"cenc") };
+    let samples = samples(3, 1);
+    let (init, segment) = (one_track(&spec), segment(&spec, &samples));
+    let mut out = Vec::new();
+    let mut decrypter = Decrypter::new(ring());
+    let all = Bytes::from([init.clone(), segment].concat());
+    let e = decrypter.push(all, &mut out).unwrap_err();
+    assert_eq!(e, Error::NoKey { kid: Kid([0xdd; 16]), track: 1 });
+    assert!(e.to_string().contains("dddddddddddddddddddddddddddddddd") && e.to_string().contains("track 1"));
+    assert_eq!(out.concat().len(), init.len(), "the init segment only");
+    assert_eq!(decrypter.push(Bytes::from_static(b"more"), &mut out), Err(e.clone()), "nothing after an error");
+    assert_eq!(decrypter.finish(), Err(e.clone()));
+    assert_eq!(Init::parse(&init).unwrap().check_keys(&ring()), Err(e.clone()));
+    let error = interflow_flow::Error::from(e);
+    assert_eq!((error.kind(), error.blame()), (interflow_flow::Kind::Denied, interflow_flow::Blame::Client));
+}
+
+#[test]
+fn what_does_not_hold_together_is_refused_by_name() {
+    let spec = Spec::of(b"cenc");
+    let one = samples(3, 1);
+    let init = one_track(&spec);
+    let media = mdat(&sealed(&spec, &one));
+    let with = |boxes: &dyn Fn(i32) -> Vec<Vec<u8>>| {
+        [init.clone(), moof(|n| vec![traf(1, &boxes(n))]), media.clone()].concat()
+    };
+    let run = |n: i32| trun(n + 8, sizes(&one));
+    let mut off_by_one = one.clone();
+    off_by_one[1].subsamples[0].1 += 1;
+    let saio = |at: u32| boxed(b"saio", &[&words(&[0, 1, at])]);
+    let far = boxed(b"sbgp", &[&words(&[0]), b"seig", &words(&[1, 3, 7])]);
+    for (data, parts) in [
+        (with(&|n| vec![run(n)]), &["`traf`", "neither senc nor saiz"][..]),
+        (with(&|n| vec![run(n), spec.senc(&one[..2])]), &["`senc`", "2 entries for 3 samples"]),
+        (with(&|n| vec![run(n), spec.senc(&off_by_one)]), &["`senc`", "add up to"]),
+        (with(&|n| vec![trun(n + 9, sizes(&one)), spec.senc(&one)]), &["before the fragment", "or over"]),
+        (with(&|_| vec![trun(0, sizes(&one)), spec.senc(&one)]), &["before the fragment"]),
+        (with(&|n| vec![run(n), spec.saiz(&one)]), &["no saio"]),
+        (with(&|n| vec![run(n), spec.saiz(&one), saio((n as u32).wrapping_sub(2))]), &["saio points past"]),
+        (with(&|n| vec![run(n), spec.saiz(&one), saio(1 << 30)]), &["`mdat`", "not supported"]),
+        (with(&|n| vec![run(n), spec.senc(&one), far.clone()]), &["key group 7"]),
+        ([moof(|n| vec![traf(1, &[run(n)])]), media.clone()].concat(), &["no init segment", "track 1"]),
+        ([init.clone(), moof(|n| vec![traf(9, &[run(n)])])].concat(), &["no init segment", "track 9"]),
+        (media.clone(), &["before its index", "byte 0"]),
+        ([&[0, 0, 0, 0][..], b"moov"].concat(), &["`moov`", "size of 0"]),
+        ([&words(&[1])[..], b"moof", &[0xff; 8]].concat(), &["`moof`", "at the most"]),
+        ([&words(&[4])[..], b"moof"].concat(), &["`moof`", "smaller than its header"]),
+    ] {
+        let e = error(&data);
+        assert!(parts.iter().all(|p| e.contains(p)), "{parts:?} in: {e}");
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_says_so_wherever_it_is_cut() {
+    let spec = Spec::of(b"cbcs");
+    let samples = samples(3, 1);
+    let data = [one_track(&spec), boxed(b"free", &[b"abc"]), segment(&spec, &samples)].concat();
+    let clear = decrypt(&data).unwrap();
+    let (mut ends, mut at) = (vec![0], 0);
+    while at < data.len() {
+        let size = u32::from_be_bytes(data[at..at + 4].try_into().unwrap());
+        // Behind the moof the media data must follow.
+        if &data[at + 4..at + 8] != b"moof" {
+            ends.push(at + size as usize);
+        }
+        at += size as usize;
+    }
+    for cut in 0..data.len() {
+        let mut decrypter = Decrypter::new(ring());
+        let mut out = Vec::new();
+        decrypter.push(Bytes::copy_from_slice(&data[..cut]), &mut out).unwrap();
+        assert!(clear.starts_with(&out.concat()), "what came out before byte {cut} is right");
+        assert_eq!(decrypter.finish().is_ok(), ends.contains(&cut), "{cut} of {}", data.len());
+    }
+}
+
+#[test]
+fn limits_hold_for_indexes_and_for_media_that_waits() {
+    let spec = Spec::of(b"cenc");
+    let samples = samples(3, 1);
+    let total: usize = sizes(&samples).sum();
+    let limits = Limits { index: 4096, waiting: 100 };
+    let behind = moof(|n| {
+        let saio = boxed(b"saio", &[&words(&[0, 1, n as u32 + 8 + total as u32])]);
+        vec![traf(1, &[trun(n + 8, sizes(&samples)), spec.saiz(&samples), saio])]
+    });
+    let data = [one_track(&spec), behind, mdat(&[sealed(&spec, &samples).concat(), vec![0; 300]])].concat();
+    let mut decrypter = Decrypter::new(ring()).with_limits(limits);
+    let e = decrypt_in(&mut decrypter, &data, 50).unwrap_err().to_string();
+    assert!(e.contains("`mdat`") && e.contains("100 are held"), "{e}");
+    let mut decrypter = Decrypter::new(ring()).with_limits(limits);
+    let e = decrypt_in(&mut decrypter, &[&words(&[5000])[..], b"moov", &[0; 5000]].concat(), 50).unwrap_err();
+    assert!(matches!(e, Error::TooLarge { size: 5000, limit: 4096, .. }), "{e}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+    #[test]
+    fn flipped_bytes_never_panic_nor_change_the_length(
+        scheme in 0_usize..4,
+        flips in prop::collection::vec((0_usize..4000, any::<u8>()), 1..6),
+        step in 1_usize..900,
+    ) {
+        let spec = Spec::of([b"cenc", b"cens", b"cbc1", b"cbcs"][scheme]);
+        let samples = samples(4, 3);
+        let mut data = [one_track(&spec), segment(&spec, &samples)].concat();
+        for (at, byte) in flips {
+            let n = data.len();
+            data[at % n] = byte;
+        }
+        if let Ok(out) = decrypt_in(&mut Decrypter::new(ring()), &data, step) {
+            prop_assert_eq!(out.len(), data.len());
+        }
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_survived(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = decrypt_in(&mut Decrypter::new(KeyRing::any(Key(KEY))), &data, 13);
+    }
+}

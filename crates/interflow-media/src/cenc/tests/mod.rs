@@ -1,0 +1,45 @@
+//! Decryption of hand-made MP4s of every shape that the standard allows and writers make use of.
+
+mod bad_input;
+mod media;
+mod progressive;
+mod shapes;
+
+use bytes::Bytes;
+
+use super::{Decrypter, Error, Key, KeyRing, Kid};
+use media::*;
+
+fn ring() -> KeyRing {
+    KeyRing::from_pairs([(Kid(KID), Key(KEY)), (Kid(OTHER_KID), Key(OTHER_KEY))])
+}
+
+/// Everything pushed in pieces of `step` bytes.
+fn decrypt_in(decrypter: &mut Decrypter, data: &[u8], step: usize) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    for piece in data.chunks(step) {
+        decrypter.push(Bytes::copy_from_slice(piece), &mut out)?;
+    }
+    decrypter.finish()?;
+    Ok(out.concat())
+}
+
+fn decrypt(data: &[u8]) -> Result<Vec<u8>, Error> {
+    decrypt_in(&mut Decrypter::new(ring()), data, usize::MAX)
+}
+
+/// Decrypts in pieces of many sizes, all of which must agree; `clear` must stand at the end of what comes out, and no
+/// box that speaks of encryption be left.
+fn check(data: &[u8], clear: &[u8]) -> Vec<u8> {
+    let out = decrypt(data).unwrap();
+    for step in [1, 2, 3, 7, 15, 16, 17, 61, 500] {
+        assert!(decrypt_in(&mut Decrypter::new(ring()), data, step).unwrap() == out, "in pieces of {step} bytes");
+    }
+    assert_eq!(out.len(), data.len());
+    assert!(out.ends_with(clear), "the media data is not what was encrypted");
+    let head = &out[..out.len() - clear.len()];
+    for kind in [b"sinf", b"encv", b"enca", b"pssh", b"senc", b"saiz", b"saio", b"sgpd", b"sbgp"] {
+        assert!(!head.windows(4).any(|w| w == kind), "{}", String::from_utf8_lossy(kind));
+    }
+    out
+}
