@@ -38,6 +38,9 @@ pub enum RedactError {
     /// A sealed vault cannot be opened: wrong key, or changed bytes.
     #[error("the sealed vault cannot be opened: the key is wrong or its bytes were changed")]
     Seal,
+    /// A service that was asked for a second opinion failed, and is set to fail closed.
+    #[error("{0}")]
+    Backend(String),
     /// A stream ended inside a placeholder.
     #[error("the stream ended inside a placeholder")]
     OpenPlaceholder,
@@ -58,6 +61,7 @@ impl From<RedactError> for interflow_flow::Error {
         let (kind, blame) = match &e {
             RedactError::Json { .. } | RedactError::Utf8 { .. } => (Kind::BadRequest, Blame::Client),
             RedactError::Policy(_) | RedactError::Strategy { .. } => (Kind::StageFailed, Blame::Config),
+            RedactError::Backend(_) => (Kind::StageFailed, Blame::Upstream),
             RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => (Kind::BadResponse, Blame::Upstream),
             RedactError::VaultFull { .. } | RedactError::Seal | RedactError::Random(_) => {
                 (Kind::StageFailed, Blame::Internal)

@@ -1,6 +1,7 @@
 //! Detectors, policies, strategies, the vault, streaming redaction and restoration.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod check;
 mod custom;
 mod detect;
@@ -20,6 +21,7 @@ mod text;
 mod token;
 mod vault;
 
+pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion, texts_of};
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;

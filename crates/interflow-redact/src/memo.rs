@@ -47,17 +47,31 @@ impl Memo {
         if text.len() < SHORTEST {
             return look().into();
         }
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for part in scope {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-        }
-        let key = *hasher.update(text.as_bytes()).finalize().as_bytes();
+        let key = self.key_of(scope, text);
         if let Some(known) = self.known(&key) {
             return known;
         }
         let found: Arc<[Finding]> = look().into();
         self.put(key, found.clone());
         found
+    }
+
+    fn key_of(&self, scope: &[&[u8]], text: &str) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        for part in scope {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        *hasher.update(text.as_bytes()).finalize().as_bytes()
+    }
+
+    /// What is known of a text of any length.
+    pub(crate) fn known_of(&self, scope: &[&[u8]], text: &str) -> Option<Arc<[Finding]>> {
+        self.known(&self.key_of(scope, text))
+    }
+
+    /// Keeps what was found in a text of any length.
+    pub(crate) fn keep(&self, scope: &[&[u8]], text: &str, found: Arc<[Finding]>) {
+        self.put(self.key_of(scope, text), found);
     }
 
     fn known(&self, key: &[u8; 32]) -> Option<Arc<[Finding]>> {

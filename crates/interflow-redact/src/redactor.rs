@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::backend::SecondOpinion;
 use crate::detect::Finding;
 use crate::engine::Engine;
 use crate::json::{self, Edit, JsonSpan};
@@ -30,6 +31,7 @@ pub struct Redactor {
 pub struct Session {
     vault: Option<Vault>,
     context: String,
+    opinion: SecondOpinion,
     drawn: HashMap<(Kind, String), String>,
 }
 
@@ -49,6 +51,18 @@ impl Session {
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
         self
+    }
+
+    /// The same with what services found in the texts that are to come.
+    #[must_use]
+    pub fn with_opinion(mut self, opinion: SecondOpinion) -> Self {
+        self.opinion = opinion;
+        self
+    }
+
+    /// Takes what services found in the texts that are to come.
+    pub fn set_opinion(&mut self, opinion: SecondOpinion) {
+        self.opinion = opinion;
     }
 
     /// The vault, when there is one.
@@ -178,7 +192,20 @@ impl Redactor {
         session: &mut Session,
     ) -> Result<Vec<Redacted>, RedactError> {
         let found = self.find_behind(lead, text, &session.context);
+        let found = self.with_opinion(found, text, session);
         found.iter().map(|f| self.replacement(f, text, session)).collect()
+    }
+
+    /// Adds what services found and the policy wants.
+    fn with_opinion(&self, found: Arc<[Finding]>, text: &str, session: &Session) -> Arc<[Finding]> {
+        let wanted = |f: &&Finding| self.policy.wants.kinds.has(f.kind) && self.counts(f, text, &session.context);
+        let more: Vec<Finding> = session.opinion.on(text).iter().filter(wanted).copied().collect();
+        if more.is_empty() {
+            return found;
+        }
+        let mut all = [&*found, &more].concat();
+        resolve(&mut all);
+        all.into()
     }
 
     /// Redacts every string value of a JSON body, also those of JSON held in strings. Member names, numbers and

@@ -1,0 +1,150 @@
+//! A second opinion over HTTP: a Philter server, Presidio's analyzer, a GLiNER or Ph-Eye service. Asked before a request is
+//! edited, side by side; what they find is added to what the detectors find.
+
+mod config;
+mod offsets;
+mod service;
+mod window;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use interflow_flow::Egress;
+
+use crate::detect::Finding;
+use crate::memo::Memo;
+use crate::{JsonSpan, RedactError, json};
+use service::Service;
+
+pub use config::{BackendConfig, BackendFailure, BackendKind};
+
+/// Texts asked at the same time, over all services.
+const AT_ONCE: usize = 16;
+
+/// Findings of the services, by text.
+#[derive(Clone, Debug, Default)]
+pub struct SecondOpinion(Arc<HashMap<String, Vec<Finding>>>);
+
+impl SecondOpinion {
+    /// What was found in a text.
+    pub(crate) fn on(&self, text: &str) -> &[Finding] {
+        self.0.get(text).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether nothing was found in any text.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(Vec::is_empty)
+    }
+}
+
+/// The services of a configuration.
+pub struct Backends {
+    services: Vec<Service>,
+    memo: Memo,
+    egress: Arc<dyn Egress>,
+}
+
+impl Backends {
+    /// Services that are asked over this way out. It must not be recorded: the texts are not redacted yet.
+    ///
+    /// # Errors
+    /// The service, and what is wrong with its configuration.
+    pub fn new(config: &[BackendConfig], egress: Arc<dyn Egress>) -> Result<Self, RedactError> {
+        let one = |(i, c): (usize, &BackendConfig)| {
+            Service::new(c).map_err(|e| RedactError::Policy(format!("redact.backend[{i}]: {e}")))
+        };
+        let services = config.iter().enumerate().map(one).collect::<Result<_, _>>()?;
+        Ok(Self { services, memo: Memo::new(20_000)?, egress })
+    }
+
+    /// Whether nobody is asked.
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+
+    /// What the services find in these texts. Each text is asked for once, and known again later.
+    ///
+    /// # Errors
+    /// A service that does not answer in time, or not as it should, and is set to fail closed: the texts must not go on.
+    pub async fn spans<T: AsRef<str>>(&self, texts: &[T]) -> Result<SecondOpinion, RedactError> {
+        let mut found: HashMap<String, Vec<Finding>> = HashMap::new();
+        let mut open = Vec::new();
+        for text in
+            texts.iter().map(AsRef::as_ref).filter(|t| t.bytes().any(|b| b.is_ascii_alphanumeric() || b >= 0x80))
+        {
+            if found.contains_key(text) {
+                continue;
+            }
+            let mut known = Vec::new();
+            for (place, service) in self.services.iter().enumerate() {
+                match self.memo.known_of(&[service.scope()], text) {
+                    Some(findings) => known.extend_from_slice(&findings),
+                    None => open.push((place, text)),
+                }
+            }
+            found.insert(text.to_owned(), known);
+        }
+        let mut waiting = open.into_iter();
+        let mut asked = FuturesUnordered::new();
+        asked.extend(waiting.by_ref().take(AT_ONCE).map(|(place, text)| self.ask(place, text)));
+        while let Some((place, text, answer)) = asked.next().await {
+            let findings = answer?;
+            if let Some(findings) = findings {
+                self.memo.keep(&[self.services[place].scope()], text, findings.as_slice().into());
+                found.entry(text.to_owned()).or_default().extend(findings);
+            }
+            asked.extend(waiting.next().map(|(place, text)| self.ask(place, text)));
+        }
+        Ok(SecondOpinion(Arc::new(found)))
+    }
+
+    async fn ask<'t>(
+        &self,
+        place: usize,
+        text: &'t str,
+    ) -> (usize, &'t str, Result<Option<Vec<Finding>>, RedactError>) {
+        let service = &self.services[place];
+        let limit = service.timeout();
+        let answer = match tokio::time::timeout(limit, service.find(&*self.egress, text)).await {
+            Ok(Ok(findings)) => Ok(Some(findings)),
+            Ok(Err(why)) => service.failed(&why),
+            Err(_) => service.failed(&format!("no answer within {}", shown(limit))),
+        };
+        (place, text, answer)
+    }
+}
+
+fn shown(limit: Duration) -> String {
+    interflow_flow::units::Span(limit).to_string()
+}
+
+/// The texts of a JSON body's spans, decoded, those of JSON inside strings too: what a service is to be asked about.
+///
+/// # Errors
+/// When a span is no string's inside.
+pub fn texts_of(body: &[u8], spans: impl IntoIterator<Item = JsonSpan>) -> Result<Vec<String>, RedactError> {
+    let mut texts = Vec::new();
+    for span in spans {
+        let raw = body
+            .get(span.range.clone())
+            .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
+        let decoded = json::decode(raw, span.range.start)?;
+        match span.nested.then(|| json::string_values(decoded.text.as_bytes())) {
+            Some(Ok(inner)) => {
+                for s in inner {
+                    let raw = decoded.text.as_bytes().get(s.range).unwrap_or_default();
+                    texts.push(json::decode(raw, 0)?.text.into_owned());
+                }
+            }
+            _ => texts.push(decoded.text.into_owned()),
+        }
+    }
+    Ok(texts)
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
