@@ -7,6 +7,7 @@ pub mod bmff;
 pub mod cenc;
 pub mod config;
 pub mod endpoint;
+pub mod hls;
 pub mod relay;
 pub mod token;
 

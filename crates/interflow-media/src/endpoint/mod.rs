@@ -2,9 +2,12 @@
 
 mod access;
 mod children;
+mod guide;
+mod hls;
 mod links;
 mod mount;
 mod params;
+mod playlist;
 mod reply;
 mod small;
 mod stream;

@@ -12,7 +12,9 @@ use super::access::{Asked, admit};
 use super::reply::{Answer, Stop, words};
 use crate::config::MediaConfig;
 use crate::relay::hosts::Hosts;
-use crate::relay::{Fetch, Streams};
+use crate::relay::resume::Patience;
+use crate::relay::shared::Bounds;
+use crate::relay::{Fetch, Shared, Streams};
 use crate::token::LinkKeys;
 
 /// What the room is made with besides its section of the configuration.
@@ -39,6 +41,8 @@ pub struct State {
     pub public: Option<String>,
     /// Fetches from origins.
     pub fetch: Arc<Fetch>,
+    /// The same for what many ask for.
+    pub shared: Shared,
     /// Caps on streams.
     pub hosts: Hosts,
     /// What runs.
@@ -67,16 +71,31 @@ impl State {
             return Err(format!("media.user[{i}]: a user needs a name and a password"));
         }
         let password = config.api_password.as_deref().map(|p| read("media.api_password".into(), p)).transpose()?;
+        let fetch = Arc::new(Fetch::new(egress, config.redirects));
+        let patience = Patience { attempts: config.resume, delay: config.resume_delay.0 };
+        let bounds = Bounds {
+            memory: config.cache.memory.0,
+            entry: config.cache.entry.0,
+            ttl: config.cache.ttl.0,
+            playlist_ttl: config.cache.playlist_ttl.0,
+            patience,
+        };
         Ok(Self {
             keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
             users,
             password: password.filter(|p| !p.is_empty()),
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
-            fetch: Arc::new(Fetch::new(egress, config.redirects)),
+            shared: Shared::new(Arc::clone(&fetch), bounds),
+            fetch,
             hosts: Hosts::new(config.streams_per_host, config.stream_wait.0),
             streams,
             config,
         })
+    }
+
+    /// How bodies are resumed.
+    pub fn patience(&self) -> Patience {
+        Patience { attempts: self.config.resume, delay: self.config.resume_delay.0 }
     }
 
     /// Whether scripts of this page may read our answers without a link.
@@ -158,7 +177,22 @@ impl Media {
         if let Some(name) = below(path, "/proxy/stream") {
             return job.stream(name).await;
         }
+        if let Some(file) = path.strip_prefix("/proxy/hls/segment") {
+            return job.hls_segment(file.strip_prefix('.').unwrap_or_default()).await;
+        }
         match path {
+            "/proxy/hls/manifest.m3u8"
+            | "/proxy/hls/manifest"
+            | "/proxy/hls/playlist.m3u8"
+            | "/proxy/hls/playlist"
+            | "/proxy/hls/key_proxy/manifest.m3u8" => job.hls_manifest().await,
+            "/proxy/hls/key.bin" | "/proxy/hls/data" => job.hls_segment("").await,
+            "/proxy/hls/steering.json" => job.hls_json(true).await,
+            "/proxy/hls/assets.json" => job.hls_json(false).await,
+            "/playlist/playlist" => job.merged_playlist().await,
+            "/playlist/builder" => job.built_playlist().await,
+            "/proxy/epg" => job.guide().await,
+            "/proxy/forward" => job.forward(body).await,
             "/generate_url" | "/proxy/generate_url" | "/generate_encrypted_or_encoded_url" => job.make_link(body).await,
             "/generate_urls" | "/proxy/generate_urls" => job.make_links(body).await,
             "/proxy/ip" => job.ip().await,

@@ -5,9 +5,9 @@ use interflow_flow::{Body, Method, Response, StatusCode};
 use super::mount::Job;
 use super::reply::{Answer, Stop};
 use crate::relay::address::{Address, decode_percent, push_value};
-use crate::relay::resume::{Patience, resuming};
+use crate::relay::resume::resuming;
 use crate::relay::transform::ts_stream;
-use crate::relay::{Ask, Fetched, fields};
+use crate::relay::{Ask, Fetched, Keep, fields};
 
 impl Job<'_> {
     /// The relay. `name` becomes the name under which a browser saves it.
@@ -50,15 +50,15 @@ impl Job<'_> {
                 ask.headers.remove(name);
             }
         }
-        let place = state.hosts.enter(&ask.url.authority).await?;
-        let (ask, Fetched { url, response }) = self.fetch(ask).await?;
-        let patience = Patience { attempts: state.config.resume, delay: state.config.resume_delay.0 };
-        let mut head = fields::back(&response.head);
-        let mut body = response.body;
+        let place = match is_segment && state.shared.knows(&ask) {
+            true => None,
+            false => Some(state.hosts.enter(&ask.url.authority).await?),
+        };
+        let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
+        let Response { head, mut body } = self.fetch(ask, is_segment).await?;
+        let mut head = fields::back(&head);
         if self.head.method == Method::HEAD {
             body = Body::Empty;
-        } else {
-            body = resuming(body, &response.head, Ask { url, ..ask.clone() }, &state.fetch, patience);
         }
         if filter && head.status.is_success() {
             head.headers.remove("content-length");
@@ -67,22 +67,29 @@ impl Job<'_> {
             body = ts_stream(body);
         }
         params.shape(&mut head.headers, is_segment);
-        let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
-        let user = self.flow.user.clone();
-        let body = state.streams.follow(place.hold(body), kind, origin, self.flow.client.peer, user);
+        let body = match place {
+            Some(place) => place.hold(body),
+            None => body,
+        };
+        let body = state.streams.follow(body, kind, origin, self.flow.client.peer, self.flow.user.clone());
         Ok(Response { head, body })
     }
 
-    /// Fetches; an origin that knows no HEAD is asked with GET, whose body is left unread.
-    async fn fetch(self, mut ask: Ask) -> Result<(Ask, Fetched), Stop> {
-        let fetched = self.state.fetch.send(ask.clone()).await?;
-        let unknown = matches!(fetched.response.head.status.as_u16(), 405 | 501);
-        if ask.method != Method::HEAD || !unknown {
-            return Ok((ask, fetched));
+    /// Fetches, a segment together with all who want it. An origin that knows no HEAD is asked with GET, whose body
+    /// is left unread.
+    async fn fetch(self, mut ask: Ask, is_segment: bool) -> Result<Response, Stop> {
+        let state = self.state;
+        if is_segment && ask.method == Method::GET {
+            return Ok(state.shared.get(ask, Keep::Segment).await?.response);
         }
-        ask.method = Method::GET;
-        let fetched = self.state.fetch.send(ask.clone()).await?;
-        Ok((ask, fetched))
+        let mut fetched = state.fetch.send(ask.clone()).await?;
+        if ask.method == Method::HEAD && matches!(fetched.response.head.status.as_u16(), 405 | 501) {
+            ask.method = Method::GET;
+            fetched = state.fetch.send(ask.clone()).await?;
+        }
+        let Fetched { url, response: Response { head, body } } = fetched;
+        let body = resuming(body, &head, Ask { url, ..ask }, &state.fetch, state.patience());
+        Ok(Response { head, body })
     }
 }
 

@@ -49,12 +49,22 @@ impl Fetch {
     /// # Errors
     /// The way out's own; [`Kind::Denied`] when the link does not hold for a host on the way; [`Kind::BadResponse`] for
     /// redirects without end or to nowhere.
-    pub async fn send(&self, mut ask: Ask) -> Result<Fetched> {
+    pub async fn send(&self, ask: Ask) -> Result<Fetched> {
+        self.send_with(ask, Body::Empty).await
+    }
+
+    /// The same with a body, which goes to the first origin only: after a redirect the request is a GET, or none is
+    /// made (RFC 9110 15.4).
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`Kind::BadResponse`] for a redirect that wants the body once more.
+    pub async fn send_with(&self, mut ask: Ask, mut body: Body) -> Result<Fetched> {
         for _ in 0..=self.redirects {
             if let Some(refused) = ask.scope.as_ref().and_then(|s| s.check_host(&ask.url.authority.host).err()) {
                 return Err(Error::new(Kind::Denied, format!("{refused}: {}", ask.url.authority.host)));
             }
-            let response = self.egress.send(request(&ask)).await?;
+            let had_body = !body.is_empty();
+            let response = self.egress.send(request(&ask, std::mem::take(&mut body))).await?;
             if !is_redirect(response.head.status) {
                 return Ok(Fetched { url: ask.url, response });
             }
@@ -64,6 +74,16 @@ impl Fetch {
             let next = parse(&Base::of(&ask.url).resolve(location)).map_err(|e| {
                 Error::new(Kind::BadResponse, format!("{} redirects to nowhere", ask.url.authority)).because(e)
             })?;
+            if had_body || !matches!(ask.method, Method::GET | Method::HEAD) {
+                if matches!(response.head.status.as_u16(), 307 | 308) {
+                    let text =
+                        format!("{} redirects a request with a body, which is not sent twice", ask.url.authority);
+                    return Err(Error::new(Kind::BadResponse, text));
+                }
+                ask.method = Method::GET;
+                ask.headers.remove("content-type");
+                ask.headers.remove("content-encoding");
+            }
             if next.url.authority != ask.url.authority || next.url.scheme != ask.url.scheme {
                 ask.headers.remove("authorization");
                 ask.headers.remove("cookie");
@@ -83,23 +103,30 @@ impl Fetch {
     /// As [`send`](Self::send); [`Kind::BadResponse`] for a body over `cap` bytes.
     pub async fn document(&self, ask: Ask, cap: u64) -> Result<Document> {
         let Fetched { url, response } = self.send(ask).await?;
-        let Response { head, body } = response;
-        let status = head.status;
-        let too_large = || {
-            let text = format!("the document at {} is larger than {cap} bytes (media.document_bytes)", url.authority);
-            Error::new(Kind::BadResponse, text)
-        };
-        let announced = head.headers.get_str("content-length").and_then(|l| l.parse::<u64>().ok());
-        if status.is_success() && announced.is_some_and(|l| l > cap) {
-            return Err(too_large());
-        }
-        let body = match body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await {
-            Ok((body, _)) => body,
-            Err(CollectError::TooLarge(_)) => return Err(too_large()),
-            Err(CollectError::Broken(e)) => return Err(e),
-        };
-        Ok(Document { url, status, headers: head.headers, body })
+        collect(url, response, cap).await
     }
+}
+
+/// Reads an answer whole.
+///
+/// # Errors
+/// [`Kind::BadResponse`] for a body over `cap` bytes; the body's own.
+pub async fn collect(url: Url, response: Response, cap: u64) -> Result<Document> {
+    let Response { head, body } = response;
+    let status = head.status;
+    let too_large = || {
+        let text = format!("the document at {} is larger than {cap} bytes (media.document_bytes)", url.authority);
+        Error::new(Kind::BadResponse, text)
+    };
+    if status.is_success() && body.remaining().is_some_and(|l| l > cap) {
+        return Err(too_large());
+    }
+    let body = match body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await {
+        Ok((body, _)) => body,
+        Err(CollectError::TooLarge(_)) => return Err(too_large()),
+        Err(CollectError::Broken(e)) => return Err(e),
+    };
+    Ok(Document { url, status, headers: head.headers, body })
 }
 
 /// Something that was read whole.
@@ -115,7 +142,7 @@ pub struct Document {
     pub body: Bytes,
 }
 
-fn request(ask: &Ask) -> Request {
+fn request(ask: &Ask, body: Body) -> Request {
     let head = RequestHead {
         method: ask.method.clone(),
         url: ask.url.clone(),
@@ -123,7 +150,7 @@ fn request(ask: &Ask) -> Request {
         headers: ask.headers.clone(),
         protocol: None,
     };
-    Request { head, body: Body::Empty }
+    Request { head, body }
 }
 
 fn is_redirect(status: StatusCode) -> bool {

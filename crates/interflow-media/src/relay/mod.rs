@@ -5,9 +5,11 @@ pub mod fetch;
 pub mod fields;
 pub mod hosts;
 pub mod resume;
+pub mod shared;
 pub mod streams;
 pub mod transform;
 
 pub use address::{Address, Base};
 pub use fetch::{Ask, Fetch, Fetched};
+pub use shared::{Keep, Shared};
 pub use streams::{ActiveStream, Streams};

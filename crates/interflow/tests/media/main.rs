@@ -1,6 +1,7 @@
 //! Media through the gateway port of the built binary: relay, links, playlists, manifests, and what must not be fetched.
 
 mod guard;
+mod hls;
 mod links;
 mod relay;
 
@@ -13,7 +14,8 @@ use serde_json::Value;
 
 /// `interflow run` with a section `[media]`.
 struct Gateway {
-    dir: tempfile::TempDir,
+    /// Its data folder, which goes with it.
+    _dir: tempfile::TempDir,
     child: Child,
     addr: SocketAddr,
 }
@@ -38,7 +40,7 @@ impl Gateway {
             let instance: Value = serde_json::from_slice(&instance).unwrap_or_default();
             if let Some(addr) = instance["gateway"].as_str() {
                 let addr = addr.parse().unwrap();
-                return Self { dir, child, addr };
+                return Self { _dir: dir, child, addr };
             }
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
             std::thread::sleep(Duration::from_millis(20));

@@ -1,0 +1,74 @@
+//! What rewriting playlists and reading manifests costs: `cargo run --release -p interflow-media --example playlist_cost`.
+
+use std::time::{Duration, Instant};
+
+use interflow_media::endpoint::Children;
+use interflow_media::hls::rewrite::Crypt;
+use interflow_media::hls::{Kind, Options, Place, rewrite};
+use interflow_media::relay::Base;
+use interflow_media::relay::address::push_value;
+use interflow_media::token::{Grant, LinkKeys};
+
+/// Puts child URLs, as the endpoints do.
+struct Ours(Children);
+
+impl Place for Ours {
+    fn put(&mut self, kind: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+        let path = if kind == Kind::Segment { "/proxy/hls/segment.ts" } else { "/proxy/stream" };
+        let from = self.0.begin(path, out);
+        out.extend_from_slice(b"d=");
+        push_value(address.as_bytes(), out);
+        self.0.end(out, from);
+    }
+}
+
+fn iptv(channels: usize) -> Vec<u8> {
+    let mut text = "#EXTM3U url-tvg=\"http://guide.test/epg.xml.gz\"\n".to_owned();
+    for n in 0..channels {
+        text.push_str(&format!(
+            "#EXTINF:-1 tvg-id=\"ch{n}.test\" tvg-name=\"Channel {n}\" tvg-logo=\"http://logos.test/{n}.png\" group-title=\"Group {}\",Channel {n} HD\nhttp://line.test:8080/live/user/password/{n}.ts\n",
+            n % 50
+        ));
+    }
+    text.into_bytes()
+}
+
+fn media(segments: usize) -> Vec<u8> {
+    let mut text =
+        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:6\n#EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-MAP:URI=\"init.mp4\"\n"
+            .to_owned();
+    for n in 0..segments {
+        text.push_str(&format!("#EXTINF:6.00000,\nvideo/1080p/segment_{n:06}.m4s?token=abcdef0123456789\n"));
+    }
+    text.into_bytes()
+}
+
+fn best(mut work: impl FnMut() -> usize) -> Duration {
+    let mut best = Duration::MAX;
+    for _ in 0..15 {
+        let begun = Instant::now();
+        std::hint::black_box(work());
+        best = best.min(begun.elapsed());
+    }
+    best
+}
+
+fn main() {
+    let keys = LinkKeys::new(&[("0".into(), vec![7; 32])]).expect("a key of 32 bytes will do");
+    let base = Base::read("https://origin.test/live/master.m3u8").expect("a well-formed address");
+    let token = keys.seal(&Grant { child: true, ..Grant::default() });
+    println!("{:<34} {:>10} {:>12} {:>10}", "playlist", "bytes", "best", "MB/s");
+    for (name, text) in [
+        ("IPTV, 30,000 channels", iptv(30_000)),
+        ("IPTV, 100,000 channels", iptv(100_000)),
+        ("media, 50 KB", media(700)),
+    ] {
+        for (how, hide, sealed) in [("open", false, false), ("signed", false, true), ("hidden", true, true)] {
+            let key = sealed.then(|| (token.as_str(), keys.child_key(&token).expect("its key is there")));
+            let mut place = Ours(Children::new("http://127.0.0.1:7071/media", key, hide));
+            let took = best(|| rewrite(&text, &base, &Options::default(), &mut place).len());
+            let speed = text.len() as f64 / took.as_secs_f64() / 1e6;
+            println!("{:<34} {:>10} {:>12.1?} {:>10.0}", format!("{name}, {how}"), text.len(), took, speed);
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! `/proxy/hls/*`: playlists rewritten, segments and keys relayed or decrypted.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, Result, StatusCode};
+use std::task::{Context, Poll};
+
+use super::children::Children;
+use super::mount::Job;
+use super::reply::{Answer, Stop, playlist};
+use crate::config::{KeyUse, SegmentRoute};
+use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
+use crate::hls::skip::Stretches;
+use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
+use crate::hls::variants::Wish;
+use crate::hls::{Kind, Options, Place, define::Variables, keys, pathways, rewrite, skip, variants};
+use crate::relay::address::{self, Address, push_value};
+use crate::relay::fetch::Document;
+use crate::relay::shared::unconditional;
+use crate::relay::{Ask, Base, Fetched, Keep, fields};
+
+/// The most keys that are fetched to be put into one playlist.
+const KEYS: usize = 64;
+
+/// What an address turned out to be.
+pub enum Found {
+    /// A playlist, read whole.
+    Playlist(Document),
+    /// Anything else, ready to be passed on.
+    Other(Response),
+}
+
+impl Job<'_> {
+    /// A playlist.
+    pub async fn hls_manifest(self) -> Answer {
+        let address = self.with_directives(self.asked.params.destination("d")?);
+        match self.find_playlist(address).await? {
+            Found::Playlist(document) => self.rewritten(&document).await,
+            Found::Other(response) => Ok(response),
+        }
+    }
+
+    /// LL-HLS directives of the player go upstream (RFC 8216bis 6.2.5).
+    fn with_directives(self, mut address: Address) -> Address {
+        let mut path = address.url.path.as_str().as_bytes().to_vec();
+        for (name, value) in &self.asked.directives {
+            path.push(if path.contains(&b'?') { b'&' } else { b'?' });
+            push_value(name.as_bytes(), &mut path);
+            path.push(b'=');
+            push_value(value.as_bytes(), &mut path);
+        }
+        address.url.path = ByteStr::from(String::from_utf8_lossy(&path).into_owned());
+        address
+    }
+
+    /// What to ask for a document of ours: whole, whatever the client's own conditions are.
+    pub fn ask_whole(self, address: Address) -> Result<Ask, Stop> {
+        let mut ask = self.ask(address)?;
+        ask.method = Method::GET;
+        unconditional(&mut ask.headers);
+        for name in ["range", "if-range"] {
+            ask.headers.remove(name);
+        }
+        Ok(ask)
+    }
+
+    /// Fetches an address that may be a playlist. Something else is passed on as it is; a web page, as walls and
+    /// parking pages send them, is refused.
+    pub async fn find_playlist(self, address: Address) -> Result<Found, Stop> {
+        let named = is_playlist_address(address.url.path.as_str().as_bytes());
+        let Fetched { url, response } = self.state.shared.get(self.ask_whole(address)?, Keep::Playlist).await?;
+        let Response { head, mut body } = response;
+        if !head.status.is_success() {
+            return Ok(Found::Other(self.passed_on(head, body)));
+        }
+        let mut first = BytesMut::new();
+        while first.trim_ascii_start().len() < 7 {
+            match body.frame().await {
+                Some(Ok(Frame::Data(data))) => first.extend_from_slice(&data),
+                Some(Ok(Frame::Trailers(_))) => {}
+                Some(Err(e)) => return Err(e.into()),
+                None => break,
+            }
+        }
+        let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+        let claims = named || kind.contains("mpegurl");
+        let is_one = is_playlist(&first);
+        let page = first.trim_ascii_start().starts_with(b"<");
+        if !is_one && (claims && page || kind.starts_with("text/html")) {
+            return Err(Stop::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
+        }
+        let body = Body::stream(Ahead { first: first.freeze(), body });
+        if !is_one && !claims {
+            return Ok(Found::Other(self.passed_on(head, body)));
+        }
+        let cap = self.state.config.document_bytes.0;
+        let document = crate::relay::fetch::collect(url, Response { head, body }, cap).await?;
+        Ok(Found::Playlist(document))
+    }
+
+    /// An answer of the origin passed on as it is.
+    fn passed_on(self, head: interflow_flow::ResponseHead, body: Body) -> Response {
+        let mut head = fields::back(&head);
+        self.asked.params.shape(&mut head.headers, false);
+        let body = self.state.streams.follow(
+            body,
+            "stream",
+            self.asked.params.get("d").unwrap_or_default().split('/').take(3).collect::<Vec<_>>().join("/"),
+            self.flow.client.peer,
+            self.flow.user.clone(),
+        );
+        Response { head, body }
+    }
+
+    async fn rewritten(self, document: &Document) -> Answer {
+        let params = &self.asked.params;
+        let mut response = playlist(self.rewritten_list(document, false).await?);
+        let kind = document.headers.get_str("content-type");
+        if let Some(kind) = kind.filter(|k| k.to_ascii_lowercase().contains("mpegurl")) {
+            let _ = response.head.headers.set("Content-Type", kind);
+        }
+        if let Some(control) = document.headers.get("cache-control") {
+            let _ = response.head.headers.set("Cache-Control", control);
+        }
+        params.shape(&mut response.head.headers, false);
+        Ok(response)
+    }
+
+    /// The text of a playlist with everything that the link wishes done to it. `direct`: addresses are made absolute,
+    /// and lead past us.
+    pub async fn rewritten_list(self, document: &Document, direct: bool) -> Result<Vec<u8>, Stop> {
+        let params = &self.asked.params;
+        let mut text = Cow::Borrowed(&document.body[..]);
+        let wish = params.get("resolution").and_then(Wish::read).or(params.is("max_res").then_some(Wish::Highest));
+        if let Some(wish) = wish {
+            text = variants::keep(&text, wish).into_owned().into();
+        }
+        if let Some(stretches) = params.get("skip").map(Stretches::read) {
+            text = skip::cut(&text, &stretches).into_owned().into();
+        }
+        let imported = |(n, v): &(String, String)| Some((n.strip_prefix("v_")?.to_owned(), v.clone()));
+        let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
+        let variables = Variables::collect(&text, document.url.query(), &imported);
+        let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
+        let handed_down = if is_multivariant { variables.pairs() } else { &[] };
+        let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
+        let base = Base::of(&document.url);
+        let mut routing = Routing::of(self)?;
+        routing.nothing |= direct;
+        let keys = self.key_use(&routing)?;
+        let inline = match keys {
+            KeyUse::Inline => self.keys_of(&text, &base, &variables).await,
+            KeyUse::Relay | KeyUse::Apply => HashMap::new(),
+        };
+        let options = Options { apply_keys: keys == KeyUse::Apply, start: self.start(&text)?, variables };
+        let children = self.asked.children_with(self.state, handed_down);
+        let mut place = Ours { children: &children, routing, inline, key_url: params.get("key_url") };
+        Ok(rewrite(&text, &base, &options, &mut place))
+    }
+
+    fn key_use(self, routing: &Routing<'_>) -> Result<KeyUse, Stop> {
+        let wanted = match self.asked.params.get("keys") {
+            None => self.state.config.hls.keys,
+            Some("relay") => KeyUse::Relay,
+            Some("inline") => KeyUse::Inline,
+            Some("apply") => KeyUse::Apply,
+            Some(other) => return Err(Stop::bad(format!("`keys={other}`: it is relay, inline or apply"))),
+        };
+        // What does not pass here cannot be decrypted here.
+        let through = matches!(routing.segments, Segments::Ours) && !routing.nothing;
+        Ok(if wanted == KeyUse::Apply && !through { KeyUse::Relay } else { wanted })
+    }
+
+    /// Where a live playlist begins to play, when the link or the owner says so and the playlist does not.
+    fn start(self, text: &[u8]) -> Result<Option<f64>, Stop> {
+        let has = |needle: &[u8]| memchr::memmem::find(text, needle).is_some();
+        if has(b"#EXT-X-START:") {
+            return Ok(None);
+        }
+        if let Some(offset) = self.asked.params.number("start_offset")? {
+            return Ok(Some(offset));
+        }
+        let usual = self.state.config.hls.live_start;
+        let live = has(b"#EXTINF") && !has(b"#EXT-X-ENDLIST") && !has(b"#EXT-X-PLAYLIST-TYPE:VOD");
+        Ok((usual != 0.0 && live && has(b"#EXT-X-TARGETDURATION")).then_some(usual))
+    }
+
+    /// The keys of a playlist as `data:` addresses; those that cannot be had stay to be fetched by the player.
+    async fn keys_of(self, text: &[u8], base: &Base, variables: &Variables) -> HashMap<String, String> {
+        let mut found = HashMap::new();
+        for line in lines(text) {
+            let Some((b"EXT-X-KEY" | b"EXT-X-SESSION-KEY", list)) = tag(line.of(text)) else { continue };
+            let Some(uri) = attribute_text(list, b"URI") else { continue };
+            let address = base.resolve(&variables.fill(uri));
+            if found.len() >= KEYS || found.contains_key(&address) || !address::is_http(address.as_bytes()) {
+                continue;
+            }
+            if let Ok(key) = self.key(&address).await {
+                found.insert(address, format!("data:application/octet-stream;base64,{}", STANDARD.encode(key)));
+            }
+        }
+        found
+    }
+
+    async fn key(self, address: &str) -> Result<[u8; 16], Stop> {
+        let ask = self.ask_whole(address::parse(address)?)?;
+        let document = self.state.shared.document(ask, Keep::Segment, 4096).await?;
+        let key = <[u8; 16]>::try_from(&document.body[..]).ok().filter(|_| document.status.is_success());
+        key.ok_or_else(|| {
+            Stop::upstream(format!("no key of 16 bytes is at {} ({})", document.url.authority, document.status))
+        })
+    }
+
+    /// A segment, part, initialization section, key or data.
+    pub async fn hls_segment(self, extension: &str) -> Answer {
+        let params = &self.asked.params;
+        let address = params.destination("d")?;
+        let mut response = match params.get("k") {
+            Some(key) => self.decrypted(address, key).await?,
+            None => self.relay(address, "segment", true).await?,
+        };
+        let kind = response.head.headers.get_str("content-type").unwrap_or_default();
+        let says_nothing = ["", "application/octet-stream", "binary/octet-stream", "text/plain"].contains(&kind);
+        if says_nothing
+            && response.head.status.is_success()
+            && let Some(kind) = media_type(extension)
+        {
+            let _ = response.head.headers.set("Content-Type", kind);
+            response.head.headers.remove("content-security-policy");
+        }
+        Ok(response)
+    }
+
+    async fn decrypted(self, address: Address, key: &str) -> Answer {
+        let params = &self.asked.params;
+        let method = params.get("method").unwrap_or("AES-128");
+        let iv = params.get("iv").and_then(keys::vector).ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
+        let key = self.key(key).await?;
+        let mut response = self.relay(address, "segment", true).await?;
+        if !response.head.status.is_success() {
+            return Ok(response);
+        }
+        if method != "AES-128" {
+            return Err(Stop::Status(
+                StatusCode::NOT_IMPLEMENTED,
+                format!("segments of {method} are not decrypted here"),
+            ));
+        }
+        // The padding comes off, so length and ranges are others.
+        for name in ["content-length", "accept-ranges", "etag", "content-range"] {
+            response.head.headers.remove(name);
+        }
+        response.body = keys::decrypted(response.body, &key, &iv);
+        Ok(response)
+    }
+
+    /// A steering manifest, or a list of assets.
+    pub async fn hls_json(self, is_steering: bool) -> Answer {
+        let address = self.with_directives(self.asked.params.destination("d")?);
+        let cap = self.state.config.document_bytes.0;
+        let document = self.state.shared.document(self.ask_whole(address)?, Keep::Playlist, cap).await?;
+        if !document.status.is_success() {
+            return Err(Stop::Status(document.status, format!("{} has no such document", document.url.authority)));
+        }
+        let children = self.asked.children(self.state);
+        let mut place =
+            Ours { children: &children, routing: Routing::of(self)?, inline: HashMap::new(), key_url: None };
+        let base = Base::of(&document.url);
+        let body = if is_steering {
+            pathways::steering(&document.body, &base, &mut place)
+        } else {
+            pathways::assets(&document.body, &base, &mut place)
+        };
+        let body = body.ok_or_else(|| Stop::upstream("the origin sent no JSON in the place of a document"))?;
+        Ok(Response::full(StatusCode::OK, "application/json", body))
+    }
+}
+
+fn media_type(extension: &str) -> Option<&'static str> {
+    Some(match extension {
+        "ts" | "m2ts" | "mpg" => "video/mp2t",
+        "m4s" | "mp4" | "m4v" | "cmfv" => "video/mp4",
+        "m4a" | "cmfa" => "audio/mp4",
+        "aac" => "audio/aac",
+        "ac3" => "audio/ac3",
+        "ec3" => "audio/eac3",
+        "mp3" => "audio/mpeg",
+        "vtt" | "webvtt" => "text/vtt",
+        "cmft" => "application/mp4",
+        "ttml" => "application/ttml+xml",
+        "jpg" => "image/jpeg",
+        "png" => "image/png",
+        _ => return None,
+    })
+}
+
+/// Where segments come from.
+enum Segments<'a> {
+    Ours,
+    Direct,
+    Stremio(&'a str, String),
+}
+
+/// What passes through us.
+struct Routing<'a> {
+    segments: Segments<'a>,
+    /// Nothing does: addresses are made absolute, that is all.
+    nothing: bool,
+}
+
+impl<'a> Routing<'a> {
+    fn of(job: Job<'a>) -> Result<Self, Stop> {
+        let (params, hls) = (&job.asked.params, &job.state.config.hls);
+        let keys_alone = params.is("key_only_proxy") || job.asked.path.starts_with("/proxy/hls/key_proxy");
+        let forced = params.is("force_playlist_proxy");
+        let segments = match (params.get("segments"), hls.segments, &hls.stremio_url) {
+            _ if keys_alone => Segments::Direct,
+            _ if forced => Segments::Ours,
+            (Some("direct"), ..) => Segments::Direct,
+            (Some("proxy"), ..) | (None, SegmentRoute::Proxy, _) => Segments::Ours,
+            (None, SegmentRoute::Direct, _) => Segments::Direct,
+            (None, SegmentRoute::Stremio, Some(url)) => Segments::Stremio(url, stremio_fields(params.pairs())),
+            (Some(other), ..) => return Err(Stop::bad(format!("`segments={other}`: it is proxy or direct"))),
+            (None, SegmentRoute::Stremio, None) => Segments::Ours,
+        };
+        Ok(Self { segments, nothing: params.is("no_proxy") })
+    }
+}
+
+/// Fields for a Stremio server: `h=name:value` for the request, `r=name:value` for the answer.
+fn stremio_fields(pairs: &[(String, String)]) -> String {
+    let mut out = Vec::new();
+    for (name, value) in pairs {
+        for (ours, theirs) in [("h_", "h"), ("rp_", "r")] {
+            if let Some(name) = name.strip_prefix(ours) {
+                out.extend_from_slice(format!("&{theirs}=").as_bytes());
+                push_value(format!("{name}:{value}").as_bytes(), &mut out);
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Puts URLs of ours in the place of those of the origin.
+struct Ours<'a> {
+    children: &'a Children,
+    routing: Routing<'a>,
+    inline: HashMap<String, String>,
+    key_url: Option<&'a str>,
+}
+
+impl Ours<'_> {
+    fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
+        let from = self.children.begin(path, out);
+        out.extend_from_slice(b"d=");
+        push_value(address.as_bytes(), out);
+        self.children.end(out, from);
+    }
+
+    fn segment(&self, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+        match &self.routing.segments {
+            Segments::Direct => out.extend_from_slice(address.as_bytes()),
+            Segments::Stremio(url, fields) => out.extend_from_slice(stremio(url, fields, address).as_bytes()),
+            Segments::Ours => {
+                let path = segment_path(extension(address));
+                let from = self.children.begin(path, out);
+                out.extend_from_slice(b"d=");
+                push_value(address.as_bytes(), out);
+                if let Some(crypt) = crypt {
+                    out.extend_from_slice(b"&k=");
+                    push_value(crypt.key.as_bytes(), out);
+                    out.extend_from_slice(
+                        format!("&iv={}&method={}", crypt.iv.trim_start_matches('#'), crypt.method).as_bytes(),
+                    );
+                }
+                self.children.end(out, from);
+            }
+        }
+    }
+}
+
+impl Place for Ours<'_> {
+    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+        if self.routing.nothing {
+            return out.extend_from_slice(address.as_bytes());
+        }
+        match kind {
+            Kind::Playlist => self.child("/proxy/hls/manifest.m3u8", address, out),
+            Kind::Segment => self.segment(address, crypt, out),
+            Kind::Key => match self.key_url.map(|url| moved(address, url)) {
+                Some(address) => self.child("/proxy/hls/key.bin", &address, out),
+                None => self.child("/proxy/hls/key.bin", address, out),
+            },
+            Kind::Data => self.child("/proxy/hls/data", address, out),
+            Kind::Steering => self.child("/proxy/hls/steering.json", address, out),
+            Kind::Assets => self.child("/proxy/hls/assets.json", address, out),
+            Kind::Channel if is_mpd(address) => self.child("/proxy/mpd/manifest.m3u8", address, out),
+            Kind::Channel => self.child("/proxy/stream", address, out),
+            Kind::Guide => self.child("/proxy/epg", address, out),
+        }
+    }
+
+    fn inline(&self, address: &str) -> Option<String> {
+        self.inline.get(address).cloned()
+    }
+}
+
+/// Constants, since most lines of a long playlist need one.
+fn segment_path(extension: &str) -> &'static str {
+    match extension {
+        "m4s" => "/proxy/hls/segment.m4s",
+        "mp4" => "/proxy/hls/segment.mp4",
+        "m4a" => "/proxy/hls/segment.m4a",
+        "m4v" => "/proxy/hls/segment.m4v",
+        "aac" => "/proxy/hls/segment.aac",
+        "ac3" => "/proxy/hls/segment.ac3",
+        "ec3" => "/proxy/hls/segment.ec3",
+        "mp3" => "/proxy/hls/segment.mp3",
+        "vtt" => "/proxy/hls/segment.vtt",
+        "webvtt" => "/proxy/hls/segment.webvtt",
+        "cmfv" => "/proxy/hls/segment.cmfv",
+        "cmfa" => "/proxy/hls/segment.cmfa",
+        "cmft" => "/proxy/hls/segment.cmft",
+        "jpg" => "/proxy/hls/segment.jpg",
+        "png" => "/proxy/hls/segment.png",
+        "ttml" => "/proxy/hls/segment.ttml",
+        _ => "/proxy/hls/segment.ts",
+    }
+}
+
+fn is_mpd(address: &str) -> bool {
+    let path = address.split(['?', '#']).next().unwrap_or_default();
+    path.len() > 4 && path.get(path.len() - 4..).is_some_and(|e| e.eq_ignore_ascii_case(".mpd"))
+}
+
+/// The address with scheme and host of another one.
+fn moved(address: &str, to: &str) -> String {
+    let path = address.split_once("://").map_or("", |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
+    let origin: Vec<&str> = to.splitn(4, '/').take(3).collect();
+    format!("{}{path}", origin.join("/"))
+}
+
+fn stremio(server: &str, fields: &str, address: &str) -> String {
+    let end = address.split_once("://").map_or(0, |(s, rest)| s.len() + 3 + rest.find('/').unwrap_or(rest.len()));
+    let (origin, path) = address.split_at(end);
+    let mut d = Vec::new();
+    push_value(origin.as_bytes(), &mut d);
+    let d = String::from_utf8_lossy(&d).replace('/', "%2F").replace(':', "%3A");
+    format!("{}/proxy/d={d}{fields}{path}", server.trim_end_matches('/'))
+}
+
+/// A body whose first bytes were looked at.
+struct Ahead {
+    first: Bytes,
+    body: Body,
+}
+
+impl BodyStream for Ahead {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::Data(std::mem::take(&mut self.first)))));
+        }
+        self.body.poll_frame(cx)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining().map(|r| r + self.first.len() as u64)
+    }
+}

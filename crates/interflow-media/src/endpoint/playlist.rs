@@ -1,0 +1,143 @@
+//! `/playlist/*`: IPTV lists put together and rewritten.
+
+use super::hls::Found;
+use super::mount::Job;
+use super::params::plain;
+use super::reply::{Answer, Stop, playlist};
+use crate::hls::tags::lines;
+use crate::relay::address;
+use crate::relay::fetch::Document;
+
+/// The most lists in one.
+const MOST: usize = 64;
+
+/// One list that is wished for: its address behind `sort:` and `no_proxy:`.
+struct Wished {
+    address: String,
+    sort: bool,
+    direct: bool,
+}
+
+impl Wished {
+    fn read(text: &str) -> Self {
+        let (mut rest, mut sort, mut direct) = (text.trim(), false, false);
+        loop {
+            if let Some(r) = rest.strip_prefix("sort:") {
+                (rest, sort) = (r, true);
+            } else if let Some(r) = rest.strip_prefix("no_proxy:") {
+                (rest, direct) = (r, true);
+            } else {
+                return Self { address: plain(rest), sort, direct };
+            }
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Several lists as one: those marked `sort:` first, by name, then the others as they come.
+    pub async fn merged_playlist(self) -> Answer {
+        let params = &self.asked.params;
+        let list = params.get("d").ok_or_else(|| Stop::bad("the parameter `d` is missing"))?;
+        let wished: Vec<Wished> = list.split(';').filter(|t| !t.trim().is_empty()).map(Wished::read).collect();
+        if wished.len() > MOST {
+            return Err(Stop::bad(format!("at most {MOST} lists are put together")));
+        }
+        let mut sorted: Vec<(String, Vec<u8>)> = Vec::new();
+        let (mut others, mut head) = (Vec::new(), None);
+        for wish in &wished {
+            let document = self.list(&wish.address).await?;
+            let text = self.rewritten_list(&document, wish.direct || params.is("no_proxy")).await?;
+            let (first, entries) = entries(&text);
+            head = head.or(first);
+            if wish.sort {
+                sorted.extend(entries.into_iter().map(|e| (name_of(e), e.to_vec())));
+            } else {
+                entries.into_iter().for_each(|e| push_entry(&mut others, e));
+            }
+        }
+        sorted.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut out = head.unwrap_or_else(|| b"#EXTM3U\n".to_vec());
+        sorted.iter().for_each(|(_, e)| push_entry(&mut out, e));
+        out.extend_from_slice(&others);
+        Ok(playlist(out))
+    }
+
+    /// One list, from `url` or `d`.
+    pub async fn built_playlist(self) -> Answer {
+        let params = &self.asked.params;
+        let address = params.get("url").or_else(|| params.get("d"));
+        let address = address.ok_or_else(|| Stop::bad("the parameter `url` is missing: which list?"))?;
+        let document = self.list(&plain(address)).await?;
+        Ok(playlist(self.rewritten_list(&document, params.is("no_proxy")).await?))
+    }
+
+    async fn list(self, address: &str) -> Result<Document, Stop> {
+        match self.find_playlist(address::parse(address)?).await? {
+            Found::Playlist(document) => Ok(document),
+            Found::Other(response) => {
+                let text = format!("there is no list at {address} (status {})", response.head.status.as_u16());
+                Err(Stop::upstream(text))
+            }
+        }
+    }
+}
+
+/// The first line of a list, and its entries: all lines up to and with an address.
+fn entries(text: &[u8]) -> (Option<Vec<u8>>, Vec<&[u8]>) {
+    let (mut head, mut found, mut from) = (None, Vec::new(), 0);
+    for line in lines(text) {
+        let bytes = line.of(text);
+        if bytes.starts_with(b"#EXTM3U") {
+            head = Some([bytes, b"\n"].concat());
+            from = line.next;
+        } else if !bytes.is_empty() && !bytes.starts_with(b"#") {
+            found.extend(text.get(from..line.next));
+            from = line.next;
+        }
+    }
+    (head, found)
+}
+
+fn push_entry(out: &mut Vec<u8>, entry: &[u8]) {
+    out.extend_from_slice(entry);
+    if !entry.ends_with(b"\n") {
+        out.push(b'\n');
+    }
+}
+
+/// The channel's name: what stands behind the last comma outside of quotes of `#EXTINF`.
+fn name_of(entry: &[u8]) -> String {
+    let inf = lines(entry).map(|l| l.of(entry)).find(|l| l.starts_with(b"#EXTINF")).unwrap_or_default();
+    let mut quoted = false;
+    let mut name = inf.len();
+    for (at, byte) in inf.iter().enumerate() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b',' if !quoted => {
+                name = at + 1;
+                break;
+            }
+            _ => {}
+        }
+    }
+    String::from_utf8_lossy(inf.get(name..).unwrap_or_default()).trim().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_taken_apart() {
+        let text = b"#EXTM3U url-tvg=\"x\"\n#EXTINF:-1 group-title=\"a,b\",Beta\n#EXTGRP:x\nhttp://b/\n\n#EXTINF:-1,Alpha\nhttp://a/";
+        let (head, entries) = entries(text);
+        assert_eq!(head.as_deref(), Some(&b"#EXTM3U url-tvg=\"x\"\n"[..]));
+        assert_eq!(entries.iter().map(|e| name_of(e)).collect::<Vec<_>>(), ["beta", "alpha"]);
+    }
+
+    #[test]
+    fn marks_before_an_address_combine() {
+        let w = Wished::read("no_proxy:sort:http://a/x");
+        assert!(w.sort && w.direct && w.address == "http://a/x");
+    }
+}

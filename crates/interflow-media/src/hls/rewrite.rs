@@ -1,0 +1,321 @@
+//! The rewriter: one pass over the bytes, everything that is no URI copied as it stands.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::define::Variables;
+use super::tags::{attribute, attribute_text, lines, loose_attribute, tag};
+use crate::relay::Base;
+use crate::relay::address::{is_http, scheme_of};
+
+/// What a URI leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A playlist.
+    Playlist,
+    /// A segment, part, initialization section or hint.
+    Segment,
+    /// A key.
+    Key,
+    /// Data of a session: JSON or anything else.
+    Data,
+    /// A steering manifest.
+    Steering,
+    /// A list of interstitial assets.
+    Assets,
+    /// A channel of an IPTV list.
+    Channel,
+    /// A programme guide.
+    Guide,
+}
+
+/// How the segments that follow are encrypted, when they are to be decrypted here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crypt {
+    /// The key's absolute address.
+    pub key: String,
+    /// `AES-128`, `SAMPLE-AES`, …
+    pub method: String,
+    /// The initialization vector in hex, without `0x`; the media sequence number when the tag gives none.
+    pub iv: String,
+}
+
+/// Decides what stands in the place of a URI.
+pub trait Place {
+    /// Writes what stands for this absolute address. `crypt` is there for segments that are to be decrypted.
+    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>);
+
+    /// A key that is to stand in the playlist itself: its `data:` address.
+    fn inline(&self, _address: &str) -> Option<String> {
+        None
+    }
+}
+
+/// What is done besides.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Take the tags of keys out, and tell the place how segments are encrypted.
+    pub apply_keys: bool,
+    /// `EXT-X-START` for a playlist that has none, in seconds.
+    pub start: Option<f64>,
+    /// Variables (`EXT-X-DEFINE`).
+    pub variables: Variables,
+}
+
+/// Rewrites a playlist that came from `base`.
+pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Place) -> Vec<u8> {
+    let mut r = Rewriter {
+        text,
+        base,
+        options,
+        place,
+        out: Vec::with_capacity(text.len() + text.len() / 2 + 1024),
+        copied: 0,
+        next: Next::Any,
+        is_media: false,
+        sequence: 0,
+        crypt: None,
+    };
+    let mut start = options.start;
+    for line in lines(text) {
+        let bytes = line.of(text);
+        match bytes.first() {
+            None => continue,
+            Some(b'#') => r.tag(bytes, line.start),
+            Some(_) => r.uri_line(bytes, line.start),
+        }
+        if let Some(offset) = start.take_if(|_| bytes.starts_with(b"#EXTM3U")) {
+            r.copy(line.next);
+            r.out.extend_from_slice(format!("#EXT-X-START:TIME-OFFSET={offset},PRECISE=YES\n").as_bytes());
+        }
+    }
+    r.copy(text.len());
+    r.out
+}
+
+/// What the next line without `#` is.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    Any,
+    Variant,
+    Segment,
+}
+
+struct Rewriter<'a, P> {
+    text: &'a [u8],
+    base: &'a Base,
+    options: &'a Options,
+    place: &'a mut P,
+    out: Vec<u8>,
+    copied: usize,
+    next: Next,
+    is_media: bool,
+    sequence: u64,
+    crypt: Option<Crypt>,
+}
+
+impl<P: Place> Rewriter<'_, P> {
+    fn copy(&mut self, until: usize) {
+        self.out.extend_from_slice(self.text.get(self.copied..until).unwrap_or_default());
+        self.copied = until.max(self.copied);
+    }
+
+    /// Puts something else in the place of these bytes.
+    fn replace(&mut self, range: Range<usize>, put: impl FnOnce(&mut Self)) {
+        self.copy(range.start);
+        put(self);
+        self.copied = range.end;
+    }
+
+    fn uri(&mut self, range: Range<usize>, kind: Kind) {
+        let text = self.text;
+        let raw = text.get(range.clone()).unwrap_or_default();
+        let reference = String::from_utf8_lossy(raw);
+        let reference = match memchr::memmem::find(raw, b"{$") {
+            Some(_) => Cow::Owned(self.options.variables.fill(&reference)),
+            None => reference,
+        };
+        let reference = reference.trim();
+        if reference.is_empty() || is_foreign(reference) {
+            return;
+        }
+        let address = if is_http(reference.as_bytes()) {
+            Cow::Borrowed(reference)
+        } else {
+            Cow::Owned(self.base.resolve(reference))
+        };
+        let crypt = if kind == Kind::Segment { self.crypt.take() } else { None };
+        self.copy(range.start);
+        self.place.put(kind, &address, crypt.as_ref(), &mut self.out);
+        self.copied = range.end;
+        if kind == Kind::Segment {
+            self.crypt = crypt;
+        }
+    }
+
+    fn uri_line(&mut self, line: &[u8], at: usize) {
+        let trimmed = line.trim_ascii();
+        if trimmed.is_empty() {
+            return;
+        }
+        let start = at + (trimmed.as_ptr() as usize - line.as_ptr() as usize);
+        let kind = match self.next {
+            Next::Variant => Kind::Playlist,
+            _ if is_playlist_address(trimmed) => Kind::Playlist,
+            _ if self.is_media => Kind::Segment,
+            _ => Kind::Channel,
+        };
+        self.next = Next::Any;
+        if kind == Kind::Segment && self.options.apply_keys {
+            self.number_the_vector();
+        }
+        self.uri(start..start + trimmed.len(), kind);
+        if kind == Kind::Segment {
+            self.sequence += 1;
+        }
+    }
+
+    /// Without a vector of its own, a segment's is its number (RFC 8216bis 5.2).
+    fn number_the_vector(&mut self) {
+        let number = self.sequence;
+        if let Some(crypt) = &mut self.crypt
+            && (crypt.iv.is_empty() || crypt.iv.starts_with('#'))
+        {
+            crypt.iv = format!("#{number:032x}");
+        }
+    }
+
+    fn tag(&mut self, line: &[u8], at: usize) {
+        let Some((name, list)) = tag(line) else { return };
+        let list_at = at + line.len() - list.len();
+        let uri = |r: &mut Self, attr: &[u8], kind| {
+            if let Some(range) = attribute(list, attr) {
+                r.uri(list_at + range.start..list_at + range.end, kind);
+            }
+        };
+        match name {
+            b"EXTINF" => self.next = Next::Segment,
+            b"EXTM3U" => self.guides(line, at),
+            b"EXT-X-STREAM-INF" => self.next = Next::Variant,
+            b"EXT-X-TARGETDURATION" => self.is_media = true,
+            b"EXT-X-MEDIA-SEQUENCE" => {
+                self.is_media = true;
+                self.sequence = std::str::from_utf8(list).ok().and_then(|n| n.trim().parse().ok()).unwrap_or(0);
+            }
+            b"EXT-X-KEY" | b"EXT-X-SESSION-KEY" => self.key(name == b"EXT-X-KEY", list, list_at, at),
+            b"EXT-X-MAP" => uri(self, b"URI", Kind::Segment),
+            b"EXT-X-PART" | b"EXT-X-PRELOAD-HINT" => {
+                if self.options.apply_keys {
+                    self.number_the_vector();
+                }
+                uri(self, b"URI", Kind::Segment);
+            }
+            b"EXT-X-MEDIA" | b"EXT-X-I-FRAME-STREAM-INF" | b"EXT-X-IMAGE-STREAM-INF" | b"EXT-X-RENDITION-REPORT" => {
+                uri(self, b"URI", Kind::Playlist);
+            }
+            b"EXT-X-SESSION-DATA" => uri(self, b"URI", Kind::Data),
+            b"EXT-X-CONTENT-STEERING" => uri(self, b"SERVER-URI", Kind::Steering),
+            b"EXT-X-DATERANGE" => {
+                // In their order in the line, whichever that is.
+                let mut found: Vec<_> = [(&b"X-ASSET-URI"[..], Kind::Playlist), (b"X-ASSET-LIST", Kind::Assets)]
+                    .into_iter()
+                    .filter_map(|(attr, kind)| attribute(list, attr).map(|range| (range, kind)))
+                    .collect();
+                found.sort_by_key(|(range, _)| range.start);
+                found.into_iter().for_each(|(r, kind)| self.uri(list_at + r.start..list_at + r.end, kind));
+            }
+            b"EXT-X-DEFINE" => self.define(list, at..at + line.len()),
+            other if other.starts_with(b"EXT-X-") => uri(self, b"URI", Kind::Data),
+            _ => {}
+        }
+    }
+
+    /// A player would look for a query parameter in its own URL of the playlist, which is ours.
+    fn define(&mut self, list: &[u8], line: Range<usize>) {
+        let Some(name) = attribute_text(list, b"QUERYPARAM") else { return };
+        let Some(value) = self.options.variables.get(name) else { return };
+        if value.contains(['"', '\n', '\r']) {
+            return;
+        }
+        let tag = format!("#EXT-X-DEFINE:NAME=\"{name}\",VALUE=\"{value}\"");
+        self.replace(line, |r| r.out.extend_from_slice(tag.as_bytes()));
+    }
+
+    fn key(&mut self, of_segments: bool, list: &[u8], list_at: usize, line_at: usize) {
+        let method = attribute_text(list, b"METHOD").unwrap_or_default();
+        let format = attribute_text(list, b"KEYFORMAT").unwrap_or("identity");
+        let Some(range) = attribute(list, b"URI") else {
+            if of_segments && method == "NONE" {
+                self.crypt = None;
+            }
+            return;
+        };
+        let place = list_at + range.start..list_at + range.end;
+        let raw = String::from_utf8_lossy(list.get(range).unwrap_or_default()).into_owned();
+        let reference = self.options.variables.fill(&raw);
+        let reference = reference.trim();
+        let known = format == "identity" && !reference.is_empty() && !is_foreign(reference);
+        if known && method == "AES-128" || known && method == "SAMPLE-AES" {
+            let address = self.base.resolve(reference);
+            if self.options.apply_keys {
+                let iv = attribute_text(list, b"IV").unwrap_or_default();
+                let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
+                if of_segments {
+                    self.crypt = Some(Crypt { key: address, method: method.to_owned(), iv });
+                }
+                let end = self
+                    .text
+                    .get(line_at..)
+                    .and_then(|t| memchr::memchr(b'\n', t))
+                    .map_or(self.text.len(), |n| line_at + n + 1);
+                return self.replace(line_at..end, |_| ());
+            }
+            if let Some(data) = self.place.inline(&address) {
+                return self.replace(place, |r| r.out.extend_from_slice(data.as_bytes()));
+            }
+        }
+        self.uri(place, Kind::Key);
+    }
+
+    /// The programme guides of an IPTV list; several addresses may stand in one attribute, parted by commas.
+    fn guides(&mut self, line: &[u8], at: usize) {
+        let mut found: Vec<_> =
+            ["url-tvg", "x-tvg-url", "tvg-url"].iter().filter_map(|name| loose_attribute(line, name)).collect();
+        found.sort_by_key(|r| r.start);
+        for range in found {
+            let mut from = range.start;
+            for part in line.get(range).unwrap_or_default().split(|b| *b == b',') {
+                self.uri(at + from..at + from + part.len(), Kind::Guide);
+                from += part.len() + 1;
+            }
+        }
+    }
+}
+
+/// Addresses that are none of ours to fetch: `skd:`, `data:`, `urn:` and the like.
+fn is_foreign(reference: &str) -> bool {
+    !is_http(reference.as_bytes()) && scheme_of(reference).is_some()
+}
+
+/// Whether an address is a playlist's by its name, or by what its query says.
+pub fn is_playlist_address(address: &[u8]) -> bool {
+    let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
+    let (path, query) = address.split_at(end);
+    let ends = |end: &[u8]| path.len() >= end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
+    if ends(b".m3u8") || ends(b".m3u") || ends(b".m3u_plus") {
+        return true;
+    }
+    let mut pairs = query.get(1..).unwrap_or_default().split(|b| *b == b'&');
+    pairs.any(|p| p.strip_prefix(b"type=").is_some_and(|t| matches!(t, b"m3u" | b"m3u8" | b"m3u_plus")))
+}
+
+/// The extension that a segment's URL of ours gets, so that players know what it is: that of its address.
+pub fn extension(address: &str) -> &'static str {
+    const KNOWN: [&str; 19] = [
+        "ts", "m4s", "mp4", "m4a", "m4v", "aac", "ac3", "ec3", "mp3", "vtt", "webvtt", "cmfv", "cmfa", "cmft", "m2ts",
+        "mpg", "jpg", "png", "ttml",
+    ];
+    let path = address.split(['?', '#']).next().unwrap_or_default();
+    let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, e)| e);
+    KNOWN.iter().find(|k| k.eq_ignore_ascii_case(extension)).copied().unwrap_or("ts")
+}

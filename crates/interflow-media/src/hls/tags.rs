@@ -1,0 +1,145 @@
+//! Lines, tags and attribute lists of playlists (RFC 8216bis 4).
+
+use std::ops::Range;
+
+/// Lines of a text with their ends left out, as ranges.
+pub struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// The lines of a text.
+pub fn lines(text: &[u8]) -> Lines<'_> {
+    // A byte order mark is none of the first line.
+    let at = if text.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    Lines { text, at }
+}
+
+impl Iterator for Lines<'_> {
+    type Item = Line;
+
+    #[inline]
+    fn next(&mut self) -> Option<Line> {
+        let rest = self.text.get(self.at..).filter(|r| !r.is_empty())?;
+        let start = self.at;
+        let end = memchr::memchr(b'\n', rest).map_or(self.text.len(), |n| start + n);
+        self.at = end + 1;
+        let stop = if end > start && self.text[end - 1] == b'\r' { end - 1 } else { end };
+        Some(Line { start, stop, next: self.at.min(self.text.len()) })
+    }
+}
+
+/// Where a line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its first byte.
+    pub start: usize,
+    /// Behind its last byte.
+    pub stop: usize,
+    /// Where the next line begins.
+    pub next: usize,
+}
+
+impl Line {
+    /// Its bytes.
+    pub fn of<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        text.get(self.start..self.stop).unwrap_or_default()
+    }
+
+    /// Its bytes with the line's end.
+    pub fn whole<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        text.get(self.start..self.next).unwrap_or_default()
+    }
+}
+
+/// A tag's name and what stands behind the colon.
+pub fn tag(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = line.strip_prefix(b"#")?;
+    if !rest.starts_with(b"EXT") {
+        return None;
+    }
+    let end = memchr::memchr2(b':', b' ', rest).unwrap_or(rest.len());
+    let (name, value) = rest.split_at(end);
+    Some((name, value.get(1..).unwrap_or_default()))
+}
+
+/// The value of an attribute, where it stands in `list`, without quotes. Commas inside quotes part nothing.
+pub fn attribute(list: &[u8], name: &[u8]) -> Option<Range<usize>> {
+    attributes(list).find(|(n, _)| n == &name).map(|(_, value)| value)
+}
+
+/// The value of an attribute as text.
+pub fn attribute_text<'a>(list: &'a [u8], name: &[u8]) -> Option<&'a str> {
+    attribute(list, name).and_then(|r| std::str::from_utf8(list.get(r)?).ok())
+}
+
+/// All attributes of a list: name, and where the value stands without its quotes.
+pub fn attributes(list: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = list.get(at..).filter(|r| !r.is_empty())?;
+        let equals = memchr::memchr(b'=', rest)?;
+        let name = rest[..equals].trim_ascii();
+        let value = at + equals + 1;
+        let range = if list.get(value) == Some(&b'"') {
+            let inside = value + 1;
+            let length = memchr::memchr(b'"', list.get(inside..)?).unwrap_or(list.len() - inside);
+            inside..inside + length
+        } else {
+            let length = memchr::memchr(b',', list.get(value..)?).unwrap_or(list.len() - value);
+            value..value + length
+        };
+        let behind = list.get(range.end..).unwrap_or_default();
+        at = memchr::memchr(b',', behind).map_or(list.len(), |n| range.end + n + 1);
+        Some((name, range))
+    })
+}
+
+/// The value of a quoted attribute in IPTV style, where blanks part attributes: `url-tvg="…"`.
+pub fn loose_attribute(line: &[u8], name: &str) -> Option<Range<usize>> {
+    let wanted = format!("{name}=\"");
+    let found = memchr::memmem::find_iter(line, wanted.as_bytes())
+        .find(|&at| at == 0 || line.get(at - 1).is_some_and(|b| matches!(b, b' ' | b'\t' | b',' | b':')))?;
+    let start = found + wanted.len();
+    let length = memchr::memchr(b'"', line.get(start..)?)?;
+    Some(start..start + length)
+}
+
+/// Whether a text is a playlist by its first line.
+pub fn is_playlist(text: &[u8]) -> bool {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    text.trim_ascii_start().starts_with(b"#EXTM3U")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_their_ends() {
+        let text = b"\xef\xbb\xbf#A\r\n\nb\n\r\nc";
+        let all: Vec<_> = lines(text).map(|l| (l.of(text), l.whole(text))).collect();
+        let expected: Vec<(&[u8], &[u8])> =
+            vec![(b"#A", b"#A\r\n"), (b"", b"\n"), (b"b", b"b\n"), (b"", b"\r\n"), (b"c", b"c")];
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn attributes_are_told_apart() {
+        let list = br#"METHOD=AES-128,NAME="a,URI=b",URI="c=d,e", IV=0x1"#;
+        for (name, value) in [("METHOD", "AES-128"), ("NAME", "a,URI=b"), ("URI", "c=d,e"), ("IV", "0x1")] {
+            assert_eq!(attribute_text(list, name.as_bytes()), Some(value), "{name}");
+        }
+        assert_eq!(attribute(list, b"X"), None);
+        for odd in [&b""[..], b"=", b"a", b"a=\"", b",,=,", b"a=\"b\"c\"d=e"] {
+            let _ = attributes(odd).count();
+        }
+    }
+
+    #[test]
+    fn loose_attributes_are_found() {
+        let line = br#"#EXTM3U x-url-tvg="no" url-tvg="http://a/,b" foo"#;
+        assert_eq!(loose_attribute(line, "url-tvg").map(|r| &line[r]), Some(&b"http://a/,b"[..]));
+        assert_eq!(loose_attribute(line, "foo"), None);
+    }
+}

@@ -1,0 +1,556 @@
+//! Shared work: however many ask for the same thing at the same time, the origin is asked once, and what came is kept
+//! for a while within a bound on bytes. Two requests are the same when address and every field sent are.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyStream, BoxFuture, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Result, StatusCode, Url,
+};
+use parking_lot::Mutex;
+
+use super::fetch::{Ask, Document, Fetch, Fetched};
+use super::resume::{Patience, content_range, resuming};
+
+/// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
+const AHEAD: u64 = 1 << 20;
+
+/// What a thing is, which says how long it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// A playlist or manifest.
+    Playlist,
+    /// A segment, key or initialization section.
+    Segment,
+    /// As long as this.
+    For(Duration),
+}
+
+/// Bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Of all together, in bytes; 0 shares nothing.
+    pub memory: u64,
+    /// Of one thing, in bytes.
+    pub entry: u64,
+    /// How long segments are kept.
+    pub ttl: Duration,
+    /// How long playlists are kept.
+    pub playlist_ttl: Duration,
+    /// How bodies are resumed.
+    pub patience: Patience,
+}
+
+/// The shared work.
+pub struct Shared {
+    fetch: Arc<Fetch>,
+    bounds: Bounds,
+    store: Arc<Mutex<Store>>,
+}
+
+type Key = [u8; 32];
+
+#[derive(Default)]
+struct Store {
+    flights: HashMap<Key, Arc<Flight>>,
+    /// Keys in the order in which they came.
+    order: VecDeque<Key>,
+    bytes: u64,
+}
+
+/// One fetch that several may watch.
+struct Flight {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Stage,
+    chunks: Vec<Bytes>,
+    length: u64,
+    /// How far the fastest reader is.
+    read: u64,
+    readers: usize,
+    wakers: Vec<Waker>,
+}
+
+#[derive(Default, Clone)]
+enum Stage {
+    /// Somebody has asked; the head is not there.
+    #[default]
+    Asked,
+    /// Somebody asked for the others, and went away before the head came, or what came cannot be shared.
+    Alone,
+    /// The body is coming.
+    Coming(Arc<Started>),
+    /// It is whole; it is fresh until then.
+    Whole(Arc<Started>, Instant),
+    /// It broke off.
+    Broken(Arc<Started>, Kind, String),
+    /// It is longer than what is shared.
+    TooLong(Arc<Started>),
+}
+
+struct Started {
+    url: Url,
+    head: ResponseHead,
+}
+
+impl Shared {
+    /// Shares fetches of this fetcher.
+    pub fn new(fetch: Arc<Fetch>, bounds: Bounds) -> Self {
+        Self { fetch, bounds, store: Arc::default() }
+    }
+
+    /// Bytes kept at the moment.
+    pub fn bytes(&self) -> u64 {
+        self.store.lock().bytes
+    }
+
+    /// What answers, shared with everybody who asks the same.
+    ///
+    /// # Errors
+    /// As [`Fetch::send`].
+    pub async fn get(&self, ask: Ask, keep: Keep) -> Result<Fetched> {
+        if self.bounds.memory == 0 || ask.method != Method::GET {
+            return self.alone(ask).await;
+        }
+        if let Some(part) = self.part_of_whole(&ask) {
+            return Ok(part);
+        }
+        let key = key_of(&ask);
+        loop {
+            let (flight, is_leader) = self.join(key);
+            if is_leader {
+                return self.lead(key, flight, ask, keep).await;
+            }
+            match flight.started().await {
+                Some(started) => return Ok(self.reader(&flight, started, ask)),
+                // The leader came to nothing that could be shared.
+                None if flight.is_unsharable() => return self.alone(ask).await,
+                None => {}
+            }
+        }
+    }
+
+    /// The whole body of what answers, shared as well.
+    ///
+    /// # Errors
+    /// As [`Fetch::document`].
+    pub async fn document(&self, ask: Ask, keep: Keep, cap: u64) -> Result<Document> {
+        let Fetched { url, response } = self.get(ask, keep).await?;
+        super::fetch::collect(url, response, cap).await
+    }
+
+    /// Whether this was asked for already.
+    pub fn knows(&self, ask: &Ask) -> bool {
+        self.store.lock().flights.get(&key_of(ask)).is_some_and(|f| f.is_good())
+    }
+
+    async fn alone(&self, ask: Ask) -> Result<Fetched> {
+        let Fetched { url, response: Response { head, body } } = self.fetch.send(ask.clone()).await?;
+        let body = resuming(body, &head, Ask { url: url.clone(), ..ask }, &self.fetch, self.bounds.patience);
+        Ok(Fetched { url, response: Response { head, body } })
+    }
+
+    fn join(&self, key: Key) -> (Arc<Flight>, bool) {
+        let mut store = self.store.lock();
+        if let Some(flight) = store.flights.get(&key).filter(|f| f.is_good()) {
+            return (Arc::clone(flight), false);
+        }
+        store.forget(&key);
+        let flight = Arc::new(Flight { state: Mutex::default() });
+        store.flights.insert(key, Arc::clone(&flight));
+        store.order.push_back(key);
+        (flight, true)
+    }
+
+    async fn lead(&self, key: Key, flight: Arc<Flight>, ask: Ask, keep: Keep) -> Result<Fetched> {
+        // Whatever ends this early, those who wait must not wait for ever.
+        let mut guard = Leader { store: &self.store, key, flight: &flight, done: false };
+        let Fetched { url, response } = self.fetch.send(ask.clone()).await?;
+        let Response { head, body } = response;
+        let status = head.status;
+        let fits = body.remaining().is_none_or(|l| l <= self.bounds.entry.min(self.bounds.memory / 2));
+        let body = resuming(body, &head, Ask { url: url.clone(), ..ask.clone() }, &self.fetch, self.bounds.patience);
+        if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            drop(guard);
+            return Ok(Fetched { url, response: Response { head, body } });
+        }
+        guard.done = true;
+        let started = Arc::new(Started { url, head });
+        flight.step(|s| s.stage = Stage::Coming(Arc::clone(&started)));
+        let fetched = self.reader(&flight, Arc::clone(&started), ask);
+        let pump = Pump { store: Arc::clone(&self.store), key, flight: Arc::clone(&flight), bounds: self.bounds, keep };
+        tokio::spawn(pump.run(body, started));
+        Ok(fetched)
+    }
+
+    fn reader(&self, flight: &Arc<Flight>, started: Arc<Started>, ask: Ask) -> Fetched {
+        flight.state.lock().readers += 1;
+        let total = content_length(&started.head);
+        let reader = Reader {
+            flight: Arc::clone(flight),
+            fetch: Arc::clone(&self.fetch),
+            ask,
+            index: 0,
+            at: 0,
+            total,
+            rest: Rest::Shared,
+        };
+        let response = Response { head: started.head.clone(), body: Body::stream(reader) };
+        Fetched { url: started.url.clone(), response }
+    }
+
+    /// A range of something that is here whole.
+    fn part_of_whole(&self, ask: &Ask) -> Option<Fetched> {
+        let range = ask.headers.get_str("range")?.strip_prefix("bytes=")?;
+        let (first, last) = range.split_once('-').filter(|(_, last)| !last.contains(','))?;
+        let first: u64 = first.trim().parse().ok()?;
+        let mut whole = ask.clone();
+        whole.headers.remove("range");
+        whole.headers.remove("if-range");
+        let flight = Arc::clone(self.store.lock().flights.get(&key_of(&whole))?);
+        let state = flight.state.lock();
+        let Stage::Whole(started, until) = &state.stage else { return None };
+        let same = ask.headers.get("if-range").is_none_or(|v| started.head.headers.get("etag") == Some(v));
+        if Instant::now() >= *until || started.head.status != StatusCode::OK || first >= state.length || !same {
+            return None;
+        }
+        let last = last.trim().parse().map_or(state.length - 1, |l: u64| l.min(state.length - 1));
+        let body = slice(&state.chunks, first, last.checked_sub(first)? + 1);
+        let mut head = ResponseHead { status: StatusCode::PARTIAL_CONTENT, ..started.head.clone() };
+        head.reason = Bytes::from_static(b"Partial Content");
+        let _ = head.headers.set("Content-Range", format!("bytes {first}-{last}/{}", state.length));
+        let _ = head.headers.set("Content-Length", body.len().to_string());
+        Some(Fetched { url: started.url.clone(), response: Response { head, body: Body::from(body) } })
+    }
+}
+
+/// What a body of ours is in all, when its head says so.
+fn content_length(head: &ResponseHead) -> Option<u64> {
+    if head.headers.contains("content-encoding") {
+        return None;
+    }
+    head.headers.get_str("content-length").and_then(|l| l.trim().parse().ok())
+}
+
+fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
+    let mut skip = usize::try_from(first).unwrap_or(usize::MAX);
+    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    let mut parts = Vec::new();
+    for chunk in chunks {
+        let from = skip.min(chunk.len());
+        let to = from.saturating_add(left).min(chunk.len());
+        (skip, left) = (skip - from, left - (to - from));
+        if to > from {
+            parts.push(chunk.slice(from..to));
+        }
+    }
+    if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() }
+}
+
+fn key_of(ask: &Ask) -> Key {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(ask.method.as_str().as_bytes()).update(b"\n").update(ask.url.to_string().as_bytes());
+    let mut fields: Vec<(Vec<u8>, &[u8])> = ask.headers.iter().map(|(n, v)| (n.to_ascii_lowercase(), v)).collect();
+    fields.sort();
+    for (name, value) in fields {
+        hasher.update(b"\n").update(&name).update(b":").update(value);
+    }
+    if let Some(scope) = &ask.scope {
+        for host in &scope.hosts {
+            hasher
+                .update(
+                    b"
+scope ",
+                )
+                .update(host.as_bytes());
+        }
+    }
+    *hasher.finalize().as_bytes()
+}
+
+impl Store {
+    fn forget(&mut self, key: &Key) {
+        if let Some(flight) = self.flights.remove(key) {
+            self.bytes -= flight.state.lock().length.min(self.bytes);
+            self.order.retain(|k| k != key);
+        }
+    }
+
+    /// Makes room: what is whole goes, the oldest first.
+    fn shrink(&mut self, memory: u64) {
+        let mut at = 0;
+        while self.bytes > memory {
+            let Some(key) = self.order.get(at).copied() else { return };
+            let whole = self.flights.get(&key).is_none_or(|f| matches!(f.state.lock().stage, Stage::Whole(..)));
+            if whole { self.forget(&key) } else { at += 1 }
+        }
+    }
+}
+
+impl Flight {
+    /// Whether it may be joined.
+    fn is_good(&self) -> bool {
+        match &self.state.lock().stage {
+            Stage::Asked | Stage::Coming(_) => true,
+            Stage::Whole(_, until) => Instant::now() < *until,
+            Stage::Alone | Stage::Broken(..) | Stage::TooLong(_) => false,
+        }
+    }
+
+    fn is_unsharable(&self) -> bool {
+        matches!(self.state.lock().stage, Stage::Alone)
+    }
+
+    fn step(&self, change: impl FnOnce(&mut State)) {
+        let wakers = {
+            let mut state = self.state.lock();
+            change(&mut state);
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for the head; `None` when there will be none to share.
+    async fn started(&self) -> Option<Arc<Started>> {
+        std::future::poll_fn(|cx| {
+            let mut state = self.state.lock();
+            match &state.stage {
+                Stage::Asked => {
+                    wait(&mut state.wakers, cx);
+                    Poll::Pending
+                }
+                Stage::Alone => Poll::Ready(None),
+                Stage::Coming(s) | Stage::Whole(s, _) | Stage::Broken(s, ..) | Stage::TooLong(s) => {
+                    Poll::Ready(Some(Arc::clone(s)))
+                }
+            }
+        })
+        .await
+    }
+}
+
+fn wait(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
+    if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
+        wakers.push(cx.waker().clone());
+    }
+}
+
+/// Frees those who wait when the one who asked for them does not come back with something to share.
+struct Leader<'a> {
+    store: &'a Mutex<Store>,
+    key: Key,
+    flight: &'a Arc<Flight>,
+    done: bool,
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.store.lock().forget(&self.key);
+            self.flight.step(|s| s.stage = Stage::Alone);
+        }
+    }
+}
+
+/// Reads the origin's body for all.
+struct Pump {
+    store: Arc<Mutex<Store>>,
+    key: Key,
+    flight: Arc<Flight>,
+    bounds: Bounds,
+    keep: Keep,
+}
+
+impl Pump {
+    async fn run(self, mut body: Body, started: Arc<Started>) {
+        loop {
+            self.pace().await;
+            match body.frame().await {
+                Some(Ok(Frame::Data(data))) => {
+                    let length = data.len() as u64;
+                    let total = self.flight.state.lock().length + length;
+                    if total > self.bounds.entry.min(self.bounds.memory / 2) {
+                        self.store.lock().forget(&self.key);
+                        return self.flight.step(|s| s.stage = Stage::TooLong(started));
+                    }
+                    {
+                        let mut store = self.store.lock();
+                        // Forgotten meanwhile, the bytes are the readers' alone.
+                        if store.flights.get(&self.key).is_some_and(|f| Arc::ptr_eq(f, &self.flight)) {
+                            store.bytes += length;
+                        }
+                        self.flight.step(|s| {
+                            s.length = total;
+                            s.chunks.push(data);
+                        });
+                        store.shrink(self.bounds.memory);
+                    }
+                    if self.flight.state.lock().readers == 0 && self.keep != Keep::Segment {
+                        return self.give_up(started, &Error::new(Kind::ClientGone, "nobody waits for it any more"));
+                    }
+                }
+                Some(Ok(Frame::Trailers(_))) => {}
+                Some(Err(e)) => return self.give_up(started, &e),
+                None => return self.whole(started),
+            }
+        }
+    }
+
+    /// While the memory is full, the origin is read at the pace of the fastest reader.
+    async fn pace(&self) {
+        std::future::poll_fn(|cx| {
+            let full = self.store.lock().bytes >= self.bounds.memory;
+            let mut state = self.flight.state.lock();
+            if full && state.readers > 0 && state.length.saturating_sub(state.read) > AHEAD {
+                wait(&mut state.wakers, cx);
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    fn give_up(&self, started: Arc<Started>, error: &Error) {
+        self.store.lock().forget(&self.key);
+        self.flight.step(|s| s.stage = Stage::Broken(started, error.kind(), error.message().to_owned()));
+    }
+
+    fn whole(&self, started: Arc<Started>) {
+        let ttl = match self.keep {
+            Keep::Playlist => self.bounds.playlist_ttl,
+            Keep::Segment => self.bounds.ttl,
+            Keep::For(ttl) => ttl,
+        };
+        let ttl = if started.head.headers.has_token("cache-control", "no-store") { Duration::ZERO } else { ttl };
+        let until = Instant::now() + ttl;
+        self.flight.step(|s| s.stage = Stage::Whole(started, until));
+    }
+}
+
+/// One reader of a flight.
+struct Reader {
+    flight: Arc<Flight>,
+    fetch: Arc<Fetch>,
+    ask: Ask,
+    index: usize,
+    at: u64,
+    total: Option<u64>,
+    rest: Rest,
+}
+
+/// How the rest is asked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Again {
+    /// From where the reader is.
+    FromHere,
+    /// The same range once more, from its beginning.
+    SameRange,
+}
+
+/// Where a reader's bytes come from.
+enum Rest {
+    Shared,
+    /// From the origin, for this reader alone: the thing is too long to be shared.
+    Asked(BoxFuture<'static, Result<Fetched>>, Again),
+    /// The rest itself, and how many bytes of it are here already.
+    Own(Body, u64),
+}
+
+impl BodyStream for Reader {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        loop {
+            match &mut self.rest {
+                Rest::Shared => match std::task::ready!(self.poll_shared(cx)) {
+                    Some(answer) => return Poll::Ready(answer),
+                    None => self.ask_for_the_rest(),
+                },
+                Rest::Asked(asked, again) => {
+                    let again = *again;
+                    let fetched = match std::task::ready!(asked.as_mut().poll(cx)) {
+                        Ok(fetched) => fetched,
+                        Err(e) => return Poll::Ready(Some(Err(e))),
+                    };
+                    let Response { head, body } = fetched.response;
+                    let first = match again {
+                        Again::FromHere => content_range(&head).map_or(0, |(first, _)| first),
+                        Again::SameRange => 0,
+                    };
+                    if !head.status.is_success() || first > self.at {
+                        let text = "the origin does not give the rest of what is too long to be shared";
+                        return Poll::Ready(Some(Err(Error::new(Kind::UpstreamClosed, text))));
+                    }
+                    self.rest = Rest::Own(body, self.at - first);
+                }
+                Rest::Own(body, skip) => match std::task::ready!(body.poll_frame(cx)) {
+                    Some(Ok(Frame::Data(mut data))) => {
+                        let known = (*skip).min(data.len() as u64);
+                        *skip -= known;
+                        bytes::Buf::advance(&mut data, known as usize);
+                        if !data.is_empty() {
+                            self.at += data.len() as u64;
+                            return Poll::Ready(Some(Ok(Frame::Data(data))));
+                        }
+                    }
+                    other => return Poll::Ready(other),
+                },
+            }
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.total.map(|t| t.saturating_sub(self.at))
+    }
+}
+
+impl Reader {
+    /// The next frame of the shared body; `None` inside when it is to be had alone from here on.
+    fn poll_shared(&mut self, cx: &Context<'_>) -> Poll<Option<Option<Result<Frame>>>> {
+        let mut state = self.flight.state.lock();
+        if let Some(chunk) = state.chunks.get(self.index).cloned() {
+            self.index += 1;
+            self.at += chunk.len() as u64;
+            if self.at > state.read {
+                state.read = self.at;
+                std::mem::take(&mut state.wakers).into_iter().for_each(Waker::wake);
+            }
+            return Poll::Ready(Some(Some(Ok(Frame::Data(chunk)))));
+        }
+        match &state.stage {
+            Stage::Whole(..) => Poll::Ready(Some(None)),
+            Stage::Broken(_, kind, text) => Poll::Ready(Some(Some(Err(Error::new(*kind, text.clone()))))),
+            Stage::TooLong(_) => Poll::Ready(None),
+            Stage::Asked | Stage::Alone | Stage::Coming(_) => {
+                wait(&mut state.wakers, cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn ask_for_the_rest(&mut self) {
+        let (fetch, mut ask) = (Arc::clone(&self.fetch), self.ask.clone());
+        let again = if ask.headers.contains("range") { Again::SameRange } else { Again::FromHere };
+        if again == Again::FromHere {
+            let _ = ask.headers.set("Range", format!("bytes={}-", self.at));
+        }
+        self.rest = Rest::Asked(Box::pin(async move { fetch.send(ask).await }), again);
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.flight.step(|s| s.readers -= 1);
+    }
+}
+
+/// Fields that make a request conditional: what is shared is asked for without them.
+pub fn unconditional(headers: &mut Headers) {
+    for name in ["if-none-match", "if-modified-since", "if-match", "if-unmodified-since"] {
+        headers.remove(name);
+    }
+}

@@ -1,0 +1,249 @@
+//! Playlists rewritten: each tag that holds an address, and everything else untouched.
+
+use interflow_media::hls::define::Variables;
+use interflow_media::hls::rewrite::{Crypt, extension, is_playlist_address};
+use interflow_media::hls::{Kind, Options, Place, rewrite};
+use interflow_media::relay::Base;
+use proptest::prelude::*;
+
+/// Writes `<Kind|address>`, and how the segment is encrypted.
+struct Marks;
+
+impl Place for Marks {
+    fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>) {
+        let crypt = crypt.map(|c| format!("|{}|{}|{}", c.method, c.key, c.iv)).unwrap_or_default();
+        out.extend_from_slice(format!("<{kind:?}|{address}{crypt}>").as_bytes());
+    }
+
+    fn inline(&self, address: &str) -> Option<String> {
+        address.ends_with("/inline").then(|| "data:,x".to_owned())
+    }
+}
+
+fn rewritten_with(text: &str, options: &Options) -> String {
+    let base = Base::read("https://o.test/a/b.m3u8?q=7").unwrap();
+    String::from_utf8(rewrite(text.as_bytes(), &base, options, &mut Marks)).unwrap()
+}
+
+fn rewritten(text: &str) -> String {
+    rewritten_with(text, &Options::default())
+}
+
+#[test]
+fn every_tag_with_an_address_is_rewritten_in_its_place() {
+    for (line, becomes) in [
+        (
+            r#"#EXT-X-KEY:METHOD=AES-128,URI="k",IV=0x1"#,
+            r#"#EXT-X-KEY:METHOD=AES-128,URI="<Key|https://o.test/a/k>",IV=0x1"#,
+        ),
+        (
+            r#"#EXT-X-SESSION-KEY:METHOD=AES-128,URI="/k""#,
+            r#"#EXT-X-SESSION-KEY:METHOD=AES-128,URI="<Key|https://o.test/k>""#,
+        ),
+        (
+            r#"#EXT-X-MAP:URI="i.mp4",BYTERANGE="1@0""#,
+            r#"#EXT-X-MAP:URI="<Segment|https://o.test/a/i.mp4>",BYTERANGE="1@0""#,
+        ),
+        (
+            r#"#EXT-X-MEDIA:TYPE=AUDIO,NAME="a, URI=b",URI="../x.m3u8",DEFAULT=YES"#,
+            r#"#EXT-X-MEDIA:TYPE=AUDIO,NAME="a, URI=b",URI="<Playlist|https://o.test/x.m3u8>",DEFAULT=YES"#,
+        ),
+        (
+            r#"#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,URI="i.m3u8""#,
+            r#"#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=1,URI="<Playlist|https://o.test/a/i.m3u8>""#,
+        ),
+        (
+            r#"#EXT-X-IMAGE-STREAM-INF:URI="i.m3u8""#,
+            r#"#EXT-X-IMAGE-STREAM-INF:URI="<Playlist|https://o.test/a/i.m3u8>""#,
+        ),
+        (r#"#EXT-X-PART:DURATION=1,URI="p.m4s""#, r#"#EXT-X-PART:DURATION=1,URI="<Segment|https://o.test/a/p.m4s>""#),
+        (
+            r#"#EXT-X-PRELOAD-HINT:TYPE=PART,URI="p.m4s",BYTERANGE-START=0"#,
+            r#"#EXT-X-PRELOAD-HINT:TYPE=PART,URI="<Segment|https://o.test/a/p.m4s>",BYTERANGE-START=0"#,
+        ),
+        (
+            r#"#EXT-X-RENDITION-REPORT:URI="../1.m3u8",LAST-MSN=3"#,
+            r#"#EXT-X-RENDITION-REPORT:URI="<Playlist|https://o.test/1.m3u8>",LAST-MSN=3"#,
+        ),
+        (
+            r#"#EXT-X-SESSION-DATA:DATA-ID="x",URI="d.json""#,
+            r#"#EXT-X-SESSION-DATA:DATA-ID="x",URI="<Data|https://o.test/a/d.json>""#,
+        ),
+        (
+            r#"#EXT-X-CONTENT-STEERING:SERVER-URI="/s?x",PATHWAY-ID="A""#,
+            r#"#EXT-X-CONTENT-STEERING:SERVER-URI="<Steering|https://o.test/s?x>",PATHWAY-ID="A""#,
+        ),
+        (
+            r#"#EXT-X-DATERANGE:ID="1",X-ASSET-LIST="l",X-ASSET-URI="u",X-COM="URI=no""#,
+            r#"#EXT-X-DATERANGE:ID="1",X-ASSET-LIST="<Assets|https://o.test/a/l>",X-ASSET-URI="<Playlist|https://o.test/a/u>",X-COM="URI=no""#,
+        ),
+        (r#"#EXT-X-VENDOR:URI="v""#, r#"#EXT-X-VENDOR:URI="<Data|https://o.test/a/v>""#),
+        (
+            r#"#EXT-X-KEY:METHOD=SAMPLE-AES,URI="skd://x",KEYFORMAT="c""#,
+            r#"#EXT-X-KEY:METHOD=SAMPLE-AES,URI="skd://x",KEYFORMAT="c""#,
+        ),
+        (
+            r#"#EXT-X-KEY:METHOD=X,URI="data:text/plain;base64,AAA=""#,
+            r#"#EXT-X-KEY:METHOD=X,URI="data:text/plain;base64,AAA=""#,
+        ),
+        ("#EXT-X-KEY:METHOD=NONE", "#EXT-X-KEY:METHOD=NONE"),
+        (r#"#EXT-X-KEY:METHOD=AES-128,URI="inline""#, r#"#EXT-X-KEY:METHOD=AES-128,URI="data:,x""#),
+        (
+            r#"#EXTM3U url-tvg="http://g/1,http://g/2" x-tvg-url="e.xml""#,
+            r#"#EXTM3U url-tvg="<Guide|http://g/1>,<Guide|http://g/2>" x-tvg-url="<Guide|https://o.test/a/e.xml>""#,
+        ),
+        ("# URI=\"x\"", "# URI=\"x\""),
+        ("#EXT-X-SKIP:SKIPPED-SEGMENTS=3", "#EXT-X-SKIP:SKIPPED-SEGMENTS=3"),
+        ("#EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES", "#EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES"),
+    ] {
+        assert_eq!(rewritten(line), becomes);
+    }
+}
+
+#[test]
+fn lines_are_what_the_lines_before_say() {
+    let text = "#EXTM3U\r\n#EXT-X-STREAM-INF:BANDWIDTH=1\r\nv1?x=.ts\r\n\r\n#EXT-X-STREAM-INF:BANDWIDTH=2\n# note\nhttp://c.test/v2.m3u8\n";
+    assert_eq!(
+        rewritten(text),
+        "#EXTM3U\r\n#EXT-X-STREAM-INF:BANDWIDTH=1\r\n<Playlist|https://o.test/a/v1?x=.ts>\r\n\r\n\
+         #EXT-X-STREAM-INF:BANDWIDTH=2\n# note\n<Playlist|http://c.test/v2.m3u8>\n"
+    );
+    let media = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n 1.ts?a=b \n#EXTINF:4,\n//c/2.ts";
+    assert_eq!(
+        rewritten(media),
+        "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n <Segment|https://o.test/a/1.ts?a=b> \n#EXTINF:4,\n<Segment|https://c/2.ts>"
+    );
+    let iptv = "#EXTM3U\n#EXTINF:-1 tvg-id=\"a\" tvg-logo=\"http://l/x.png\" group-title=\"G, H\",Name, The\n#EXTVLCOPT:http-user-agent=x\nhttp://u:p@h/live/1\n#EXTINF:-1,B\nhttp://h/b.m3u8\n";
+    let becomes = iptv
+        .replace("http://u:p@h/live/1", "<Channel|http://u:p@h/live/1>")
+        .replace("http://h/b.m3u8", "<Playlist|http://h/b.m3u8>");
+    assert_eq!(rewritten(iptv), becomes);
+}
+
+#[test]
+fn several_keys_of_one_segment_all_stay() {
+    let text = "#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://a\",KEYFORMAT=\"com.apple.streamingkeydelivery\"\n\
+                #EXT-X-KEY:METHOD=SAMPLE-AES-CTR,URI=\"data:,b\",KEYFORMAT=\"urn:uuid:edef8ba9\"\n\
+                #EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"k\"\n";
+    assert_eq!(rewritten(text), text.replace("URI=\"k\"", "URI=\"<Key|https://o.test/a/k>\""));
+}
+
+#[test]
+fn keys_are_applied_with_the_right_vectors() {
+    let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:9\n#EXTINF:4,\n9.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n\
+                #EXTINF:4,\n10.ts\n#EXTINF:4,\n11.ts\n#EXT-X-KEY:METHOD=AES-128,URI=\"k\",IV=0xAB\n#EXTINF:4,\n12.ts\n\
+                #EXT-X-KEY:METHOD=NONE\n#EXTINF:4,\n13.ts\n";
+    let out = rewritten_with(text, &Options { apply_keys: true, ..Options::default() });
+    let segments: Vec<_> = out.lines().filter(|l| l.starts_with('<')).collect();
+    assert_eq!(
+        segments,
+        [
+            "<Segment|https://o.test/a/9.ts>".to_owned(),
+            format!("<Segment|https://o.test/a/10.ts|AES-128|https://o.test/a/k|#{:032x}>", 10),
+            format!("<Segment|https://o.test/a/11.ts|AES-128|https://o.test/a/k|#{:032x}>", 11),
+            "<Segment|https://o.test/a/12.ts|AES-128|https://o.test/a/k|AB>".to_owned(),
+            "<Segment|https://o.test/a/13.ts>".to_owned(),
+        ]
+    );
+    assert!(!out.contains("METHOD=AES-128"), "{out}");
+}
+
+#[test]
+fn variables_are_filled_in_and_query_parameters_made_known() {
+    let text = "#EXTM3U\n#EXT-X-DEFINE:NAME=\"h\",VALUE=\"//cdn.test\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{$h}/{$q}.ts\n";
+    let variables = Variables::collect(text.as_bytes(), Some("q=7"), &[]);
+    let out = rewritten_with(text, &Options { variables, ..Options::default() });
+    assert!(out.contains("\n<Segment|https://cdn.test/7.ts>\n"), "{out}");
+    assert!(
+        out.contains("#EXT-X-DEFINE:NAME=\"q\",VALUE=\"7\"\n") && out.contains("NAME=\"h\",VALUE=\"//cdn.test\""),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_start_is_put_behind_the_first_line() {
+    let out = rewritten_with("#EXTM3U\r\n#EXTINF:4,\n", &Options { start: Some(-18.0), ..Options::default() });
+    assert_eq!(out, "#EXTM3U\r\n#EXT-X-START:TIME-OFFSET=-18,PRECISE=YES\n#EXTINF:4,\n");
+}
+
+#[test]
+fn names_tell_what_an_address_is() {
+    for (address, is_one) in [
+        ("a.m3u8", true),
+        ("/x/A.M3U8?b=c", true),
+        ("get.php?type=m3u_plus&x", true),
+        ("a.m3u8.ts", false),
+        ("a?b=.m3u8", false),
+    ] {
+        assert_eq!(is_playlist_address(address.as_bytes()), is_one, "{address}");
+    }
+    for (address, ext) in [("http://a/b.M4S?x.ts", "m4s"), ("http://a.mp4/b", "ts"), ("x.aac", "aac"), ("x.php", "ts")]
+    {
+        assert_eq!(extension(address), ext, "{address}");
+    }
+}
+
+/// Puts every address back as it is: what the rewriter leaves is what was there.
+struct Back;
+
+impl Place for Back {
+    fn put(&mut self, _: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+        out.extend_from_slice(address.as_bytes());
+    }
+}
+
+/// Wraps every address, and unwraps it again.
+fn unwrapped(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(at) = memchr::memmem::find(rest, b"\x01[") {
+        let (before, behind) = rest.split_at(at);
+        out.extend_from_slice(before);
+        let end = memchr::memmem::find(behind, b"]\x01").expect("what is wrapped ends");
+        out.extend_from_slice(&behind[2..end]);
+        rest = &behind[end + 2..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+struct Wrap;
+
+impl Place for Wrap {
+    fn put(&mut self, _: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("\x01[{address}]\x01").as_bytes());
+    }
+}
+
+fn line() -> impl Strategy<Value = String> {
+    let address = "https?://[a-z]{1,8}(:[1-9][0-9]{1,3})?/[a-zA-Z0-9/._~%?=&;+,-]{0,30}";
+    prop_oneof![
+        address.prop_map(|a| a),
+        address.prop_map(|a| format!("#EXT-X-KEY:METHOD=AES-128,URI=\"{a}\",IV=0x12")),
+        address.prop_map(|a| format!("#EXT-X-MEDIA:TYPE=AUDIO,NAME=\"a,b\",URI=\"{a}\"")),
+        address.prop_map(|a| format!("#EXTM3U url-tvg=\"{}\"", a.replace(',', ""))),
+        Just("#EXT-X-STREAM-INF:BANDWIDTH=1,CODECS=\"a,b\"".to_owned()),
+        Just("#EXT-X-TARGETDURATION:6".to_owned()),
+        Just("#EXT-X-KEY:METHOD=SAMPLE-AES,URI=\"skd://x\"".to_owned()),
+        "#EXTINF:-1 tvg-name=\"[^\"\\r\\n\\x01]{0,12}\",[^\\r\\n\\x01]{0,12}",
+        "#[^\\r\\n\\x01\"=]{0,30}",
+        Just(String::new()),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn rewriting_and_back_gives_the_same_bytes(lines in prop::collection::vec((line(), "\r?\n"), 0..40)) {
+        let text: String = lines.iter().map(|(l, end)| format!("{l}{end}")).collect();
+        let base = Base::read("https://o.test/a/b.m3u8").unwrap();
+        let options = Options::default();
+        prop_assert_eq!(&rewrite(text.as_bytes(), &base, &options, &mut Back), text.as_bytes());
+        prop_assert_eq!(&unwrapped(&rewrite(text.as_bytes(), &base, &options, &mut Wrap)), text.as_bytes());
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(text in prop::collection::vec(any::<u8>(), 0..400)) {
+        let base = Base::read("https://o.test/a/b.m3u8").unwrap();
+        rewrite(&text, &base, &Options { apply_keys: true, ..Options::default() }, &mut Wrap);
+    }
+}

@@ -1,0 +1,264 @@
+//! HLS through the binary: playlists, segments, keys, what players ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use interflow_testkit::{Origin, Reply, pattern};
+
+use super::{Gateway, LOCAL, encoded};
+
+const MASTER: &str = "#EXTM3U\n#EXT-X-VERSION:9\n#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"a\",NAME=\"x\",URI=\"audio/a.m3u8\"\n\
+    #EXT-X-STREAM-INF:BANDWIDTH=1000,RESOLUTION=640x360,AUDIO=\"a\"\nlow/v\n\
+    #EXT-X-STREAM-INF:BANDWIDTH=5000,RESOLUTION=1920x1080,AUDIO=\"a\"\nhigh/v.m3u8\n";
+const MEDIA: &str = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:5\n#EXT-X-KEY:METHOD=AES-128,URI=\"../k\"\n\
+    #EXTINF:4,\ns5.ts\n#EXTINF:4,\ns6.ts\n#EXT-X-ENDLIST\n";
+
+fn answers(path: &str) -> Reply {
+    match path {
+        "/x/master.m3u8" => Reply::ok(MASTER).header("Content-Type", "application/x-mpegURL"),
+        p if p.ends_with("/v") || p.ends_with(".m3u8") => Reply::ok(MEDIA).header("Content-Type", "text/plain"),
+        "/x/k" => Reply::ok(vec![7_u8; 16]),
+        p if p.ends_with(".ts") => Reply::ok(pattern(3000)),
+        "/page" => Reply::ok("<html>pay</html>").header("Content-Type", "text/html"),
+        _ => Reply::status(404),
+    }
+}
+
+fn urls(text: &str) -> Vec<String> {
+    let quoted = |l: &str| l.split("URI=\"").nth(1).and_then(|r| r.split('"').next()).map(str::to_owned);
+    text.lines().filter_map(|l| if l.starts_with('#') { quoted(l) } else { Some(l.to_owned()) }).collect()
+}
+
+#[tokio::test]
+async fn a_player_finds_its_way_from_master_to_segments_and_keys() {
+    for (lines, query) in
+        [(LOCAL.to_owned(), ""), (format!("{LOCAL}api_password = \"hunter22\"\n"), "&api_password=hunter22")]
+    {
+        let origin = Origin::http().answering(|r| answers(r.path())).start().await;
+        let gateway = Gateway::start(&lines);
+        let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
+        let master = gateway.get(&format!("{path}&h_x-mine=secret1{query}")).await;
+        assert_eq!((master.status, master.header("content-type")), (200, Some("application/x-mpegURL")));
+        let text = master.text();
+        assert!(!text.contains("hunter22") && !text.contains("secret1"), "{text}");
+        let children = urls(&text);
+        assert_eq!(children.len(), 3);
+        let media = gateway.follow(&children[2]).await;
+        assert_eq!(media.status, 200, "{}", media.text());
+        let leaves = urls(&media.text());
+        assert_eq!(leaves.len(), 3);
+        assert_eq!(gateway.follow(&leaves[0]).await.body, vec![7_u8; 16]);
+        let segment = gateway.follow(&leaves[1]).await;
+        assert_eq!(
+            (segment.status, segment.header("content-type"), segment.body.clone()),
+            (200, Some("video/mp2t"), pattern(3000))
+        );
+        let seen = origin.requests();
+        assert_eq!(
+            seen.iter().map(|r| r.path()).collect::<Vec<_>>(),
+            ["/x/master.m3u8", "/x/high/v.m3u8", "/x/k", "/x/high/s5.ts"]
+        );
+        assert!(seen.iter().all(|r| r.header("x-mine") == Some("secret1") && !r.target.contains("hunter22")));
+    }
+}
+
+#[tokio::test]
+async fn a_child_url_leads_nowhere_else() {
+    let origin = Origin::http().answering(|r| answers(r.path())).start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
+    let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
+    let text = gateway.get(&format!("{path}&api_password=hunter22")).await.text();
+    let child = &urls(&text)[2];
+    assert_eq!(gateway.follow(&child.replace("/high/", "/other/")).await.status, 403);
+    assert_eq!(gateway.follow(&child.replace("/proxy/hls/manifest.m3u8", "/proxy/stream")).await.status, 403);
+    let token = child.split("_token_").nth(1).unwrap().split('/').next().unwrap();
+    let stolen = format!("/media/_token_{token}/proxy/stream?d={}", encoded("http://elsewhere.test/"));
+    assert_eq!(gateway.get(&stolen).await.status, 403);
+}
+
+#[tokio::test]
+async fn children_of_a_sealed_link_hide_where_they_lead_and_expire_with_it() {
+    let origin = Origin::http().answering(|r| answers(r.path())).start().await;
+    let gateway = Gateway::local();
+    let wish = serde_json::json!({
+        "endpoint": "/proxy/hls/manifest.m3u8", "destination_url": origin.url("/x/master.m3u8"), "expiration": 2,
+    });
+    let made = gateway.post("/media/generate_url", &wish).await.json();
+    let text = gateway.follow(made["url"].as_str().unwrap()).await.text();
+    assert!(!text.contains("localhost") && !text.contains("high"), "{text}");
+    let child = &urls(&text)[2];
+    assert_eq!(gateway.follow(child).await.status, 200);
+    tokio::time::sleep(std::time::Duration::from_millis(2100)).await;
+    assert_eq!(gateway.follow(child).await.status, 403);
+}
+
+#[tokio::test]
+async fn directives_of_low_latency_players_reach_the_origin() {
+    let origin = Origin::http().answering(|_| Reply::ok("#EXTM3U\n#EXT-X-TARGETDURATION:4\n")).start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
+    let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/m.m3u8?a=b"));
+    gateway.get(&format!("{path}&api_password=hunter22&_HLS_msn=12&_HLS_part=3")).await;
+    assert_eq!(origin.only_request().target, "/m.m3u8?a=b&_HLS_msn=12&_HLS_part=3");
+}
+
+#[tokio::test]
+async fn wishes_of_a_link_are_really_applied() {
+    let origin = Origin::http().answering(|r| answers(r.path())).start().await;
+    let gateway = Gateway::local();
+    let master = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/master.m3u8"));
+    let media = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/x/high/v.m3u8"));
+    let text = |q: &'static str, path: String| {
+        let gateway = &gateway;
+        async move { gateway.get(&format!("{path}{q}")).await.text() }
+    };
+    let best = text("&max_res=true", master.clone()).await;
+    assert!(best.contains("1920x1080") && !best.contains("640x360"), "{best}");
+    let low = text("&resolution=360p", master).await;
+    assert!(!low.contains("1920x1080") && low.contains("640x360"), "{low}");
+    let cut = text("&skip=0-4", media.clone()).await;
+    assert!(
+        !cut.contains("s5.ts") && cut.contains("s6.ts") && cut.contains("IV=0x00000000000000000000000000000006"),
+        "{cut}"
+    );
+    assert!(text("&start_offset=-9", media.clone()).await.contains("#EXT-X-START:TIME-OFFSET=-9,"));
+    let absolute = text("&no_proxy=true", media.clone()).await;
+    assert!(absolute.contains(&format!("\n{}\n", origin.url("/x/high/s5.ts"))), "{absolute}");
+    let keys = text("&key_only_proxy=true", media.clone()).await;
+    assert!(
+        keys.contains(&format!("\n{}\n", origin.url("/x/high/s5.ts"))) && keys.contains("/proxy/hls/key.bin?"),
+        "{keys}"
+    );
+    let inline = text("&keys=inline", media.clone()).await;
+    assert!(inline.contains("URI=\"data:application/octet-stream;base64,BwcHBwcHBwcHBwcHBwcHBw==\""), "{inline}");
+    assert_eq!(gateway.get(&format!("{media}&keys=x")).await.status, 400);
+    let applied = text("&keys=apply", media).await;
+    assert!(!applied.contains("#EXT-X-KEY"), "{applied}");
+    assert!(applied.contains("&iv=00000000000000000000000000000005&method=AES-128"), "{applied}");
+}
+
+#[tokio::test]
+async fn what_is_no_playlist_is_told_apart() {
+    let origin = Origin::http().answering(|r| answers(r.path())).start().await;
+    let gateway = Gateway::local();
+    let at = |path: &str| gateway.path("/proxy/hls/manifest.m3u8", &origin.url(path));
+    let page = gateway.get(&at("/page")).await;
+    assert!(page.status == 502 && page.text().contains("web page"), "{}", page.text());
+    assert_eq!(gateway.get(&at("/gone")).await.status, 404);
+    assert_eq!(gateway.get(&at("/film.ts")).await.body, pattern(3000));
+}
+
+#[tokio::test]
+async fn a_playlist_without_end_is_refused_in_bounded_memory() {
+    let line = "#EXTINF:4,\nsegment.ts\n".repeat(5000);
+    let origin = Origin::http()
+        .answering(move |_| {
+            let pieces =
+                std::iter::once("#EXTM3U\n".into()).chain(std::iter::repeat_n(line.clone().into(), 200_000)).collect();
+            Reply::status(200).pieces(pieces, std::time::Duration::ZERO)
+        })
+        .start()
+        .await;
+    let gateway = Gateway::start(&format!("{LOCAL}document_bytes = \"1MiB\"\n"));
+    let answer = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/endless.m3u8"))).await;
+    assert!(
+        answer.status == 502 && answer.text().contains("media.document_bytes"),
+        "{} {}",
+        answer.status,
+        answer.text()
+    );
+}
+
+#[tokio::test]
+async fn many_viewers_make_one_request() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let origin = Origin::http()
+        .answering(move |_| {
+            count.fetch_add(1, SeqCst);
+            let pieces = pattern(200_000).chunks(20_000).map(bytes::Bytes::copy_from_slice).collect();
+            Reply::status(200).pieces(pieces, std::time::Duration::from_millis(10))
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let path = gateway.path("/proxy/hls/segment.ts", &origin.url("/s.ts"));
+    let viewers: Vec<_> = (0..40)
+        .map(|_| {
+            let (addr, path) = (gateway.addr, path.clone());
+            tokio::spawn(async move {
+                let mut wire = interflow_testkit::Wire::connect(addr).await.unwrap();
+                wire.send(format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\n\r\n")).await.unwrap();
+                wire.answer().await.unwrap()
+            })
+        })
+        .collect();
+    for viewer in viewers {
+        assert_eq!(viewer.await.unwrap().body, pattern(200_000));
+    }
+    assert_eq!(asked.load(SeqCst), 1);
+    let part = gateway.get_with(&path, "Range: bytes=1000-1999\r\n").await;
+    assert_eq!((part.status, part.header("content-range")), (206, Some("bytes 1000-1999/200000")));
+    assert_eq!(part.body, pattern(200_000).slice(1000..2000));
+    assert_eq!(asked.load(SeqCst), 1, "a part of what is there whole is not asked for");
+    gateway.get(&format!("{path}&h_authorization=other")).await;
+    assert_eq!(asked.load(SeqCst), 2, "other credentials are another thing");
+}
+
+#[tokio::test]
+async fn what_is_too_long_to_be_shared_reaches_everybody_all_the_same() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}[media.cache]\nentry = \"100KB\"\n"));
+    for path in ["/bytes/400000", "/slow/400000?piece=40000&gap=5"] {
+        let path = gateway.path("/proxy/hls/segment.ts", &origin.url(path));
+        let (a, b) = tokio::join!(gateway.get(&path), gateway.get(&path));
+        assert!(a.body == pattern(400_000) && b.body == pattern(400_000), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn steering_and_assets_are_rewritten() {
+    let origin = Origin::http()
+        .answering(|r| match r.path() {
+            "/steer" => Reply::ok(
+                r#"{"VERSION":1,"TTL":300,"RELOAD-URI":"steer?s=1","PATHWAY-PRIORITY":["A"],"PATHWAY-CLONES":[{}]}"#,
+            ),
+            _ => Reply::ok(r#"{"ASSETS":[{"URI":"ad/1.m3u8","DURATION":5}]}"#),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let steer = gateway
+        .get(&format!("{}&_HLS_pathway=A", gateway.path("/proxy/hls/steering.json", &origin.url("/steer"))))
+        .await
+        .json();
+    assert!(steer["RELOAD-URI"].as_str().unwrap().contains("/media/proxy/hls/steering.json?d=http"), "{steer}");
+    assert!(steer.get("PATHWAY-CLONES").is_none() && steer["TTL"] == 300);
+    assert_eq!(origin.only_request().target, "/steer?_HLS_pathway=A");
+    let assets = gateway.get(&gateway.path("/proxy/hls/assets.json", &origin.url("/l"))).await.json();
+    assert!(assets["ASSETS"][0]["URI"].as_str().unwrap().contains("/proxy/hls/manifest.m3u8?d="), "{assets}");
+}
+
+#[tokio::test]
+async fn lists_are_merged_and_guides_kept() {
+    let origin = Origin::http()
+        .answering(|r| match r.path() {
+            "/a.m3u" => Reply::ok("#EXTM3U\n#EXTINF:-1,Zoo\nhttp://h/z\n"),
+            "/b.m3u" => Reply::ok(
+                "#EXTM3U url-tvg=\"http://g/\"\n#EXTINF:-1,Beta\nhttp://h/b\n#EXTINF:-1,Alpha\nhttp://h/a.mpd\n",
+            ),
+            _ => Reply::ok("<tv/>"),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let wish = format!("{};sort:no_proxy:{}", origin.url("/a.m3u"), origin.url("/b.m3u"));
+    let text = gateway.get(&gateway.path("/playlist/playlist", &wish)).await.text();
+    let names: Vec<_> = text.lines().filter_map(|l| l.strip_prefix("#EXTINF:-1,")).collect();
+    assert_eq!(names, ["Alpha", "Beta", "Zoo"], "{text}");
+    assert!(text.contains("\nhttp://h/b\n") && text.contains("/media/proxy/stream?d=http://h/z"), "{text}");
+    let guide = gateway.path("/proxy/epg", &origin.url("/g.xml"));
+    for hit in ["MISS", "HIT"] {
+        let answer = gateway.get(&guide).await;
+        assert_eq!((answer.header("x-epg-cache"), answer.header("content-type")), (Some(hit), Some("application/xml")));
+    }
+}
