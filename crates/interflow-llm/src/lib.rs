@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod conversation;
+pub mod coding;
 pub mod events;
 mod exchange;
 mod json;

@@ -3,6 +3,7 @@
 
 mod backend;
 mod check;
+mod config;
 mod custom;
 mod detect;
 mod document;
@@ -22,6 +23,7 @@ mod token;
 mod vault;
 
 pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion, texts_of};
+pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute};
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;

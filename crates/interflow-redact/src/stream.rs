@@ -19,14 +19,24 @@ pub enum Form {
 /// beginning of a placeholder that the vault knows.
 #[derive(Debug, Default)]
 pub struct Restorer {
-    form: Form,
+    /// How often what is put in is escaped.
+    escapes: u8,
     carry: String,
 }
 
 impl Restorer {
     /// A restorer for pieces of this form.
     pub const fn new(form: Form) -> Self {
-        Self { form, carry: String::new() }
+        Self::escaping(match form {
+            Form::Plain => 0,
+            Form::Json => 1,
+        })
+    }
+
+    /// A restorer for the raw text of a JSON string (once), or of JSON that stands in one (twice), so that pieces need
+    /// not be decoded and every byte around a placeholder stays.
+    pub const fn escaping(times: u8) -> Self {
+        Self { escapes: times, carry: String::new() }
     }
 
     /// Takes a piece and appends to `out` what may go on.
@@ -63,6 +73,22 @@ impl Restorer {
         !self.carry.is_empty()
     }
 
+    fn put(&self, original: &str, out: &mut String) {
+        match self.escapes {
+            0 => out.push_str(original),
+            1 => escape_into(original, out),
+            more => {
+                let mut text = original.to_owned();
+                for _ in 0..more {
+                    let mut escaped = String::with_capacity(text.len() + 8);
+                    escape_into(&text, &mut escaped);
+                    text = escaped;
+                }
+                out.push_str(&text);
+            }
+        }
+    }
+
     /// Writes what is decided; gives where the rest begins.
     fn run(&self, vault: &Vault, text: &str, more: bool, out: &mut String) -> usize {
         let bytes = text.as_bytes();
@@ -72,10 +98,7 @@ impl Restorer {
             match vault.at_start(&bytes[at..], more) {
                 AtStart::Found { len, original } => {
                     out.push_str(&text[copied..at]);
-                    match self.form {
-                        Form::Plain => out.push_str(original),
-                        Form::Json => escape_into(original, out),
-                    }
+                    self.put(original, out);
                     at += len;
                     copied = at;
                 }
@@ -291,6 +314,16 @@ mod tests {
         assert!(restorer.holds_back() && out.ends_with("a "));
         restorer.push(&vault, "IAN cat", &mut out);
         assert_eq!(out, "Hello there, how are you?a PERSIAN cat");
+    }
+
+    #[test]
+    fn raw_text_gets_as_many_escapes_as_it_is_deep() {
+        let (vault, made) = vault();
+        for (times, wanted) in [(0, "Anna \"the\" Bär"), (1, r#"Anna \"the\" Bär"#), (2, r#"Anna \\\"the\\\" Bär"#)] {
+            let mut out = String::new();
+            Restorer::escaping(times).push(&vault, &made[0], &mut out);
+            assert_eq!(out, wanted);
+        }
     }
 
     #[test]

@@ -1,0 +1,162 @@
+//! The `[redact]` section of the config.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use interflow_flow::units::ByteSize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Personal data and secrets on the way to LLM providers: what is taken out, where, and what comes back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedactConfig {
+    /// What is done with requests to providers through the gateway.
+    pub gateway: RedactMode,
+    /// What is done with requests to providers that clients send through the proxy.
+    pub intercepted: RedactMode,
+    /// The file of the policy: our TOML, or Phileas's JSON. The built-in policy takes out everything that tells of a person,
+    /// and every secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PathBuf>,
+    /// The context that a policy's conditions may ask for.
+    pub context: String,
+    /// Whether answers get their originals back.
+    pub restore: bool,
+    /// What is done with personal data and secrets in answers. A stream is held back by some 200 bytes per text then.
+    pub outbound: OutboundMode,
+    /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
+    pub metadata: bool,
+    /// What is done with images and films in prompts.
+    pub images: MediaRule,
+    /// What is done with sound in prompts and with uploads of it.
+    pub audio: MediaRule,
+    /// What is done with documents that hold no plain text, such as PDF.
+    pub documents: MediaRule,
+    /// The largest request or whole answer that is looked into, content codings undone; larger ones are refused.
+    pub max_body: ByteSize,
+    /// How many texts of conversations are known again, so that a history is not looked at anew with every turn.
+    pub memo: usize,
+    /// How many conversations that a provider continues by an id are remembered, for their placeholders.
+    pub conversations: usize,
+    /// The secret that placeholders are made with, the same for every replica: `env:NAME` or `file:PATH`. One is made in
+    /// the data folder when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Exceptions, asked in order; the first one that matches counts, and what it does not say stays as it is above.
+    pub route: Vec<RedactRoute>,
+}
+
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RedactMode {
+    /// What is found is taken out, and put back into the answer.
+    #[default]
+    Redact,
+    /// What would be taken out is shown by tags; nothing is changed.
+    Flag,
+    /// Nothing is looked at.
+    Off,
+}
+
+/// What is done with findings in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutboundMode {
+    /// Answers are not looked at.
+    #[default]
+    Off,
+    /// Findings are logged and tagged; nothing is changed.
+    Flag,
+    /// Findings are replaced.
+    Redact,
+    /// An answer with findings is refused; a stream ends with an error before them.
+    Block,
+}
+
+/// What is done with a medium that cannot be looked into.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MediaRule {
+    /// It goes on.
+    #[default]
+    Pass,
+    /// A note that it was removed goes on in its place.
+    Drop,
+    /// The request is refused.
+    Refuse,
+}
+
+/// An exception for some requests. All conditions given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RedactRoute {
+    /// The path begins with this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Header fields with these values.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// The model, as the client names it; `*` at the end stands for anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The gateway's name of the upstream, or the provider's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// The authenticated user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// What is done then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<RedactMode>,
+    /// The policy's file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PathBuf>,
+    /// The context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// Whether answers get their originals back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restore: Option<bool>,
+    /// What is done with findings in answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outbound: Option<OutboundMode>,
+}
+
+impl Default for RedactConfig {
+    fn default() -> Self {
+        Self {
+            gateway: RedactMode::Redact,
+            intercepted: RedactMode::Flag,
+            policy: None,
+            context: String::new(),
+            restore: true,
+            outbound: OutboundMode::Off,
+            metadata: true,
+            images: MediaRule::Pass,
+            audio: MediaRule::Pass,
+            documents: MediaRule::Pass,
+            max_body: ByteSize(50 << 20),
+            memo: 20_000,
+            conversations: 1_000,
+            secret: None,
+            route: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_gateway_redacts_and_what_is_intercepted_is_only_flagged() {
+        let config: RedactConfig = toml::from_str("").unwrap();
+        assert_eq!(config, RedactConfig::default());
+        assert_eq!((config.gateway, config.intercepted), (RedactMode::Redact, RedactMode::Flag));
+        assert!(toml::from_str::<RedactConfig>("intercept = 'off'").is_err());
+        let route: RedactConfig = toml::from_str("[[route]]\nmodel = 'x*'\noutbound = 'block'").unwrap();
+        assert_eq!((route.route[0].outbound, route.route[0].mode), (Some(OutboundMode::Block), None));
+    }
+}
