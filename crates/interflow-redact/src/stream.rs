@@ -319,7 +319,8 @@ mod tests {
     #[test]
     fn raw_text_gets_as_many_escapes_as_it_is_deep() {
         let (vault, made) = vault();
-        for (times, wanted) in [(0, "Anna \"the\" Bär"), (1, r#"Anna \"the\" Bär"#), (2, r#"Anna \\\"the\\\" Bär"#)] {
+        for (times, wanted) in [(0, "Anna \"the\" Bär"), (1, r#"Anna \"the\" Bär"#), (2, r#"Anna \\\"the\\\" Bär"#)]
+        {
             let mut out = String::new();
             Restorer::escaping(times).push(&vault, &made[0], &mut out);
             assert_eq!(out, wanted);
