@@ -429,6 +429,9 @@ async fn deliver(
         }
     }
     for stage in plan.stages(Phase::ResponseBody) {
+        if stage.keeps_response_private(&tracker.flow) {
+            body = tracker.show_response(body, &head);
+        }
         body = match stage.response_body(&mut tracker.flow, request, &mut head, body).get().await {
             Ok(body) => body,
             Err(verdict) => {

@@ -25,6 +25,7 @@ mod no_proxy;
 mod pages;
 pub mod pinning;
 mod plan;
+pub mod redaction;
 mod route;
 mod settings;
 pub mod stats;

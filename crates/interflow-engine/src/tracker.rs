@@ -34,13 +34,15 @@ pub(crate) struct Tracker {
     shared: Option<Arc<Shared>>,
     lent: Option<Lent>,
     status: u16,
+    /// The recorder was shown the response before a stage made it into what only the client may see.
+    shown: bool,
     over: bool,
 }
 
 impl Tracker {
     pub fn new(flow: Flow, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self { flow, plan, counters, shared: None, lent: None, status: 0, over: false }
+        Self { flow, plan, counters, shared: None, lent: None, status: 0, shown: false, over: false }
     }
 
     pub fn counters(&self) -> &Counters {
@@ -125,7 +127,20 @@ impl Tracker {
     /// The response's head as it goes to the client.
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
-        self.captured(|c, flow| c.response(flow, head));
+        if !self.shown {
+            self.captured(|c, flow| c.response(flow, head));
+        }
+    }
+
+    /// Shows the recorder the response as it is now: what stages make of it from here on is for the client alone.
+    pub fn show_response(&mut self, body: Body, head: &ResponseHead) -> Body {
+        let Some(shared) = self.shared.clone().filter(|_| !self.shown) else { return body };
+        self.response(head);
+        self.shown = true;
+        if matches!(body, Body::Empty) {
+            return body;
+        }
+        Body::stream(Shown { body, shared, messages: MessageTap::for_body(Direction::Response, &head.headers) })
     }
 
     /// The response body on its way to the client; the flow ends with it.
@@ -137,28 +152,36 @@ impl Tracker {
             }
             Body::Full(bytes) => {
                 self.counters.bytes_received.fetch_add(bytes.len() as u64, Relaxed);
-                let tap = self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Response, &head.headers));
-                self.captured(|c, _| {
-                    c.data(Direction::Response, &bytes);
-                    if let Some(mut tap) = tap {
-                        tap.feed(&bytes, |m| c.message(m));
-                    }
-                });
+                if !self.shown {
+                    let tap = self.response_tap(head);
+                    self.captured(|c, _| {
+                        c.data(Direction::Response, &bytes);
+                        if let Some(mut tap) = tap {
+                            tap.feed(&bytes, |m| c.message(m));
+                        }
+                    });
+                }
                 self.flow.timings.last_byte = Some(self.flow.clock.micros());
                 self.complete();
                 Body::Full(bytes)
             }
             Body::Stream(_) => {
-                let messages =
-                    self.shared.as_ref().and_then(|_| MessageTap::for_body(Direction::Response, &head.headers));
+                let messages = self.response_tap(head);
                 Body::stream(Deliver { body, tracker: Some(self), messages })
             }
         }
     }
 
+    fn response_tap(&self, head: &ResponseHead) -> Option<MessageTap> {
+        let tap = |_| MessageTap::for_body(Direction::Response, &head.headers);
+        self.shared.as_ref().filter(|_| !self.shown).and_then(tap)
+    }
+
     /// The body of a response of our own.
     pub fn own_response(&self, bytes: &Bytes) {
-        self.captured(|c, _| c.data(Direction::Response, bytes));
+        if !self.shown {
+            self.captured(|c, _| c.data(Direction::Response, bytes));
+        }
     }
 
     /// One message of a WebSocket.
@@ -306,6 +329,28 @@ impl BodyStream for RequestTap {
     }
 }
 
+/// A response body that the recorder is shown before stages put into it what only the client may see.
+struct Shown {
+    body: Body,
+    shared: Arc<Shared>,
+    messages: Option<MessageTap>,
+}
+
+impl BodyStream for Shown {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        std::task::ready!(self.shared.poll_ready(cx));
+        let frame = std::task::ready!(self.body.poll_frame(cx));
+        if let Some(Ok(f)) = &frame {
+            self.shared.see(Direction::Response, f, self.messages.as_mut());
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
 /// A response body being delivered; it carries the flow to its end.
 struct Deliver {
     body: Body,
@@ -323,7 +368,7 @@ impl BodyStream for Deliver {
                 if let Frame::Data(data) = f {
                     tracker.counters.bytes_received.fetch_add(data.len() as u64, Relaxed);
                 }
-                if let Some(shared) = &tracker.shared {
+                if let Some(shared) = tracker.shared.as_ref().filter(|_| !tracker.shown) {
                     let seen = shared.see(Direction::Response, f, self.messages.as_mut());
                     tracker.counters.messages.fetch_add(seen as u64, Relaxed);
                 }

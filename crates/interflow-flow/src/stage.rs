@@ -225,6 +225,12 @@ pub trait Stage: Send + Sync {
         Step::Now(Ok(body))
     }
 
+    /// Whether what this stage makes of the flow's response is for the client alone: it puts originals back. The
+    /// recorder is then shown the response as it is before this stage. Asked at `ResponseBody`.
+    fn keeps_response_private(&self, _flow: &Flow) -> bool {
+        false
+    }
+
     /// One message of a WebSocket or a gRPC call may be changed, dropped or answered by denial. The two directions of
     /// a flow are never shown at once; while a stage works on the response's head or body, gRPC messages of the request
     /// wait.

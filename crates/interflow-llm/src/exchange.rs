@@ -23,9 +23,11 @@ pub struct Exchange {
     pub stream: bool,
     /// Tokens that the request will be counted as, by its length: about four bytes of text per token.
     pub estimated_input: u64,
+    /// Whether a stream comes as a growing JSON array (Gemini without `alt=sse`).
+    pub grows: bool,
     /// The most tokens that the client lets the answer have.
     pub max_output: Option<u64>,
-    settled: Arc<Mutex<Settled>>,
+    pub(crate) settled: Arc<Mutex<Settled>>,
 }
 
 /// What an answer said of itself.

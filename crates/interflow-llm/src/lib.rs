@@ -2,19 +2,24 @@
 //! answer, what was used up, the gateway that leads requests to providers; and what is said, in one model of messages.
 #![forbid(unsafe_code)]
 
-pub mod conversation;
 pub mod coding;
+mod config;
+pub mod conversation;
 pub mod events;
 mod exchange;
+pub mod gateway;
 mod json;
 pub mod message;
 mod provider;
 mod refusal;
 pub mod spans;
+mod stage;
 pub mod usage;
 
+pub use config::{LlmConfig, UpstreamConfig};
 pub use exchange::{Exchange, Settled};
 pub use json::{JsonError, MAX_DEPTH, Reader, Token};
 pub use provider::{Call, Operation, Provider, recognise};
 pub use refusal::Refusal;
+pub use stage::Recogniser;
 pub use usage::Usage;

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use interflow_flow::{FlowId, Response, StatusCode};
+use interflow_flow::{ByteStr, FlowId, Response, StatusCode};
+use interflow_wire::aws_event_stream::{self, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::Provider;
+use crate::events::Framing;
 
 /// A request that does not go to its provider, or an answer that does not go to its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,36 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// One that trying again does not help against.
+    pub fn new(status: StatusCode, kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code, message: message.into(), retry_after: None }
+    }
+
+    /// The last event of a stream that ends here.
+    pub fn event(&self, provider: Provider, framing: Framing, flow: FlowId) -> Vec<u8> {
+        let body = self.body(provider, &flow.to_string());
+        match framing {
+            Framing::Sse if provider == Provider::Anthropic => format!("event: error\ndata: {body}\n\n").into_bytes(),
+            Framing::Sse => format!("data: {body}\n\n").into_bytes(),
+            Framing::Lines => format!("{body}\n").into_bytes(),
+            Framing::Array => format!(",{body}").into_bytes(),
+            Framing::EventStream => {
+                let text = |t: &str| HeaderValue::String(ByteStr::from(t));
+                let headers = [
+                    (ByteStr::from(":message-type"), text("exception")),
+                    (ByteStr::from(":exception-type"), text("modelStreamErrorException")),
+                    (ByteStr::from(":content-type"), text("application/json")),
+                ];
+                let mut out = Vec::new();
+                let payload = json!({ "message": self.message }).to_string();
+                // Only names and values too long for their fields could fail here.
+                let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
+                out
+            }
+            Framing::Whole => Vec::new(),
+        }
+    }
+
     /// The answer, as the provider itself would say it. `flow` is told as the request's id.
     pub fn answer(&self, provider: Provider, flow: FlowId) -> Response {
         let id = flow.to_string();
@@ -159,6 +191,16 @@ mod tests {
         }
         let r = refusal(429, None).answer(Provider::Bedrock, FlowId::from_u128(1));
         assert_eq!(r.head.headers.get_str("x-amzn-errortype"), Some("ThrottlingException"));
+    }
+
+    #[test]
+    fn a_stream_ends_with_an_event_of_its_own_kind() {
+        let event = |p, f| refusal(502, None).event(p, f, FlowId::from_u128(1));
+        let text = |p, f| String::from_utf8_lossy(&event(p, f)).into_owned();
+        assert!(text(Provider::Anthropic, Framing::Sse).starts_with("event: error\ndata: {"));
+        assert!(text(Provider::OpenAi, Framing::Sse).starts_with("data: {\"error\""));
+        assert!(text(Provider::Ollama, Framing::Lines).ends_with("}\n"));
+        assert!(text(Provider::Bedrock, Framing::EventStream).contains("modelStreamErrorException"));
     }
 
     #[test]

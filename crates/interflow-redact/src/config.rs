@@ -27,6 +27,9 @@ pub struct RedactConfig {
     pub outbound: OutboundMode,
     /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
     pub metadata: bool,
+    /// What is done with requests to a provider whose bodies are of no shape that is known, where their text would have to
+    /// be guessed at.
+    pub unknown: UnknownRule,
     /// What is done with images and films in prompts.
     pub images: MediaRule,
     /// What is done with sound in prompts and with uploads of it.
@@ -73,6 +76,17 @@ pub enum OutboundMode {
     Redact,
     /// An answer with findings is refused; a stream ends with an error before them.
     Block,
+}
+
+/// What is done with a request of an unknown shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownRule {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It goes on as it is.
+    Pass,
 }
 
 /// What is done with a medium that cannot be looked into.
@@ -134,6 +148,7 @@ impl Default for RedactConfig {
             restore: true,
             outbound: OutboundMode::Off,
             metadata: true,
+            unknown: UnknownRule::Refuse,
             images: MediaRule::Pass,
             audio: MediaRule::Pass,
             documents: MediaRule::Pass,

@@ -4,6 +4,8 @@ mod recognise;
 
 use interflow_flow::ByteStr;
 
+pub(crate) use recognise::{call, is_bedrock};
+
 pub use recognise::recognise;
 
 macro_rules! names {

@@ -219,6 +219,11 @@ fn bedrock_verb(path: &str) -> Option<(&str, &str)> {
     (known && !model.is_empty()).then_some((model, verb))
 }
 
+/// Whether a path is one of Bedrock's runtime.
+pub(crate) fn is_bedrock(path: &str) -> bool {
+    bedrock_verb(path).is_some()
+}
+
 fn bedrock(call: &mut Call, path: &str) {
     let Some((model, verb)) = bedrock_verb(path) else { return };
     call.model = Some(decoded(model));

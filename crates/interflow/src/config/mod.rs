@@ -14,8 +14,10 @@ use interflow_engine::config::{
     UpstreamConfig, WorkersConfig,
 };
 use interflow_limits::{KeysConfig, QuotaConfig};
+use interflow_llm::LlmConfig;
 use interflow_media::MediaConfig;
 use interflow_record::RecordConfig;
+use interflow_redact::RedactConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,10 @@ pub struct Config {
     pub record: RecordConfig,
     /// Media through the gateway port: relay, HLS, DASH, decryption with the owner's keys, links.
     pub media: MediaConfig,
+    /// LLM providers: the gateway's doors to them.
+    pub llm: LlmConfig,
+    /// Personal data and secrets on the way to LLM providers.
+    pub redact: RedactConfig,
     /// Caps on what clients may use; 0 stands for no cap.
     pub limits: LimitsConfig,
     /// What LLM traffic may use: requests, tokens, money.

@@ -3,7 +3,9 @@
 
 mod egress;
 mod limits;
+mod llm;
 pub mod media;
+mod redaction;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +20,9 @@ use crate::home::Home;
 
 pub use egress::LateEgress;
 use limits::LimitRoom;
+use llm::LlmRoom;
 use media::MediaRoom;
+use redaction::RedactionRoom;
 
 /// What is put in force once everything else is known to be right as well.
 pub type Change = Box<dyn FnOnce() + Send>;
@@ -56,12 +60,24 @@ impl Rooms {
         let egress = Arc::new(LateEgress::default());
         let limits = Arc::new(LimitRoom::new(config, home)?);
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
+        let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
+        let redaction = Arc::new(RedactionRoom::new(config, home)?);
+        let [redact, restore] = redaction.redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
+            // First: whoever comes after it knows which requests are for an LLM, and sees what answers used up.
+            Arc::clone(&llm.recogniser),
             // Before anything looks into the request: what is over a limit shall cost nothing more.
             Arc::clone(&limits.stage) as _,
+            // What rules have made of a request is what must hold no secret; on the way back, what a provider said is looked
+            // at first, and originals are put in behind the recorder's back.
+            redact,
+            restore,
+            // Last: signatures and keys go on what really leaves.
+            Arc::clone(&llm.sender),
         ];
-        let mounts: Vec<Arc<dyn Mount>> = vec![Arc::new(MediaDoor::new(Arc::clone(media.media())))];
-        Ok(Self { stages, mounts, egress, rooms: vec![limits, media] })
+        let mounts: Vec<Arc<dyn Mount>> =
+            vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
+        Ok(Self { stages, mounts, egress, rooms: vec![limits, media, llm, redaction] })
     }
 
     /// Opens the way out, once the corridor runs.

@@ -1,0 +1,260 @@
+//! Answers on their way back: looked at when the owner wants that, and given their originals back; whole ones as a whole,
+//! streams event by event.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyStream, CollectError, Error, Flow, FlowId, Frame, Kind, ResponseHead, Result, StatusCode, Verdict,
+};
+use interflow_llm::coding::Decoder;
+use interflow_llm::events::Framing;
+use interflow_llm::{Exchange, Provider, Refusal, coding, spans};
+use interflow_redact::OutboundMode;
+
+use super::choice::Choice;
+use super::edit::{Edit, Editor, Halt, Pen, splice, text_of};
+use super::pens::{Restoring, Scanning};
+use super::prompt::json_spans;
+use super::{Redaction, SharedSession};
+
+/// Puts originals back.
+pub(super) async fn restore(
+    room: &Arc<Redaction>,
+    flow: &mut Flow,
+    _choice: Arc<Choice>,
+    session: SharedSession,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, Verdict> {
+    let Some(answer) = Answer::of(flow, head, room) else { return Ok(body) };
+    let mut pen = Restoring::new(session);
+    if answer.framing != Framing::Whole {
+        return answer.stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+    }
+    let max = room.settings().max_body;
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::TooLarge(body)) => return Ok(body),
+        Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+    };
+    // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
+    let Ok(plain) = coding::decode(&head.headers, &raw, max as u64) else { return Ok(raw.into()) };
+    let text = plain.as_deref().unwrap_or(&raw);
+    let restored = if is_text(head) { words(&mut pen, text) } else { json(&mut pen, text) };
+    Ok(match restored {
+        Some(restored) => changed(head, restored),
+        None => raw.into(),
+    })
+}
+
+/// Looks for personal data and secrets.
+pub(super) async fn scan(
+    room: &Arc<Redaction>,
+    flow: &mut Flow,
+    choice: Arc<Choice>,
+    head: &mut ResponseHead,
+    body: Body,
+) -> Result<Body, Verdict> {
+    let Some(answer) = Answer::of(flow, head, room) else { return Ok(body) };
+    let mut pen = Scanning::new(Arc::clone(room), Arc::clone(&choice.redactor), choice.outbound, &choice.context);
+    if answer.framing != Framing::Whole {
+        return answer.stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
+    }
+    let strict = choice.outbound != OutboundMode::Flag;
+    let max = room.settings().max_body;
+    let raw = match body.collect(max).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(_)) => {
+            let halt =
+                Halt::new("response_too_large", format!("the answer is larger than {max} bytes (redact.max_body)"));
+            return Err(room.refuse(flow, &refusal(&halt)));
+        }
+    };
+    let looked = look(&mut pen, &choice, head, &raw, max);
+    for kind in pen.found().keys() {
+        flow.tag(format!("answer:{kind}"));
+    }
+    match looked {
+        Ok(Some(output)) if strict => Ok(changed(head, output)),
+        Err(halt) if strict => Err(room.refuse(flow, &refusal(&halt))),
+        _ => Ok(raw.into()),
+    }
+}
+
+/// Looks at a whole answer; what stands in its place, if anything does.
+fn look(
+    pen: &mut Scanning,
+    choice: &Choice,
+    head: &ResponseHead,
+    raw: &Bytes,
+    max: usize,
+) -> Result<Option<Vec<u8>>, Halt> {
+    let unreadable = |e: String| Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"));
+    let plain = coding::decode(&head.headers, raw, max as u64).map_err(|e| unreadable(e.to_string()))?;
+    let body = plain.as_deref().unwrap_or(raw);
+    let mut session = interflow_redact::Session::one_way().in_context(choice.context.clone());
+    if is_text(head) {
+        let text = std::str::from_utf8(body).map_err(|e| unreadable(e.to_string()))?;
+        let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(e.to_string()))?;
+        pen.told(&redaction.spans)?;
+        return Ok(redaction.output.map(String::into_bytes));
+    }
+    let marked = spans::mark(body, true).map_err(|e| unreadable(e.to_string()))?;
+    let spans = json_spans(body, &marked);
+    let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(e.to_string()))?;
+    pen.told(&redaction.spans)?;
+    Ok(redaction.output)
+}
+
+/// Edits every text of a JSON answer.
+fn json(pen: &mut Restoring, body: &[u8]) -> Option<Vec<u8>> {
+    let marked = spans::mark(body, true).ok()?;
+    let mut edits: Vec<Edit> = Vec::new();
+    for span in &marked.spans {
+        let Some(raw) = text_of(body, span) else { continue };
+        if let Ok(Some(with)) = pen.whole(raw, &span.kind) {
+            edits.push((span.range.clone(), with));
+        }
+    }
+    (!edits.is_empty()).then(|| splice(body, &edits))
+}
+
+fn words(pen: &mut Restoring, body: &[u8]) -> Option<Vec<u8>> {
+    pen.plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
+}
+
+/// Whether the answer is words rather than JSON: a transcript.
+fn is_text(head: &ResponseHead) -> bool {
+    let media_type = head.headers.get_str("content-type").unwrap_or_default();
+    media_type.trim_start().to_ascii_lowercase().starts_with("text/")
+}
+
+fn changed(head: &mut ResponseHead, output: Vec<u8>) -> Body {
+    unlike(head);
+    Body::from(Bytes::from(output))
+}
+
+/// What no longer holds of a body that is edited.
+fn unlike(head: &mut ResponseHead) {
+    for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest"] {
+        head.headers.remove(name);
+    }
+}
+
+fn refusal(halt: &Halt) -> Refusal {
+    let (status, class) = match halt.code {
+        "outbound_blocked" => (StatusCode::FORBIDDEN, "pii_blocked"),
+        _ => (StatusCode::BAD_GATEWAY, "provider_error"),
+    };
+    Refusal::new(status, class, halt.code, halt.message.clone())
+}
+
+/// What is known of an answer.
+struct Answer {
+    framing: Framing,
+    provider: Provider,
+    flow: FlowId,
+    max: u64,
+}
+
+impl Answer {
+    /// `None` when it holds no text: sound, an image.
+    fn of(flow: &Flow, head: &ResponseHead, room: &Redaction) -> Option<Self> {
+        let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
+        let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
+        if silent.iter().any(|s| media_type.starts_with(s)) {
+            return None;
+        }
+        let exchange = flow.note::<Exchange>()?;
+        let max = room.settings().max_body as u64;
+        let framing = Framing::of(&head.headers, exchange.grows);
+        Some(Self { framing, provider: exchange.provider, flow: flow.id, max })
+    }
+
+    fn stream<P: Pen + 'static>(self, head: &mut ResponseHead, body: Body, pen: P) -> Result<Body, Refusal> {
+        // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
+        let decoder = Decoder::of(&head.headers, self.max.saturating_mul(64))
+            .map_err(|e| refusal(&Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"))))?;
+        unlike(head);
+        let editor = Editor::new(self.framing, pen);
+        Ok(Body::stream(Edited { body, decoder, editor, answer: self, state: State::Running }))
+    }
+}
+
+enum State {
+    Running,
+    /// The last bytes are out; then the stream ends, or fails.
+    Failed(Error),
+    Over,
+}
+
+/// A stream that is edited as it passes.
+struct Edited<P> {
+    body: Body,
+    decoder: Option<Decoder>,
+    editor: Editor<P>,
+    answer: Answer,
+    state: State,
+}
+
+impl<P: Pen> Edited<P> {
+    fn feed(&mut self, data: &Bytes, out: &mut Vec<u8>) -> Result<(), Halt> {
+        match &mut self.decoder {
+            None => self.editor.feed(data, out),
+            Some(decoder) => {
+                let plain = decoder.push(data).map_err(|e| Halt::new("response_unreadable", e.to_string()))?;
+                self.editor.feed(&plain, out)
+            }
+        }
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Halt> {
+        if let Some(decoder) = &mut self.decoder {
+            let plain = decoder.finish().map_err(|e| Halt::new("response_unreadable", e.to_string()))?;
+            self.editor.feed(&plain, out)?;
+        }
+        self.editor.finish(out)
+    }
+
+    /// Tells the client why its stream ends here.
+    fn halt(&mut self, halt: &Halt, out: &mut Vec<u8>) {
+        let refusal = refusal(halt);
+        out.extend(refusal.event(self.answer.provider, self.answer.framing, self.answer.flow));
+        let kind = if halt.code == "outbound_blocked" { Kind::Denied } else { Kind::BadResponse };
+        self.state = State::Failed(Error::new(kind, format!("the answer was cut: {}", halt.message)));
+    }
+}
+
+impl<P: Pen> BodyStream for Edited<P> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::Over => return Poll::Ready(None),
+                State::Failed(e) => return Poll::Ready(Some(Err(e))),
+                State::Running => self.state = State::Running,
+            }
+            let mut out = Vec::new();
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(data))) => {
+                    if let Err(halt) = self.feed(&data, &mut out) {
+                        self.halt(&halt, &mut out);
+                    }
+                }
+                None => {
+                    self.state = State::Over;
+                    if let Err(halt) = self.finish(&mut out) {
+                        self.halt(&halt, &mut out);
+                    }
+                }
+                Some(other) => return Poll::Ready(Some(other)),
+            }
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::Data(out.into()))));
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The config, compiled, and what it chooses for a request.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_flow::{Flow, RequestHead, Scope, Transport};
+use interflow_llm::Exchange;
+use interflow_llm::spans::MediaKind;
+use interflow_redact::{
+    MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
+};
+
+use super::is_gateway;
+
+/// The section `[redact]`, its policies read.
+pub struct RedactSettings {
+    gateway: RedactMode,
+    intercepted: RedactMode,
+    base: Choice,
+    routes: Vec<(RedactRoute, Option<Arc<Redactor>>)>,
+    pub(super) unknown: UnknownRule,
+    pub(super) metadata: bool,
+    media: [MediaRule; 3],
+    pub(super) max_body: usize,
+    pub(super) conversations: usize,
+}
+
+/// What is done with one flow.
+#[derive(Clone)]
+pub(crate) struct Choice {
+    pub mode: RedactMode,
+    pub redactor: Arc<Redactor>,
+    pub context: String,
+    pub restore: bool,
+    pub outbound: OutboundMode,
+}
+
+impl RedactSettings {
+    pub(super) fn new(config: &RedactConfig, base: &Path, memo: &Arc<Memo>) -> Result<Self, String> {
+        let mut read = HashMap::new();
+        let mut policy = |key: &str, path: Option<&PathBuf>| -> Result<Arc<Redactor>, String> {
+            if let Some(known) = read.get(&path.cloned()) {
+                return Ok(Arc::clone(known));
+            }
+            let policy = match path {
+                Some(path) => read_policy(&base.join(path)).map_err(|e| format!("{key}: {e}"))?,
+                None => Policy::default(),
+            };
+            let redactor = Arc::new(Redactor::new(policy).with_memo(Arc::clone(memo)));
+            read.insert(path.cloned(), Arc::clone(&redactor));
+            Ok(redactor)
+        };
+        let redactor = policy("redact.policy", config.policy.as_ref())?;
+        let mut routes = Vec::new();
+        for (i, route) in config.route.iter().enumerate() {
+            let key = format!("redact.route[{i}].policy");
+            let own = route.policy.as_ref().map(|p| policy(&key, Some(p))).transpose()?;
+            routes.push((route.clone(), own));
+        }
+        Ok(Self {
+            gateway: config.gateway,
+            intercepted: config.intercepted,
+            base: Choice {
+                mode: RedactMode::Off,
+                redactor,
+                context: config.context.clone(),
+                restore: config.restore,
+                outbound: config.outbound,
+            },
+            routes,
+            unknown: config.unknown,
+            metadata: config.metadata,
+            media: [config.images, config.audio, config.documents],
+            max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+            conversations: config.conversations,
+        })
+    }
+
+    /// Whether flows of this scope may have to be looked into.
+    pub(super) fn wants(&self, scope: &Scope<'_>) -> bool {
+        let seen = scope.intercepted || matches!(scope.transport, Transport::Absolute | Transport::Gateway);
+        let anything = self.base.outbound != OutboundMode::Off
+            || self.mode(scope.transport) != RedactMode::Off
+            || self.routes.iter().any(|(r, _)| r.mode.is_some() || r.outbound.is_some());
+        seen && anything
+    }
+
+    pub(super) const fn mode(&self, transport: Transport) -> RedactMode {
+        if is_gateway(transport) { self.gateway } else { self.intercepted }
+    }
+
+    pub(super) const fn media(&self, kind: MediaKind) -> MediaRule {
+        self.media[match kind {
+            MediaKind::Image => 0,
+            MediaKind::Audio => 1,
+            MediaKind::Document => 2,
+        }]
+    }
+
+    /// What is done with a flow, when its model is known.
+    pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
+        let mut choice = Choice { mode: self.mode(flow.transport), ..self.base.clone() };
+        let Some((route, redactor)) = self.routes.iter().find(|(r, _)| matches(r, flow, head, exchange)) else {
+            return choice;
+        };
+        if let Some(redactor) = redactor {
+            choice.redactor = Arc::clone(redactor);
+        }
+        choice.mode = route.mode.unwrap_or(choice.mode);
+        choice.restore = route.restore.unwrap_or(choice.restore);
+        choice.outbound = route.outbound.unwrap_or(choice.outbound);
+        if let Some(context) = &route.context {
+            choice.context.clone_from(context);
+        }
+        choice
+    }
+}
+
+fn read_policy(path: &Path) -> Result<Policy, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    Policy::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn matches(route: &RedactRoute, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> bool {
+    let path = |p: &String| head.url.path_only().starts_with(p.as_str());
+    let model = |m: &String| match (m.strip_suffix('*'), exchange.model.as_deref()) {
+        (Some(prefix), Some(model)) => model.starts_with(prefix),
+        (None, Some(model)) => model == m,
+        (_, None) => false,
+    };
+    let upstream = |u: &String| exchange.upstream.as_deref() == Some(u) || exchange.provider.as_str() == u;
+    let header = |(name, value): (&String, &String)| head.headers.get_all(name).any(|v| v == value.as_bytes());
+    route.path.as_ref().is_none_or(path)
+        && route.model.as_ref().is_none_or(model)
+        && route.upstream.as_ref().is_none_or(upstream)
+        && route.user.as_ref().is_none_or(|u| flow.user.as_deref() == Some(u))
+        && route.headers.iter().all(header)
+}

@@ -1,0 +1,283 @@
+//! Events of a stream, edited where their texts stand; everything else of them goes on as it came.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_flow::ByteStr;
+use interflow_llm::events::{Event, EventReader, Framing};
+use interflow_llm::spans::{self, Channel, Ended, Marked, Span, SpanKind};
+use interflow_wire::aws_event_stream;
+
+/// The largest event that is looked into.
+const LARGEST: usize = 16 << 20;
+
+/// Why a stream ends here.
+#[derive(Debug)]
+pub(super) struct Halt {
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl Halt {
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Whoever writes texts anew. Texts are given and taken raw, as they stand between the quotes of a JSON string.
+pub(super) trait Pen: Send {
+    /// A text that is there as a whole; `None` when it stays.
+    fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt>;
+
+    /// A piece of a text: appends what may go on.
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt>;
+
+    /// A text has ended: appends what was held back of it.
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt>;
+
+    /// Whether something of a text is held back.
+    fn holds(&self, channel: u64) -> bool;
+
+    /// Whether an event that cannot be read must not go on.
+    fn is_strict(&self) -> bool;
+}
+
+/// Cuts a stream into events and edits them.
+pub(super) struct Editor<P> {
+    reader: EventReader,
+    pen: P,
+    open: HashMap<u64, Open>,
+    texts: usize,
+}
+
+/// A text that is under way.
+struct Open {
+    group: u64,
+    /// Its number in the order in which texts began.
+    began: usize,
+    /// The last event that a piece of it was held back from, to be sent again with the rest.
+    last: Option<Template>,
+}
+
+/// An event without its texts, and where one of them goes.
+struct Template {
+    event: Event,
+    json: Vec<u8>,
+    at: usize,
+    chunk: bool,
+}
+
+/// A replacement of bytes.
+pub(super) type Edit = (Range<usize>, String);
+
+impl<P: Pen> Editor<P> {
+    pub fn new(framing: Framing, pen: P) -> Self {
+        Self { reader: EventReader::new(framing, LARGEST), pen, open: HashMap::new(), texts: 0 }
+    }
+
+    /// Takes the stream's next bytes; appends what goes on.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Halt> {
+        self.reader.push(bytes);
+        let broken = |e: interflow_llm::events::EventError| Halt::new("response_unreadable", e.to_string());
+        while let Some(event) = self.reader.next_event().map_err(broken)? {
+            self.event(&event, out)?;
+        }
+        Ok(())
+    }
+
+    /// The end of the stream.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Halt> {
+        let Some(rest) = self.reader.finish() else { return self.close(&[Ended::All], out) };
+        if !rest.data.is_empty() {
+            self.event(&rest, out)?;
+            return self.close(&[Ended::All], out);
+        }
+        self.close(&[Ended::All], out)?;
+        // The bracket that ends an array belongs to it; an event that was cut off is dispatched by nobody.
+        let bracket = rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b','));
+        if bracket || !self.pen.is_strict() {
+            out.extend_from_slice(&rest.raw);
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> Result<(), Halt> {
+        if event.data.is_empty() {
+            out.extend_from_slice(&event.raw);
+            return Ok(());
+        }
+        let inner = chunk(&event.data);
+        let json = inner.as_deref().unwrap_or(&event.data);
+        let marked = match spans::event(json, event.name.as_deref()) {
+            Ok(marked) => marked,
+            Err(_) if &event.data[..] == b"[DONE]" => {
+                self.close(&[Ended::All], out)?;
+                out.extend_from_slice(&event.raw);
+                return Ok(());
+            }
+            Err(e) if self.pen.is_strict() => {
+                return Err(Halt::new("response_unreadable", format!("an event holds {e}")));
+            }
+            Err(_) => {
+                out.extend_from_slice(&event.raw);
+                return Ok(());
+            }
+        };
+        let edits = self.edits(event, json, inner.is_some(), &marked, out)?;
+        if edits.is_empty() {
+            out.extend_from_slice(&event.raw);
+            return Ok(());
+        }
+        write(event, &splice(json, &edits), inner.is_some(), out)
+    }
+
+    fn edits(
+        &mut self,
+        event: &Event,
+        json: &[u8],
+        is_chunk: bool,
+        marked: &Marked,
+        out: &mut Vec<u8>,
+    ) -> Result<Vec<Edit>, Halt> {
+        let mut edits = Vec::new();
+        let mut here = Vec::new();
+        for span in &marked.spans {
+            let Some(raw) = text_of(json, span) else { continue };
+            let Some(Channel { id, group }) = span.channel else {
+                if let Some(with) = self.pen.whole(raw, &span.kind)? {
+                    edits.push((span.range.clone(), with));
+                }
+                continue;
+            };
+            self.texts += 1;
+            let began = self.texts;
+            self.open.entry(id).or_insert(Open { group, began, last: None });
+            let mut with = String::with_capacity(raw.len());
+            self.pen.piece(id, raw, &span.kind, &mut with)?;
+            if marked.ended.iter().any(|e| *e == Ended::All || *e == Ended::Group(group)) {
+                self.pen.finish(id, &mut with)?;
+                self.open.remove(&id);
+            }
+            here.push(id);
+            if with != raw {
+                edits.push((span.range.clone(), with));
+            }
+        }
+        // What other texts held back comes before the event that ends them.
+        self.close(&marked.ended, out)?;
+        for id in here {
+            if self.pen.holds(id)
+                && let Some(open) = self.open.get_mut(&id)
+            {
+                open.last = Template::new(event, json, is_chunk, marked, id);
+            }
+        }
+        Ok(edits)
+    }
+
+    /// Sends what was held back of the texts that end.
+    fn close(&mut self, ended: &[Ended], out: &mut Vec<u8>) -> Result<(), Halt> {
+        if ended.is_empty() || self.open.is_empty() {
+            return Ok(());
+        }
+        let ends = |o: &Open| ended.iter().any(|e| *e == Ended::All || *e == Ended::Group(o.group));
+        let mut over: Vec<(usize, u64)> =
+            self.open.iter().filter(|(_, o)| ends(o)).map(|(id, o)| (o.began, *id)).collect();
+        over.sort_unstable();
+        for (_, id) in over {
+            let mut rest = String::new();
+            self.pen.finish(id, &mut rest)?;
+            if let Some(Open { last: Some(template), .. }) = self.open.remove(&id)
+                && !rest.is_empty()
+            {
+                template.write(&rest, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Template {
+    /// The event with all texts that come in pieces emptied.
+    fn new(event: &Event, json: &[u8], chunk: bool, marked: &Marked, id: u64) -> Option<Self> {
+        let mut edits = Vec::new();
+        let mut at = None;
+        let mut removed = 0;
+        for span in marked.spans.iter().filter(|s| s.channel.is_some()) {
+            if span.channel.is_some_and(|c| c.id == id) {
+                at = Some(span.range.start - removed);
+            }
+            removed += span.range.len();
+            edits.push((span.range.clone(), String::new()));
+        }
+        Some(Self { event: event.clone(), json: splice(json, &edits), at: at?, chunk })
+    }
+
+    fn write(&self, text: &str, out: &mut Vec<u8>) -> Result<(), Halt> {
+        let json = splice(&self.json, &[(self.at..self.at, text.to_owned())]);
+        write(&self.event, &json, self.chunk, out)
+    }
+}
+
+/// The raw text of a span that is one.
+pub(super) fn text_of<'j>(json: &'j [u8], span: &Span) -> Option<&'j str> {
+    match span.kind {
+        SpanKind::Text | SpanKind::Json => std::str::from_utf8(json.get(span.range.clone())?).ok(),
+        SpanKind::Base64Text | SpanKind::Media(_) => None,
+    }
+}
+
+/// Bytes with replacements, which are in order and do not overlap.
+pub(super) fn splice(bytes: &[u8], edits: &[Edit]) -> Vec<u8> {
+    let grown: usize = edits.iter().map(|(_, with)| with.len()).sum();
+    let mut out = Vec::with_capacity(bytes.len() + grown);
+    let mut at = 0;
+    for (range, with) in edits {
+        out.extend_from_slice(bytes.get(at..range.start).unwrap_or_default());
+        out.extend_from_slice(with.as_bytes());
+        at = range.end;
+    }
+    out.extend_from_slice(bytes.get(at..).unwrap_or_default());
+    out
+}
+
+const CHUNK: &[u8] = b"{\"bytes\":\"";
+
+/// The JSON inside of InvokeModel's `{"bytes":"…"}`.
+fn chunk(payload: &[u8]) -> Option<Vec<u8>> {
+    let text = payload.strip_prefix(CHUNK)?;
+    STANDARD.decode(text.get(..memchr::memchr(b'"', text)?)?).ok()
+}
+
+/// Writes an event with another payload.
+fn write(event: &Event, json: &[u8], is_chunk: bool, out: &mut Vec<u8>) -> Result<(), Halt> {
+    let wrapped;
+    let data = if is_chunk {
+        let rest = event.data.get(CHUNK.len()..).unwrap_or_default();
+        let rest = memchr::memchr(b'"', rest).and_then(|end| rest.get(end..)).unwrap_or_default();
+        wrapped = [CHUNK, STANDARD.encode(json).as_bytes(), rest].concat();
+        &wrapped[..]
+    } else {
+        json
+    };
+    if !event.headers.is_empty() {
+        return aws_event_stream::write_message(out, &event.headers, data)
+            .map_err(|e| Halt::new("response_unreadable", e.to_string()));
+    }
+    if let Some(at) = event.at {
+        out.extend_from_slice(event.raw.get(..at).unwrap_or_default());
+        out.extend_from_slice(data);
+        out.extend_from_slice(event.raw.get(at + event.data.len()..).unwrap_or_default());
+        return Ok(());
+    }
+    let text = std::str::from_utf8(data).map_err(|_| Halt::new("response_unreadable", "an event is not UTF-8"))?;
+    let event = interflow_wire::sse::SseEvent {
+        event: event.name.as_ref().map(ByteStr::to_string),
+        data: Some(text.to_owned()),
+        ..Default::default()
+    };
+    event.write_to(out);
+    Ok(())
+}

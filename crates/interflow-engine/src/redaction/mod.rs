@@ -1,0 +1,278 @@
+//! Redaction on the way to LLM providers: joins what `llm` knows of bodies to what `redact` does with texts.
+//!
+//! Two stages. The first one, behind the rules, takes out what requests hold, and looks at answers when the owner wants
+//! that. The second one puts originals back into answers, for the client alone: the recorder never sees them.
+
+mod answer;
+mod choice;
+mod edit;
+mod pens;
+mod prompt;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+use interflow_flow::{
+    Body, ByteStr, Flow, Interest, Phase, RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport,
+    Verdict,
+};
+use interflow_llm::{Exchange, Operation, Refusal};
+use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
+use parking_lot::Mutex;
+
+use choice::Choice;
+pub use choice::RedactSettings;
+
+/// The room. One per process; its settings change with the config.
+pub struct Redaction {
+    settings: ArcSwap<RedactSettings>,
+    memo: Arc<Memo>,
+    /// The secret that placeholders are made with.
+    master: [u8; 32],
+    kept: Mutex<Kept>,
+    counters: Counters,
+}
+
+/// A conversation's placeholders and originals, shared by its request and its answer.
+pub(crate) type SharedSession = Arc<Mutex<Session>>;
+
+/// Sessions of conversations that the provider continues by an id, the oldest first to go.
+#[derive(Default)]
+struct Kept {
+    sessions: HashMap<ByteStr, SharedSession>,
+    order: VecDeque<ByteStr>,
+}
+
+#[derive(Default)]
+struct Counters {
+    requests: AtomicU64,
+    refused: AtomicU64,
+    found: Mutex<BTreeMap<String, u64>>,
+}
+
+/// What has been done until now, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedactionCounts {
+    /// Requests that were looked into.
+    pub requests: u64,
+    /// Requests and answers that were refused.
+    pub refused: u64,
+    /// Findings by their type's name.
+    pub found: BTreeMap<String, u64>,
+}
+
+/// What the stages remember of a flow.
+#[derive(Default)]
+pub(crate) struct Note {
+    pub choice: Option<Arc<Choice>>,
+    pub session: Option<SharedSession>,
+}
+
+impl Redaction {
+    /// The room by its config. `base` is the folder that relative paths begin in.
+    ///
+    /// # Errors
+    /// A policy that cannot be read, named by its key; no random bytes.
+    pub fn new(config: &RedactConfig, base: &Path, master: [u8; 32]) -> Result<Arc<Self>, String> {
+        let memo = Arc::new(Memo::new(config.memo).map_err(|e| e.to_string())?);
+        let settings = RedactSettings::new(config, base, &memo)?;
+        let room = Self {
+            settings: ArcSwap::from_pointee(settings),
+            memo,
+            master,
+            kept: Mutex::default(),
+            counters: Counters::default(),
+        };
+        Ok(Arc::new(room))
+    }
+
+    /// Compiles another config, without putting it in force.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn compile(&self, config: &RedactConfig, base: &Path) -> Result<RedactSettings, String> {
+        RedactSettings::new(config, base, &self.memo)
+    }
+
+    /// Puts it in force. Flows under way keep what they began with.
+    pub fn put(&self, settings: RedactSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    /// The files that a config names.
+    pub fn files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
+        let routes = config.route.iter().filter_map(|r| r.policy.as_ref());
+        config.policy.iter().chain(routes).map(|p| base.join(p)).collect()
+    }
+
+    /// The stages, in their order.
+    pub fn stages(self: &Arc<Self>) -> [Arc<dyn Stage>; 2] {
+        [Arc::new(Redact(Arc::clone(self))), Arc::new(Restore(Arc::clone(self)))]
+    }
+
+    /// What has been done until now.
+    pub fn counts(&self) -> RedactionCounts {
+        RedactionCounts {
+            requests: self.counters.requests.load(Relaxed),
+            refused: self.counters.refused.load(Relaxed),
+            found: self.counters.found.lock().clone(),
+        }
+    }
+
+    fn settings(&self) -> Arc<RedactSettings> {
+        self.settings.load_full()
+    }
+
+    fn count(&self, found: &BTreeMap<String, u64>) {
+        let mut all = self.counters.found.lock();
+        for (name, n) in found {
+            *all.entry(name.clone()).or_default() += n;
+        }
+    }
+
+    /// Ends the flow with a refusal in the client's shape.
+    fn refuse(&self, flow: &mut Flow, refusal: &Refusal) -> Verdict {
+        self.counters.refused.fetch_add(1, Relaxed);
+        flow.tag(format!("refused:{}", refusal.code));
+        tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
+        let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
+        Verdict::Answer(Box::new(refusal.answer(provider, flow.id)))
+    }
+
+    fn kept(&self, id: &ByteStr) -> Option<SharedSession> {
+        self.kept.lock().sessions.get(id).cloned()
+    }
+
+    fn keep(&self, id: ByteStr, session: SharedSession) {
+        let most = self.settings().conversations;
+        let mut kept = self.kept.lock();
+        if kept.sessions.insert(id.clone(), session).is_none() {
+            kept.order.push_back(id);
+        }
+        while kept.order.len() > most {
+            if let Some(oldest) = kept.order.pop_front() {
+                kept.sessions.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// Takes out what requests hold, and looks at answers.
+struct Redact(Arc<Redaction>);
+
+impl Stage for Redact {
+    fn name(&self) -> &'static str {
+        "redact"
+    }
+
+    fn interest(&self, scope: &Scope<'_>) -> Interest {
+        if self.0.settings().wants(scope) {
+            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody)
+        } else {
+            Interest::NONE
+        }
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Verdict::Continue) };
+        let mode = self.0.settings().mode(flow.transport);
+        if head.protocol.is_none()
+            || mode != RedactMode::Redact
+            || exchange.operation == Operation::Lookup && !is_ws(head)
+        {
+            return Step::Now(Verdict::Continue);
+        }
+        let message = "WebSockets to providers cannot be redacted; use plain requests or streams of events";
+        let refusal = Refusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
+        Step::Now(self.0.refuse(flow, &refusal))
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let Some(exchange) = flow.note::<Exchange>().cloned() else { return Step::Now(Ok(body)) };
+        Step::later(prompt::redact(&self.0, flow, head, exchange, body))
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let Some(choice) = flow.note::<Note>().and_then(|n| n.choice.clone()) else { return Step::Now(Ok(body)) };
+        if choice.outbound == OutboundMode::Off || !head.status.is_success() || body.is_empty() {
+            return Step::Now(Ok(body));
+        }
+        Step::later(answer::scan(&self.0, flow, choice, head, body))
+    }
+}
+
+fn is_ws(head: &RequestHead) -> bool {
+    head.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))
+}
+
+/// Puts originals back into answers.
+struct Restore(Arc<Redaction>);
+
+impl Restore {
+    /// The session, when there is something to put back.
+    fn session(flow: &Flow) -> Option<(Arc<Choice>, SharedSession)> {
+        let note = flow.note::<Note>()?;
+        let (choice, session) = (note.choice.as_ref()?, note.session.as_ref()?);
+        let holds = session.lock().vault().is_some_and(|v| !v.is_empty());
+        (choice.restore && holds).then(|| (Arc::clone(choice), Arc::clone(session)))
+    }
+}
+
+impl Stage for Restore {
+    fn name(&self) -> &'static str {
+        "restore"
+    }
+
+    fn interest(&self, scope: &Scope<'_>) -> Interest {
+        if self.0.settings().wants(scope) { Interest::of(Phase::ResponseBody).and(Phase::Done) } else { Interest::NONE }
+    }
+
+    fn keeps_response_private(&self, flow: &Flow) -> bool {
+        Self::session(flow).is_some()
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let Some((choice, session)) = Self::session(flow) else { return Step::Now(Ok(body)) };
+        if body.is_empty() {
+            return Step::Now(Ok(body));
+        }
+        Step::later(answer::restore(&self.0, flow, choice, session, head, body))
+    }
+
+    fn done(&self, flow: &Flow) {
+        // The provider may be asked to go on from this answer, by its id alone.
+        let Some(exchange) = flow.note::<Exchange>().filter(|e| e.operation == Operation::Responses) else { return };
+        if let Some((_, session)) = Self::session(flow)
+            && let Some(id) = exchange.settled().id
+        {
+            self.0.keep(id, session);
+        }
+    }
+}
+
+/// Whether a request of this transport comes through the gateway.
+const fn is_gateway(transport: Transport) -> bool {
+    matches!(transport, Transport::Gateway)
+}

@@ -1,0 +1,198 @@
+//! The two writers: one puts originals back, one looks for personal data and secrets in answers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use interflow_llm::Reader;
+use interflow_llm::spans::SpanKind;
+use interflow_redact::{
+    Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, escape_into,
+};
+
+use super::edit::{Halt, Pen};
+use super::{Redaction, SharedSession};
+
+/// Puts originals back.
+pub(super) struct Restoring {
+    session: SharedSession,
+    texts: HashMap<u64, Restorer>,
+}
+
+impl Restoring {
+    pub fn new(session: SharedSession) -> Self {
+        Self { session, texts: HashMap::new() }
+    }
+
+    /// Words outside of JSON; `None` when they stay.
+    pub fn plain(&self, text: &str) -> Option<String> {
+        let session = self.session.lock();
+        let restored = session.vault()?.restore(text);
+        (restored != text).then(|| restored.into_owned())
+    }
+}
+
+impl Pen for Restoring {
+    fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else { return Ok(None) };
+        let mut restorer = Restorer::escaping(if *kind == SpanKind::Json || holds_json(raw) { 2 } else { 1 });
+        let mut out = String::with_capacity(raw.len());
+        restorer.push(vault, raw, &mut out);
+        if restorer.holds_back() {
+            // A space continues no placeholder: what was held back is ordinary text.
+            restorer.push(vault, " ", &mut out);
+            out.pop();
+        }
+        Ok((out != raw).then_some(out))
+    }
+
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt> {
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else {
+            out.push_str(raw);
+            return Ok(());
+        };
+        // A text that begins with a brace is most likely JSON that the client asked for.
+        let json = *kind == SpanKind::Json || raw.trim_start().starts_with('{');
+        let restorer = self.texts.entry(channel).or_insert_with(|| Restorer::escaping(if json { 2 } else { 1 }));
+        restorer.push(vault, raw, out);
+        Ok(())
+    }
+
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt> {
+        let Some(mut restorer) = self.texts.remove(&channel) else { return Ok(()) };
+        let session = self.session.lock();
+        let Some(vault) = session.vault() else { return Ok(()) };
+        restorer.finish(vault, out).map_err(|e| Halt::new("open_placeholder", e.to_string()))
+    }
+
+    fn holds(&self, channel: u64) -> bool {
+        self.texts.get(&channel).is_some_and(Restorer::holds_back)
+    }
+
+    fn is_strict(&self) -> bool {
+        false
+    }
+}
+
+/// Whether a raw string holds JSON: then what is put in must be escaped for it too.
+fn holds_json(raw: &str) -> bool {
+    if !raw.trim_start().starts_with(['{', '[']) {
+        return false;
+    }
+    let Some(text) = decoded(raw) else { return false };
+    let mut reader = Reader::new(text.as_bytes());
+    loop {
+        match reader.next_token() {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// A raw JSON string without its escapes.
+fn decoded(raw: &str) -> Option<String> {
+    serde_json::from_str(&format!("\"{raw}\"")).ok()
+}
+
+/// Looks for personal data and secrets in answers.
+pub(super) struct Scanning {
+    room: Arc<Redaction>,
+    redactor: Arc<Redactor>,
+    mode: OutboundMode,
+    session: Session,
+    texts: HashMap<u64, StreamRedactor>,
+    found: BTreeMap<String, u64>,
+}
+
+impl Scanning {
+    pub fn new(room: Arc<Redaction>, redactor: Arc<Redactor>, mode: OutboundMode, context: &str) -> Self {
+        let session = Session::one_way().in_context(context);
+        Self { room, redactor, mode, session, texts: HashMap::new(), found: BTreeMap::new() }
+    }
+
+    /// What was found until now, by the types' names.
+    pub const fn found(&self) -> &BTreeMap<String, u64> {
+        &self.found
+    }
+
+    /// Notes what was found.
+    pub fn told(&mut self, spans: &[Redacted]) -> Result<(), Halt> {
+        for span in spans {
+            *self.found.entry(span.type_name.clone()).or_default() += 1;
+        }
+        match spans.first() {
+            Some(first) if self.mode == OutboundMode::Block => {
+                Err(Halt::new("outbound_blocked", format!("the answer holds {}", first.type_name)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn failed(e: RedactError) -> Halt {
+        Halt::new("response_unreadable", format!("the answer could not be looked at: {e}"))
+    }
+
+    fn push(&mut self, channel: u64, form: Form, text: Option<&str>, out: &mut String) -> Result<(), Halt> {
+        let stream = self.texts.entry(channel).or_insert_with(|| StreamRedactor::new(form, StreamRedactor::WINDOW));
+        let mut plain = String::new();
+        let spans = match text {
+            Some(text) => stream.push(&self.redactor, &mut self.session, text, &mut plain),
+            None => stream.finish(&self.redactor, &mut self.session, &mut plain),
+        };
+        self.told(&spans.map_err(Self::failed)?)?;
+        if self.mode != OutboundMode::Flag {
+            escape_into(&plain, out);
+        }
+        Ok(())
+    }
+}
+
+impl Pen for Scanning {
+    fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        let nested = *kind == SpanKind::Json || raw.starts_with(['{', '[']);
+        let span = JsonSpan { range: 0..raw.len(), nested, name: None };
+        let redaction = self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session).map_err(Self::failed)?;
+        self.told(&redaction.spans)?;
+        let output = redaction.output.filter(|_| self.mode != OutboundMode::Flag);
+        Ok(output.and_then(|o| String::from_utf8(o).ok()))
+    }
+
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt> {
+        let text =
+            decoded(raw).ok_or_else(|| Halt::new("response_unreadable", "an event holds half of a character"))?;
+        if self.mode == OutboundMode::Flag {
+            out.push_str(raw);
+        }
+        let form = if *kind == SpanKind::Json { Form::Json } else { Form::Plain };
+        self.push(channel, form, Some(&text), out)
+    }
+
+    fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt> {
+        if !self.texts.contains_key(&channel) {
+            return Ok(());
+        }
+        self.push(channel, Form::Plain, None, out)?;
+        self.texts.remove(&channel);
+        Ok(())
+    }
+
+    fn holds(&self, channel: u64) -> bool {
+        self.mode != OutboundMode::Flag && self.texts.contains_key(&channel)
+    }
+
+    fn is_strict(&self) -> bool {
+        self.mode != OutboundMode::Flag
+    }
+}
+
+impl Drop for Scanning {
+    fn drop(&mut self) {
+        if !self.found.is_empty() {
+            let kinds: Vec<&str> = self.found.keys().map(String::as_str).collect();
+            tracing::warn!("an answer held {}", kinds.join(", "));
+            self.room.count(&self.found);
+        }
+    }
+}

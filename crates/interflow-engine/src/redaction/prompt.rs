@@ -1,0 +1,386 @@
+//! Requests on their way to a provider: read as a whole, their texts redacted where they stand.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, StatusCode, Verdict};
+use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
+use interflow_llm::{Exchange, Operation, Refusal, coding};
+use interflow_redact::{JsonSpan, MediaRule, RedactError, RedactMode, Redacted, Session, UnknownRule, Vault, VaultKey};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+
+use super::choice::{Choice, RedactSettings};
+use super::edit::{Edit, splice};
+use super::{Note, Redaction, SharedSession};
+
+/// Bodies larger than this are worked on beside the worker's thread, which has others to serve.
+const LARGE: usize = 128 << 10;
+
+/// What became of a body.
+#[derive(Default)]
+struct Outcome {
+    output: Option<Vec<u8>>,
+    found: BTreeMap<String, u64>,
+    /// Media that went through or were taken out.
+    media: bool,
+}
+
+/// A refusal with its cause; the status says whose fault it is.
+fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal::new(status, class, code, message)
+}
+
+fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
+    refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
+}
+
+/// The step of the phase `RequestBody`.
+pub(super) async fn redact(
+    room: &Arc<Redaction>,
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    exchange: Exchange,
+    body: Body,
+) -> Result<Body, Verdict> {
+    let settings = room.settings();
+    let choice = Arc::new(settings.choose(flow, head, &exchange));
+    flow.note_mut::<Note>().choice = Some(Arc::clone(&choice));
+    let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
+    if choice.mode == RedactMode::Off || body.is_empty() {
+        if outbound {
+            plain_answer(head);
+        }
+        return Ok(body);
+    }
+    let strict = choice.mode == RedactMode::Redact;
+    if !exchange.operation.is_known() || exchange.operation == Operation::Lookup {
+        return unknown(room, &settings, flow, strict, body);
+    }
+    let raw = match body.collect(settings.max_body).await {
+        Ok((raw, _)) => raw,
+        Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+        Err(CollectError::TooLarge(body)) if !strict => return Ok(body),
+        Err(CollectError::TooLarge(_)) => {
+            let most = settings.max_body;
+            let message = format!("the body is larger than {most} bytes (redact.max_body)");
+            let refusal =
+                refusal(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "request_body_too_large", message);
+            return Err(room.refuse(flow, &refusal));
+        }
+    };
+    let session = session(room, &choice, flow, head, &raw, strict);
+    let job = Job { settings, choice, session: Arc::clone(&session), headers: head.headers.clone(), raw: raw.clone() };
+    let done = if raw.len() > LARGE {
+        let failed = |_| bad("request_failed", "the work on the body was cut short");
+        tokio::task::spawn_blocking(move || job.run()).await.map_err(failed).flatten()
+    } else {
+        job.run()
+    };
+    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let outcome = match done {
+        Ok(outcome) => outcome,
+        Err(refusal) if strict => return Err(room.refuse(flow, &refusal)),
+        Err(_) => {
+            flow.tag("redact:unread");
+            return Ok(raw.into());
+        }
+    };
+    tell(room, flow, &outcome, strict);
+    if !strict {
+        return Ok(raw.into());
+    }
+    let restores = session.lock().vault().is_some_and(|v| !v.is_empty());
+    flow.note_mut::<Note>().session = Some(session);
+    if restores || outbound {
+        plain_answer(head);
+    }
+    Ok(outcome.output.map_or_else(|| raw.into(), |output| changed(head, output)))
+}
+
+/// What is looked into must come without content coding; most providers obey.
+fn plain_answer(head: &mut RequestHead) {
+    head.headers.remove("accept-encoding");
+    head.headers.append_parsed(b"Accept-Encoding", b"identity");
+}
+
+/// A body that is another now, and a head that fits it.
+fn changed(head: &mut RequestHead, output: Vec<u8>) -> Body {
+    for name in ["content-encoding", "content-md5", "digest", "content-digest", "x-amz-content-sha256"] {
+        head.headers.remove(name);
+    }
+    Body::from(Bytes::from(output))
+}
+
+/// A request whose texts' places are not known.
+fn unknown(
+    room: &Redaction,
+    settings: &RedactSettings,
+    flow: &mut Flow,
+    strict: bool,
+    body: Body,
+) -> Result<Body, Verdict> {
+    if strict && settings.unknown == UnknownRule::Refuse {
+        let message = "this request is of no shape that can be redacted for certain; redact.unknown = \"pass\" lets such requests through as they are";
+        return Err(room.refuse(flow, &bad("unknown_operation", message)));
+    }
+    flow.tag("redact:unknown");
+    Ok(body)
+}
+
+/// Tags and counts what was found.
+fn tell(room: &Redaction, flow: &mut Flow, outcome: &Outcome, strict: bool) {
+    if outcome.media {
+        flow.tag("redact:media");
+    }
+    if outcome.found.is_empty() {
+        return;
+    }
+    flow.tag(if strict { "redacted" } else { "redact:flagged" });
+    for kind in outcome.found.keys() {
+        flow.tag(format!("found:{kind}"));
+    }
+    room.count(&outcome.found);
+}
+
+/// The session of this request: a conversation's own, when the provider continues it by an id.
+fn session(
+    room: &Redaction,
+    choice: &Choice,
+    flow: &Flow,
+    head: &RequestHead,
+    raw: &Bytes,
+    strict: bool,
+) -> SharedSession {
+    if !strict {
+        return Arc::new(Mutex::new(Session::one_way().in_context(choice.context.clone())));
+    }
+    // A body with a coding is named by its raw bytes: rare, and only the turns' placeholders then differ.
+    let marked = if coding::is_coded(&head.headers) { None } else { spans::mark(raw, false).ok() };
+    let continued = marked.as_ref().and_then(|m| m.continues.clone()).and_then(|r| ByteStr::from_utf8(raw.slice(r)));
+    if let Some(known) = continued.and_then(|id| room.kept(&id)) {
+        return known;
+    }
+    let first = marked.and_then(|m| m.first_message).and_then(|r| raw.get(r)).unwrap_or_default();
+    let key = VaultKey::for_conversation(&room.master, &conversation(flow, &head.headers, first));
+    let vault = Vault::new(&key);
+    Arc::new(Mutex::new(Session::reversible(vault).in_context(choice.context.clone())))
+}
+
+/// Names by which clients tell their conversations apart.
+const SESSION_HEADERS: [&str; 4] = ["x-claude-code-session-id", "session_id", "x-session-id", "x-conversation-id"];
+
+/// What tells a conversation from others: whose it is, and its own name or first message.
+fn conversation(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
+    let mut hash = Sha256::new();
+    let mut add = |part: &[u8]| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
+        add(headers.get(name).unwrap_or_default());
+    }
+    add(flow.user.as_deref().unwrap_or_default().as_bytes());
+    match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
+        Some(named) => add(named),
+        None => add(first),
+    }
+    hash.finalize().to_vec()
+}
+
+/// The work on one body, which needs nothing of the flow.
+struct Job {
+    settings: Arc<RedactSettings>,
+    choice: Arc<Choice>,
+    session: SharedSession,
+    headers: Headers,
+    raw: Bytes,
+}
+
+impl Job {
+    fn run(&self) -> Result<Outcome, Refusal> {
+        let undecodable =
+            |e: std::io::Error| bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}"));
+        let plain = coding::decode(&self.headers, &self.raw, self.settings.max_body as u64).map_err(undecodable)?;
+        let body = plain.as_deref().unwrap_or(&self.raw);
+        let media_type = self.headers.get_str("content-type").unwrap_or_default();
+        let mut session = self.session.lock();
+        let mut work = Work { job: self, session: &mut session, outcome: Outcome::default() };
+        let output = match form::boundary(media_type) {
+            Some(boundary) => work.form(body, &boundary)?,
+            None => work.json(body)?,
+        };
+        let outcome = work.outcome;
+        Ok(Outcome { output, ..outcome })
+    }
+}
+
+struct Work<'a> {
+    job: &'a Job,
+    session: &'a mut Session,
+    outcome: Outcome,
+}
+
+impl Work<'_> {
+    fn told(&mut self, spans: &[Redacted]) {
+        for span in spans {
+            *self.outcome.found.entry(span.type_name.clone()).or_default() += 1;
+        }
+    }
+
+    fn failed(e: RedactError) -> Refusal {
+        let client = matches!(e, RedactError::Json { .. } | RedactError::Utf8 { .. });
+        let message = format!("the request could not be redacted: {e}");
+        if client {
+            return bad("bad_json", message);
+        }
+        refusal(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
+    }
+
+    fn json(&mut self, body: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+        let mark = |body: &[u8]| {
+            let read = spans::mark(body, self.job.settings.metadata);
+            read.map_err(|e| bad("bad_json", format!("the body cannot be read: {e}")))
+        };
+        let mut marked = mark(body)?;
+        let edits = self.media(body, &marked)?;
+        let mut owned = None;
+        if !edits.is_empty() {
+            let edited = splice(body, &edits);
+            marked = spans::mark(&edited, self.job.settings.metadata)
+                .map_err(|e| bad("bad_json", format!("a medium could not be taken out: {e}")))?;
+            owned = Some(edited);
+        }
+        let body = owned.as_deref().unwrap_or(body);
+        let redactor = &self.job.choice.redactor;
+        let redaction = redactor.redact_spans(body, json_spans(body, &marked), self.session).map_err(Self::failed)?;
+        self.told(&redaction.spans);
+        Ok(redaction.output.or(owned))
+    }
+
+    /// What is done with media, and with text files in base64.
+    fn media(&mut self, body: &[u8], marked: &Marked) -> Result<Vec<Edit>, Refusal> {
+        let mut edits: Vec<Edit> = Vec::new();
+        for span in &marked.spans {
+            match &span.kind {
+                SpanKind::Base64Text => {
+                    let text = body.get(span.range.clone()).unwrap_or_default();
+                    if let Some(with) = self.base64(text)? {
+                        edits.push((span.range.clone(), with));
+                    }
+                }
+                SpanKind::Media(media) => {
+                    self.outcome.media = true;
+                    if let Some(edit) = self.medium(media, edits.last().map(|(r, _)| r))? {
+                        edits.push(edit);
+                    }
+                }
+                SpanKind::Text | SpanKind::Json => {}
+            }
+        }
+        Ok(edits)
+    }
+
+    /// A medium that must go; `last` is what was taken out before it, which may hold it.
+    fn medium(&self, media: &Media, last: Option<&Range<usize>>) -> Result<Option<Edit>, Refusal> {
+        match self.job.settings.media(media.kind) {
+            MediaRule::Pass => Ok(None),
+            MediaRule::Drop if last.is_some_and(|l| media.whole.start < l.end) => Ok(None),
+            MediaRule::Drop => Ok(Some((media.whole.clone(), media.stand_in.clone()))),
+            MediaRule::Refuse => Err(refused(media.kind.as_str())),
+        }
+    }
+
+    fn base64(&mut self, text: &[u8]) -> Result<Option<String>, Refusal> {
+        let wrong =
+            || bad("bad_file", "a text file in the request is not base64 of UTF-8, so that it cannot be redacted");
+        let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
+        let text = String::from_utf8(bytes).map_err(|_| wrong())?;
+        let redaction = self.job.choice.redactor.redact_text(&text, self.session).map_err(Self::failed)?;
+        self.told(&redaction.spans);
+        Ok(redaction.output.map(|output| STANDARD.encode(output)))
+    }
+
+    fn form(&mut self, body: &[u8], boundary: &str) -> Result<Option<Vec<u8>>, Refusal> {
+        let parts = form::parts(body, boundary).map_err(|e| bad("bad_form", e.to_string()))?;
+        let mut edits = Vec::new();
+        for part in parts {
+            let content = body.get(part.range.clone()).unwrap_or_default();
+            let media_type = part.media_type.as_deref().unwrap_or_default();
+            let (rule, word) = if media_type.starts_with("audio/") || media_type.starts_with("video/") {
+                (Some(self.job.settings.media(spans::MediaKind::Audio)), "audio")
+            } else if media_type.starts_with("image/") {
+                (Some(self.job.settings.media(spans::MediaKind::Image)), "image")
+            } else if part.file.is_some() && std::str::from_utf8(content).is_err() {
+                (Some(self.job.settings.media(spans::MediaKind::Document)), "document")
+            } else {
+                (None, "")
+            };
+            if let Some(rule) = rule {
+                self.outcome.media = true;
+                if rule != MediaRule::Pass {
+                    return Err(refused(word));
+                }
+                continue;
+            }
+            if let Some(with) = self.file(content, part.file.is_some())? {
+                edits.push((part.range.clone(), with));
+            }
+        }
+        Ok((!edits.is_empty()).then(|| splice(body, &edits)))
+    }
+
+    /// A text file or a field: JSON, lines of JSON, or words.
+    fn file(&mut self, content: &[u8], is_file: bool) -> Result<Option<String>, Refusal> {
+        let text = std::str::from_utf8(content).map_err(|_| bad("bad_form", "a field of the form is not UTF-8"))?;
+        if is_file && text.trim_start().starts_with('{') && text.lines().all(is_json_line) {
+            return self.lines(text);
+        }
+        let redaction = self.job.choice.redactor.redact_text(text, self.session).map_err(Self::failed)?;
+        self.told(&redaction.spans);
+        Ok(redaction.output)
+    }
+
+    fn lines(&mut self, text: &str) -> Result<Option<String>, Refusal> {
+        let mut out = String::with_capacity(text.len());
+        let mut changed = false;
+        for line in text.split_inclusive('\n') {
+            let ends = line.len() - line.trim_end().len();
+            let (json, end) = line.split_at(line.len() - ends);
+            let redacted = if json.is_empty() { None } else { self.json(json.as_bytes())? };
+            changed |= redacted.is_some();
+            match redacted.map(String::from_utf8) {
+                Some(Ok(redacted)) => out.push_str(&redacted),
+                _ => out.push_str(json),
+            }
+            out.push_str(end);
+        }
+        Ok(changed.then_some(out))
+    }
+}
+
+fn is_json_line(line: &str) -> bool {
+    line.trim().is_empty() || line.trim_start().starts_with('{') && spans::mark(line.as_bytes(), true).is_ok()
+}
+
+fn refused(word: &str) -> Refusal {
+    let class = "forbidden";
+    let message = format!("the request holds an {word} that cannot be looked into; the owner refuses those (redact)");
+    refusal(StatusCode::FORBIDDEN, class, "media_refused", message.replace("an document", "a document"))
+}
+
+/// The spans in the words of `redact`.
+pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m Marked) -> impl Iterator<Item = JsonSpan> + 'm {
+    marked.spans.iter().filter_map(|span| {
+        let nested = match span.kind {
+            SpanKind::Json => true,
+            SpanKind::Text => matches!(body.get(span.range.start), Some(b'{' | b'[')),
+            SpanKind::Base64Text | SpanKind::Media(_) => return None,
+        };
+        Some(JsonSpan { range: span.range.clone(), nested, name: span.name.clone() })
+    })
+}

@@ -1,0 +1,1 @@
+//! Redaction over bodies and streams of every provider.

@@ -1,0 +1,119 @@
+//! The `[llm]` section of the config.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use interflow_flow::units::{ByteSize, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// LLM providers: the gateway's doors to them, and what is read of requests to them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LlmConfig {
+    /// Whether the gateway port leads to providers: `/openai/v1/…`, `/anthropic/v1/…`, one door per upstream.
+    pub gateway: bool,
+    /// Whether the gateway port also takes the providers' own paths, so that only the host of a client changes:
+    /// `/v1/chat/completions`, `/v1/messages`, `/model/…/converse`.
+    pub native_paths: bool,
+    /// The largest request whose model and length are read; larger ones go on without.
+    pub max_body: ByteSize,
+    /// Other names for models, in all upstreams: the client's name on the left.
+    pub aliases: BTreeMap<String, String>,
+    /// Upstreams by name, which is the first part of their paths. The providers are there already; what is set for one of
+    /// them here replaces its default.
+    pub upstream: BTreeMap<String, UpstreamConfig>,
+}
+
+/// A provider, or a server that speaks a provider's API.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpstreamConfig {
+    /// Whose API it speaks: `openai`, `azure`, `anthropic`, `gemini`, `vertex`, `bedrock`, `ollama`, `cohere`, `mistral`.
+    /// By its name, else `openai`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Where it is: `https://host/path`. Paths go behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The gateway's own key, `env:NAME` or `file:PATH`, sent in place of the client's. Without one the client's goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Other names for models at this upstream.
+    pub models: BTreeMap<String, String>,
+    /// Upstreams of the same API that are tried in turn when this one fails.
+    pub fallback: Vec<String>,
+    /// How often each upstream is tried.
+    pub attempts: u32,
+    /// How long all attempts together may take until an answer begins.
+    pub budget: Span,
+    /// Statuses after which another attempt is made.
+    pub retry_on: Vec<u16>,
+    /// Failures in a row after which the upstream is left alone; 0 for never.
+    pub breaker_failures: u32,
+    /// How long it is left alone; then one request tries it.
+    pub breaker_pause: Span,
+    /// Azure's `api-version`, for requests that name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Bedrock's region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Bedrock: the access key that requests are signed with, `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<String>,
+    /// Bedrock: the secret key that belongs to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_key: Option<String>,
+    /// Bedrock: the token of temporary credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
+}
+
+impl Default for LlmConfig {
+    fn default() -> Self {
+        Self {
+            gateway: true,
+            native_paths: true,
+            max_body: ByteSize(50 << 20),
+            aliases: BTreeMap::new(),
+            upstream: BTreeMap::new(),
+        }
+    }
+}
+
+impl Default for UpstreamConfig {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            target: None,
+            key: None,
+            models: BTreeMap::new(),
+            fallback: Vec::new(),
+            attempts: 1,
+            budget: Span(Duration::from_secs(60)),
+            retry_on: vec![429, 500, 502, 503, 504, 529],
+            breaker_failures: 0,
+            breaker_pause: Span(Duration::from_secs(30)),
+            api_version: None,
+            region: None,
+            access_key: None,
+            secret_key: None,
+            session_token: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_section_is_the_default_and_unknown_keys_are_refused() {
+        assert_eq!(serde_json::from_str::<LlmConfig>("{}").unwrap(), LlmConfig::default());
+        assert!(serde_json::from_str::<LlmConfig>(r#"{"upstream": {"openai": {"url": "x"}}}"#).is_err());
+        let c: LlmConfig =
+            serde_json::from_str(r#"{"upstream": {"local": {"target": "http://127.0.0.1:8000"}}}"#).unwrap();
+        assert_eq!(c.upstream["local"].attempts, 1);
+    }
+}

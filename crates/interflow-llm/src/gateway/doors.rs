@@ -1,0 +1,180 @@
+//! The table of upstreams, and which of them a path leads to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use interflow_flow::Url;
+
+use super::upstream::{SecretReader, Upstream};
+use crate::Provider;
+use crate::config::{LlmConfig, UpstreamConfig};
+use crate::provider::is_bedrock;
+
+/// Upstreams that are there without a config: name, API, target.
+const BUILT_IN: [(&str, Provider, Option<&str>); 18] = [
+    ("openai", Provider::OpenAi, Some("https://api.openai.com")),
+    ("anthropic", Provider::Anthropic, Some("https://api.anthropic.com")),
+    ("gemini", Provider::Gemini, Some("https://generativelanguage.googleapis.com")),
+    ("vertex", Provider::Vertex, Some("https://aiplatform.googleapis.com")),
+    ("azure", Provider::Azure, None),
+    ("bedrock", Provider::Bedrock, Some("https://bedrock-runtime.us-east-1.amazonaws.com")),
+    ("ollama", Provider::Ollama, Some("http://127.0.0.1:11434")),
+    ("cohere", Provider::Cohere, Some("https://api.cohere.com")),
+    ("mistral", Provider::Mistral, Some("https://api.mistral.ai")),
+    ("groq", Provider::OpenAi, Some("https://api.groq.com/openai")),
+    ("together", Provider::OpenAi, Some("https://api.together.xyz")),
+    ("openrouter", Provider::OpenAi, Some("https://openrouter.ai/api")),
+    ("deepseek", Provider::OpenAi, Some("https://api.deepseek.com")),
+    ("xai", Provider::OpenAi, Some("https://api.x.ai")),
+    ("fireworks", Provider::OpenAi, Some("https://api.fireworks.ai/inference")),
+    ("perplexity", Provider::OpenAi, Some("https://api.perplexity.ai")),
+    ("cerebras", Provider::OpenAi, Some("https://api.cerebras.ai")),
+    ("moonshot", Provider::OpenAi, Some("https://api.moonshot.ai")),
+];
+
+/// Names that no upstream may have: they begin the providers' own paths.
+const TAKEN: [&str; 3] = ["v1", "api", "model"];
+
+/// The upstreams of a config.
+pub struct Table {
+    upstreams: BTreeMap<String, Arc<Upstream>>,
+    open: bool,
+    native: bool,
+    pub(super) aliases: BTreeMap<String, String>,
+    pub(super) max_body: usize,
+}
+
+/// Where a path leads.
+pub(super) struct Door<'p> {
+    pub upstream: Arc<Upstream>,
+    /// The path at the upstream, with its query.
+    pub rest: &'p str,
+}
+
+impl Table {
+    pub(super) fn new(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Self, String> {
+        let mut upstreams = BTreeMap::new();
+        let none = UpstreamConfig::default();
+        for (name, provider, target) in BUILT_IN {
+            let own = config.upstream.get(name).unwrap_or(&none);
+            let provider = kind(own).unwrap_or(Ok(provider)).map_err(|e| format!("llm.upstream.{name}.{e}"))?;
+            let upstream = Upstream::new(name, provider, target, own, secret);
+            upstreams.insert(name.to_owned(), Arc::new(upstream.map_err(|e| format!("llm.upstream.{name}.{e}"))?));
+        }
+        for (name, own) in config.upstream.iter().filter(|(name, _)| !BUILT_IN.iter().any(|b| b.0 == *name)) {
+            let at = |e: String| format!("llm.upstream.{name}.{e}");
+            if TAKEN.contains(&name.as_str()) || name.is_empty() || name.contains(['/', '\\', '?', '#', '%']) {
+                return Err(format!("llm.upstream.{name}: an upstream cannot have this name"));
+            }
+            if own.target.is_none() {
+                return Err(at("target: it is missing; write it as https://host/path".into()));
+            }
+            let provider = kind(own).unwrap_or(Ok(Provider::OpenAi)).map_err(at)?;
+            upstreams.insert(name.clone(), Arc::new(Upstream::new(name, provider, None, own, secret).map_err(at)?));
+        }
+        let table = Self {
+            upstreams,
+            open: config.gateway,
+            native: config.native_paths,
+            aliases: config.aliases.clone(),
+            max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+        };
+        table.check_fallbacks()?;
+        Ok(table)
+    }
+
+    fn check_fallbacks(&self) -> Result<(), String> {
+        for upstream in self.upstreams.values() {
+            for name in &upstream.fallback {
+                let at = format!("llm.upstream.{}.fallback", upstream.name);
+                let other = self.upstreams.get(name).ok_or_else(|| format!("{at}: there is no upstream {name}"))?;
+                if other.provider != upstream.provider {
+                    let (a, b) = (upstream.provider.as_str(), other.provider.as_str());
+                    return Err(format!("{at}: {name} speaks {b}, not {a}; a request fits one API only"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+        self.upstreams.values()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(name)
+    }
+
+    /// The door of a path (and query). `anthropic` says that the client speaks Anthropic's API, which shares some paths
+    /// with OpenAI's.
+    pub(super) fn find<'p>(&self, path: &'p str, anthropic: bool) -> Option<Door<'p>> {
+        if !self.open {
+            return None;
+        }
+        let only_path = path.split('?').next().unwrap_or_default();
+        let azure = only_path.starts_with("/openai/deployments/");
+        if !azure && let Some((name, rest)) = first_segment(path) {
+            if let Some(upstream) = self.upstreams.get(name) {
+                return Some(Door { upstream: Arc::clone(upstream), rest });
+            }
+        }
+        let name = native(only_path, anthropic).filter(|_| self.native)?;
+        let upstream = Arc::clone(self.upstreams.get(name)?);
+        Some(Door { upstream, rest: path })
+    }
+
+    /// The upstream that a URL is at; of several with one target, the one whose API the path speaks.
+    pub(super) fn by_target(&self, url: &Url) -> Option<(Arc<Upstream>, String)> {
+        let at = |u: &Arc<Upstream>| u.holds(url).map(|rest| (Arc::clone(u), rest));
+        let mut found: Vec<_> = self.upstreams.values().filter_map(at).collect();
+        if found.len() > 1 {
+            let path = url.path_only();
+            let spoken = native(path, path.contains("/v1/messages"));
+            let fits = |(u, _): &(Arc<Upstream>, String)| spoken == Some(u.name.as_str());
+            if let Some(i) = found.iter().position(fits) {
+                return Some(found.swap_remove(i));
+            }
+        }
+        (!found.is_empty()).then(|| found.swap_remove(0))
+    }
+}
+
+fn kind(config: &UpstreamConfig) -> Option<Result<Provider, String>> {
+    let name = config.kind.as_deref()?;
+    let known = Provider::from_name(name).filter(|p| *p != Provider::Unknown);
+    Some(known.ok_or_else(|| format!("kind: `{name}` is no API that is known; write openai, azure, anthropic, gemini, vertex, bedrock, ollama, cohere or mistral")))
+}
+
+/// `/name` and what follows.
+fn first_segment(path: &str) -> Option<(&str, &str)> {
+    let inner = path.strip_prefix('/')?;
+    let end = inner.find(['/', '?']).unwrap_or(inner.len());
+    Some((inner.get(..end)?, inner.get(end..)?))
+}
+
+/// The upstream whose provider has this path by nature.
+fn native(path: &str, anthropic: bool) -> Option<&'static str> {
+    let lower = path.to_ascii_lowercase();
+    if path.starts_with("/v1/messages") || anthropic && path.starts_with("/v1/") {
+        return Some("anthropic");
+    }
+    if path.contains("/projects/") && path.contains("/locations/") {
+        return Some("vertex");
+    }
+    if lower.contains("generatecontent") || path.starts_with("/v1beta/") {
+        return Some("gemini");
+    }
+    if path.starts_with("/api/generate") || path.starts_with("/api/chat") || path.starts_with("/api/embed") {
+        return Some("ollama");
+    }
+    if path.starts_with("/openai/deployments/") {
+        return Some("azure");
+    }
+    if path.starts_with("/model/") && is_bedrock(path) {
+        return Some("bedrock");
+    }
+    if path.starts_with("/v2/chat") || path.starts_with("/v2/embed") || path.starts_with("/v2/rerank") {
+        return Some("cohere");
+    }
+    path.starts_with("/v1/").then_some("openai")
+}

@@ -1,0 +1,132 @@
+//! The gateway's doors to providers: which upstream a path leads to, with which key, under which names for models.
+
+pub mod aws;
+mod breaker;
+mod doors;
+mod send;
+mod upstream;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use interflow_flow::{Authority, Egress, Flow, Knock, Mount, Mounted, StatusCode, Transport, Url};
+
+use crate::config::LlmConfig;
+use crate::{Provider, Refusal};
+
+pub use doors::Table;
+pub use send::Sender;
+pub use upstream::{SecretReader, Upstream};
+
+/// The room. One per process; its table of upstreams changes with the config.
+pub struct Gateway {
+    table: ArcSwap<Table>,
+    egress: Arc<dyn Egress>,
+}
+
+impl Gateway {
+    /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once.
+    pub fn new(table: Table, egress: Arc<dyn Egress>) -> Arc<Self> {
+        Arc::new(Self { table: ArcSwap::from_pointee(table), egress })
+    }
+
+    /// Compiles a config. `secret` reads values that stand elsewhere (`env:`, `file:`).
+    ///
+    /// # Errors
+    /// What is wrong, with its key.
+    pub fn compile(config: &LlmConfig, secret: &SecretReader<'_>) -> Result<Table, String> {
+        Table::new(config, secret)
+    }
+
+    /// Puts another table in force. Breakers begin anew.
+    pub fn put(&self, table: Table) {
+        self.table.store(Arc::new(table));
+    }
+
+    /// The doors: name and target of each upstream, as the gateway's page lists them.
+    pub fn doors(&self) -> Vec<(String, String)> {
+        self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
+    }
+
+    pub(crate) fn table(&self) -> Arc<Table> {
+        self.table.load_full()
+    }
+
+    pub(crate) fn max_body(&self) -> usize {
+        self.table.load().max_body
+    }
+
+    pub(crate) fn egress(&self) -> &Arc<dyn Egress> {
+        &self.egress
+    }
+
+    /// The upstream of a flow of the gateway port, and the path as the upstream sees it.
+    pub(crate) fn identify(&self, flow: &Flow, url: &Url) -> Option<(Arc<Upstream>, String)> {
+        let table = self.table();
+        // A request that the gateway itself sends on, perhaps more than once, is still at our own address.
+        if flow.transport == Transport::Gateway && flow.authority == Authority::from(flow.client.local) {
+            let door = table.find(&url.path, false)?;
+            return Some((door.upstream, door.rest.to_owned()));
+        }
+        table.by_target(url)
+    }
+}
+
+/// The mount: the door of the gateway on its port.
+pub struct Doors(pub Arc<Gateway>);
+
+impl Mount for Doors {
+    fn name(&self) -> &'static str {
+        "llm"
+    }
+
+    fn find(&self, knock: &Knock<'_>) -> Option<Mounted> {
+        let table = self.0.table();
+        let anthropic = knock.headers.contains("anthropic-version");
+        let door = table.find(knock.path, anthropic)?;
+        if !is_canonical(door.rest) {
+            let message = "the path holds empty, . or .. segments; write it without";
+            return Some(Mounted::Serve(Arc::new(send::Refuses::new(
+                door.upstream.provider,
+                Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
+            ))));
+        }
+        if door.upstream.tries_again() {
+            return Some(Mounted::Serve(Arc::new(send::Serving {
+                gateway: Arc::clone(&self.0),
+                upstream: door.upstream,
+            })));
+        }
+        match door.upstream.url(door.rest, knock.headers) {
+            Some(url) => Some(Mounted::Forward { url, keep_host: false }),
+            None => {
+                let name = &door.upstream.name;
+                let code = match door.upstream.provider {
+                    Provider::Azure => "azure_disabled",
+                    Provider::Bedrock => "bedrock_disabled",
+                    _ => "upstream_disabled",
+                };
+                let message = format!("the upstream {name} has no target: set llm.upstream.{name}.target");
+                let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", code, message);
+                Some(Mounted::Serve(Arc::new(send::Refuses::new(door.upstream.provider, refusal))))
+            }
+        }
+    }
+}
+
+/// Whether no two readers of the path can see different paths in it.
+fn is_canonical(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let lower = path.to_ascii_lowercase().replace("%2e", ".");
+    let mut segments = lower.split('/').skip(1).peekable();
+    let mut good = true;
+    while let Some(segment) = segments.next() {
+        good &= !matches!(segment, "." | "..") && !(segment.is_empty() && segments.peek().is_some());
+    }
+    good && !path.contains('\\')
+}
+
+/// A model's other name, when it has one.
+pub(crate) fn renamed<'t>(table: &'t Table, upstream: &'t Upstream, model: &str) -> Option<&'t str> {
+    upstream.models.get(model).or_else(|| table.aliases.get(model)).map(String::as_str)
+}

@@ -1,0 +1,324 @@
+//! The last LLM stage, and the handler for upstreams with more than one try: keys put in, models renamed, requests signed,
+//! breakers asked.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BoxFuture, ByteStr, Error, Flow, Handler, Interest, Kind, Phase, Request, RequestHead, Response,
+    ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
+};
+
+use super::{Gateway, Table, Upstream, aws, renamed};
+use crate::{Exchange, Provider, Refusal, coding, spans};
+
+/// The pause before the second attempt at one upstream; it doubles with every further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+
+/// Makes a request ready for its upstream; stands behind all other stages.
+pub struct Sender(pub Arc<Gateway>);
+
+/// What the sender remembers of a flow.
+#[derive(Default)]
+struct Sent {
+    upstream: Option<Arc<Upstream>>,
+    answered: bool,
+}
+
+impl Sender {
+    /// The upstream of a flow that goes there straight.
+    fn upstream(&self, flow: &Flow) -> Option<Arc<Upstream>> {
+        let name = flow.note::<Exchange>()?.upstream.clone()?;
+        let table = self.0.table();
+        table.get(&name).filter(|u| !u.tries_again()).cloned()
+    }
+}
+
+impl Stage for Sender {
+    fn name(&self) -> &'static str {
+        "llm-send"
+    }
+
+    fn interest(&self, scope: &Scope<'_>) -> Interest {
+        match scope.transport {
+            Transport::Gateway => {
+                Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done)
+            }
+            // A client's own signature does not hold for a body that was redacted.
+            _ if is_bedrock(scope) => Interest::of(Phase::RequestBody),
+            _ => Interest::NONE,
+        }
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        let Some(upstream) = self.upstream(flow) else { return Step::Now(Verdict::Continue) };
+        let now = Instant::now();
+        if !upstream.breaker.allows(now) {
+            let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
+            let response =
+                Refusal { retry_after: wait, ..circuit_open(&upstream.name) }.answer(upstream.provider, flow.id);
+            return Step::Now(Verdict::Answer(Box::new(response)));
+        }
+        upstream.authorize(head);
+        flow.note_mut::<Sent>().upstream = Some(upstream);
+        Step::Now(Verdict::Continue)
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Ok(body)) };
+        let upstream = flow.note::<Sent>().and_then(|s| s.upstream.clone());
+        let table = self.0.table();
+        let body = match (&upstream, body) {
+            (Some(upstream), Body::Full(raw)) => Body::from(with_model(&table, upstream, exchange, head, raw)),
+            (_, body) => body,
+        };
+        if exchange.provider != Provider::Bedrock {
+            return Step::Now(Ok(body));
+        }
+        let signer = upstream.or_else(|| table.get("bedrock").cloned());
+        let redacted = flow.tags.iter().any(|t| t == "redacted");
+        let refused = match signer.as_deref() {
+            Some(u) if u.aws.is_some() => match sign(u, head, &body) {
+                Ok(()) => return Step::Now(Ok(body)),
+                Err(refusal) => refusal,
+            },
+            _ if aws::is_signed(head) && (redacted || flow.transport == Transport::Gateway) => unsigned(),
+            _ => return Step::Now(Ok(body)),
+        };
+        let response = refused.answer(Provider::Bedrock, flow.id);
+        Step::Now(Err(Verdict::Answer(Box::new(response))))
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> Step<'a, Verdict> {
+        let sent = flow.note_mut::<Sent>();
+        sent.answered = true;
+        if let Some(upstream) = &sent.upstream {
+            upstream.breaker.note(!head.status.is_server_error(), Instant::now());
+        }
+        Step::Now(Verdict::Continue)
+    }
+
+    fn done(&self, flow: &Flow) {
+        let Some(sent) = flow.note::<Sent>().filter(|s| !s.answered) else { return };
+        // A client that went away says nothing of the upstream, but its probe is over.
+        if let Some(upstream) = &sent.upstream {
+            upstream.breaker.note(flow.upstream.is_some(), Instant::now());
+        }
+    }
+}
+
+fn is_bedrock(scope: &Scope<'_>) -> bool {
+    scope.authority.host.name().is_some_and(|h| h.starts_with("bedrock-runtime."))
+}
+
+fn circuit_open(name: &str) -> Refusal {
+    let message = format!("the upstream {name} failed several times in a row and is left alone for a while");
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "circuit_open", "upstream_unavailable", message)
+}
+
+fn unsigned() -> Refusal {
+    let message = "the request was changed, so that its signature no longer holds: give the gateway credentials of its own with llm.upstream.bedrock.access_key and secret_key";
+    Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
+}
+
+fn sign(upstream: &Upstream, head: &mut RequestHead, body: &Body) -> Result<(), Refusal> {
+    let Some(credentials) = &upstream.aws else { return Ok(()) };
+    let bytes: &[u8] = match body {
+        Body::Empty => b"",
+        Body::Full(bytes) => bytes,
+        Body::Stream(_) => {
+            let message = "a body that is not there as a whole cannot be signed: it is larger than llm.max_body";
+            return Err(Refusal::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "payload_too_large",
+                "request_body_too_large",
+                message,
+            ));
+        }
+    };
+    let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    aws::sign(head, bytes, credentials, &region, &time);
+    Ok(())
+}
+
+/// The body with the model's other name, when it has one.
+fn with_model(table: &Table, upstream: &Upstream, exchange: &Exchange, head: &mut RequestHead, raw: Bytes) -> Bytes {
+    let Some(name) = exchange.model.as_deref().and_then(|m| renamed(table, upstream, m)) else { return raw };
+    let Ok(plain) = coding::decode(&head.headers, &raw, table.max_body as u64) else { return raw };
+    let body = plain.as_deref().unwrap_or(&raw);
+    let Some(range) = spans::mark(body, false).ok().and_then(|m| m.model) else { return raw };
+    let name = serde_json::Value::from(name).to_string();
+    let inside = name.trim_matches('"').as_bytes();
+    let renamed =
+        [body.get(..range.start).unwrap_or_default(), inside, body.get(range.end..).unwrap_or_default()].concat();
+    head.headers.remove("content-encoding");
+    renamed.into()
+}
+
+/// Answers every request with the same refusal.
+pub(super) struct Refuses {
+    provider: Provider,
+    refusal: Refusal,
+}
+
+impl Refuses {
+    pub fn new(provider: Provider, refusal: Refusal) -> Self {
+        Self { provider, refusal }
+    }
+}
+
+impl Handler for Refuses {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, _request: Request) -> BoxFuture<'a, Result<Response>> {
+        let response = self.refusal.answer(self.provider, flow.id);
+        Box::pin(std::future::ready(Ok(response)))
+    }
+}
+
+/// Sends a request to an upstream, and to those behind it, until one answers.
+pub(super) struct Serving {
+    pub gateway: Arc<Gateway>,
+    pub upstream: Arc<Upstream>,
+}
+
+impl Handler for Serving {
+    fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
+        Box::pin(self.run(flow, request))
+    }
+}
+
+/// What came of the attempts until now.
+enum Last {
+    None,
+    Open(String),
+    Failed(Error),
+    Answered(Response),
+}
+
+impl Serving {
+    async fn run(&self, flow: &mut Flow, request: Request) -> Result<Response> {
+        let table = self.gateway.table();
+        let Request { head, body } = request;
+        let (raw, _) = body.collect(table.max_body).await.map_err(|e| match e {
+            interflow_flow::CollectError::Broken(e) => e,
+            interflow_flow::CollectError::TooLarge(_) => {
+                let message =
+                    "a request that may have to be repeated is held in memory; this one is larger than llm.max_body";
+                Error::new(Kind::BodyTooLarge, message)
+            }
+        })?;
+        let exchange = flow.note::<Exchange>().cloned().unwrap_or_default();
+        let deadline = Instant::now() + self.upstream.budget;
+        let mut last = Last::None;
+        let others = self.upstream.fallback.iter().filter_map(|name| table.get(name).cloned());
+        for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
+            for attempt in 0..self.upstream.attempts {
+                if attempt > 0 {
+                    pause(attempt, deadline).await;
+                }
+                if Instant::now() >= deadline {
+                    break;
+                }
+                if !upstream.breaker.allows(Instant::now()) {
+                    last = keep(last, Last::Open(upstream.name.clone()));
+                    break;
+                }
+                let Some(request) = self.request(&table, &upstream, &exchange, &head, &raw) else { break };
+                let sent = self.send(&upstream, request, deadline).await;
+                if let Last::Answered(response) = &sent
+                    && !self.upstream.retry_on.contains(&response.head.status.as_u16())
+                {
+                    flow.tag(format!("upstream:{}", upstream.name));
+                    let Last::Answered(response) = sent else { break };
+                    return Ok(response);
+                }
+                last = keep(last, sent);
+            }
+        }
+        self.give_up(flow, last)
+    }
+
+    fn give_up(&self, flow: &mut Flow, last: Last) -> Result<Response> {
+        let refusal = match last {
+            Last::Answered(response) => return Ok(response),
+            Last::Open(name) => circuit_open(&name),
+            Last::Failed(e) => Refusal::new(
+                StatusCode::BAD_GATEWAY,
+                "provider_error",
+                "unreachable",
+                format!("no upstream answered: {e}"),
+            ),
+            Last::None => {
+                let message = "no upstream could be asked in time (llm.upstream.NAME.budget)";
+                Refusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", message)
+            }
+        };
+        flow.tag(format!("refused:{}", refusal.code));
+        Ok(refusal.answer(self.upstream.provider, flow.id))
+    }
+
+    /// The request as this upstream gets it; `None` when it has no place.
+    fn request(
+        &self,
+        table: &Table,
+        upstream: &Upstream,
+        exchange: &Exchange,
+        head: &RequestHead,
+        raw: &Bytes,
+    ) -> Option<Request> {
+        let door = table.find(&head.url.path, head.headers.contains("anthropic-version"))?;
+        let mut head = head.clone();
+        head.url = upstream.url(door.rest, &head.headers)?;
+        head.headers.remove("host");
+        upstream.authorize(&mut head);
+        let body = Body::from(with_model(table, upstream, exchange, &mut head, raw.clone()));
+        if upstream.aws.is_some() && sign(upstream, &mut head, &body).is_err() {
+            return None;
+        }
+        Some(Request { head, body })
+    }
+
+    async fn send(&self, upstream: &Upstream, request: Request, deadline: Instant) -> Last {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let name = ByteStr::from(upstream.name.as_str());
+        let late = || Error::new(Kind::UpstreamTimeout, format!("the upstream {name} did not answer in time"));
+        let sent =
+            tokio::time::timeout(left, self.gateway.egress().send(request)).await.unwrap_or_else(|_| Err(late()));
+        match sent {
+            Ok(response) => {
+                upstream.breaker.note(!response.head.status.is_server_error(), Instant::now());
+                Last::Answered(response)
+            }
+            Err(e) => {
+                upstream.breaker.note(false, Instant::now());
+                tracing::info!("the upstream {name} failed: {e}");
+                Last::Failed(e)
+            }
+        }
+    }
+}
+
+/// Of two outcomes the later one, unless it tells less.
+fn keep(before: Last, now: Last) -> Last {
+    match (before, now) {
+        (Last::Answered(response), Last::Open(_) | Last::Failed(_)) => Last::Answered(response),
+        (Last::Failed(e), Last::Open(_)) => Last::Failed(e),
+        (_, now) => now,
+    }
+}
+
+async fn pause(attempt: u32, deadline: Instant) {
+    let pause = FIRST_PAUSE * 2u32.saturating_pow((attempt - 1).min(6));
+    tokio::time::sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+}

@@ -1,0 +1,189 @@
+//! One upstream: where it is, how it is asked, and with whose key.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use interflow_flow::{Authority, ByteStr, Headers, RequestHead, Scheme, Url};
+
+use super::aws::Credentials;
+use super::breaker::Breaker;
+use crate::Provider;
+use crate::config::UpstreamConfig;
+
+/// Reads a value that may stand elsewhere: `env:NAME`, `file:PATH`.
+pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+
+/// An upstream, compiled.
+pub struct Upstream {
+    /// Its name: the first part of its paths.
+    pub name: String,
+    /// Whose API it speaks.
+    pub provider: Provider,
+    target: Option<(Scheme, Authority, String)>,
+    /// Whether the target is the provider's default, whose host may depend on the request.
+    by_default: bool,
+    key: Option<String>,
+    pub(super) aws: Option<Credentials>,
+    region: Option<String>,
+    api_version: Option<String>,
+    pub(super) models: BTreeMap<String, String>,
+    pub(super) fallback: Vec<String>,
+    pub(super) attempts: u32,
+    pub(super) budget: Duration,
+    pub(super) retry_on: Vec<u16>,
+    pub(super) breaker: Breaker,
+}
+
+impl Upstream {
+    pub(super) fn new(
+        name: &str,
+        provider: Provider,
+        default: Option<&str>,
+        config: &UpstreamConfig,
+        secret: &SecretReader<'_>,
+    ) -> Result<Self, String> {
+        let target =
+            config.target.as_deref().or(default).map(parse_target).transpose().map_err(|e| format!("target: {e}"))?;
+        let read = |key: &str, value: &Option<String>| {
+            value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
+        };
+        let key = read("key", &config.key)?;
+        let pair = (read("access_key", &config.access_key)?, read("secret_key", &config.secret_key)?);
+        let token = read("session_token", &config.session_token)?;
+        let aws = match pair {
+            (Some(id), Some(key)) => Some(Credentials { id, key, token }),
+            (None, None) => None,
+            _ => return Err("access_key and secret_key belong together".into()),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            provider,
+            target,
+            by_default: config.target.is_none(),
+            key,
+            aws,
+            region: config.region.clone(),
+            api_version: config.api_version.clone(),
+            models: config.models.clone(),
+            fallback: config.fallback.clone(),
+            attempts: config.attempts.max(1),
+            budget: config.budget.0,
+            retry_on: config.retry_on.clone(),
+            breaker: Breaker::new(config.breaker_failures, config.breaker_pause.0),
+        })
+    }
+
+    /// Whether a request may have to be sent more than once.
+    pub(super) fn tries_again(&self) -> bool {
+        self.attempts > 1 || !self.fallback.is_empty()
+    }
+
+    /// Whether the gateway's own credentials go with requests.
+    pub fn has_key(&self) -> bool {
+        self.key.is_some() || self.aws.is_some()
+    }
+
+    /// Its place, for people.
+    pub(super) fn target(&self) -> String {
+        match &self.target {
+            Some((scheme, authority, base)) => format!("{scheme}://{}{base}", authority.host_field(*scheme)),
+            None => "(no target)".to_owned(),
+        }
+    }
+
+    /// The URL of a path at this upstream; `None` when it is not known where that is.
+    pub(super) fn url(&self, rest: &str, headers: &Headers) -> Option<Url> {
+        let (scheme, mut authority, base) = self.target.clone()?;
+        if self.by_default {
+            authority = self.host_by_request(rest, headers).unwrap_or(authority);
+        }
+        let slash = if rest.starts_with('/') { "" } else { "/" };
+        let mut path = format!("{base}{slash}{rest}");
+        if let Some(version) = &self.api_version
+            && !path.contains("api-version=")
+        {
+            path.push(if path.contains('?') { '&' } else { '?' });
+            path.push_str("api-version=");
+            path.push_str(version);
+        }
+        if self.key.is_some() && self.provider == Provider::Gemini {
+            path = without_key(&path);
+        }
+        Some(Url { scheme, authority, path: ByteStr::from(path) })
+    }
+
+    /// Vertex has a host per location, Bedrock one per region.
+    fn host_by_request(&self, rest: &str, headers: &Headers) -> Option<Authority> {
+        let host = match self.provider {
+            Provider::Vertex => {
+                let location = rest.split("/locations/").nth(1)?.split('/').next()?;
+                if location == "global" {
+                    return None;
+                }
+                format!("{location}-aiplatform.googleapis.com")
+            }
+            Provider::Bedrock => format!("bedrock-runtime.{}.amazonaws.com", self.region_for(headers)?),
+            _ => return None,
+        };
+        Authority::parse(&host, Some(443)).ok()
+    }
+
+    /// The region that requests are signed for: the config's, or the one that the client signed for.
+    pub(super) fn region_for(&self, headers: &Headers) -> Option<String> {
+        let of_client = || {
+            let signed = headers.get_str("authorization")?.split("Credential=").nth(1)?;
+            signed.split('/').nth(2).map(str::to_owned)
+        };
+        self.region.clone().or_else(of_client)
+    }
+
+    /// Whether this URL is at this upstream, and its path there.
+    pub(super) fn holds(&self, url: &Url) -> Option<String> {
+        let (scheme, authority, base) = self.target.as_ref()?;
+        let dynamic = self.by_default
+            && url.authority.host.name().is_some_and(|h| match self.provider {
+                Provider::Vertex => h.ends_with("-aiplatform.googleapis.com"),
+                Provider::Bedrock => h.starts_with("bedrock-runtime."),
+                _ => false,
+            });
+        if !dynamic && (*scheme != url.scheme || *authority != url.authority) {
+            return None;
+        }
+        url.path.strip_prefix(base.as_str()).filter(|r| r.starts_with('/')).map(str::to_owned)
+    }
+
+    /// Puts the gateway's own key in place of the client's, and takes out what is for proxies only.
+    pub(super) fn authorize(&self, head: &mut RequestHead) {
+        head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
+        let Some(key) = &self.key else { return };
+        for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
+            head.headers.remove(name);
+        }
+        let (name, value) = match self.provider {
+            Provider::Anthropic => ("x-api-key", key.clone()),
+            Provider::Azure => ("api-key", key.clone()),
+            Provider::Gemini => ("x-goog-api-key", key.clone()),
+            _ => ("Authorization", format!("Bearer {key}")),
+        };
+        head.headers.append_parsed(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// The path without the client's `key=` in its query.
+fn without_key(path: &str) -> String {
+    let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
+    let rest: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("key=")).collect();
+    if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
+}
+
+fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
+    let wrong = |why: &str| format!("`{target}` is no target: {why}; write it as https://host/path");
+    let (scheme, rest) = target.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+    let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
+    let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if base.contains(['?', '#']) {
+        return Err(wrong("a query has no place here"));
+    }
+    let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
+    Ok((scheme, authority, base.trim_end_matches('/').to_owned()))
+}

@@ -1,0 +1,203 @@
+//! The first LLM stage: recognises requests to providers, notes what they ask for, and reads what answers used up.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, BodyStream, ByteStr, CollectError, Flow, Frame, Interest, Phase, RequestHead, ResponseHead, Result, Scope,
+    Stage, Step, Transport, Verdict,
+};
+
+use crate::coding::{self, Decoder};
+use crate::events::Framing;
+use crate::gateway::Gateway;
+use crate::usage::Scanner;
+use crate::{Exchange, Operation, provider, recognise, spans};
+
+/// The largest that a stream may grow to while its counts are read; beyond it they stay unknown.
+const LONGEST: u64 = 4 << 30;
+
+/// Recognises exchanges with providers.
+pub struct Recogniser {
+    gateway: Arc<Gateway>,
+}
+
+impl Recogniser {
+    /// The stage; the gateway knows which of its flows go to which upstream.
+    pub fn new(gateway: Arc<Gateway>) -> Self {
+        Self { gateway }
+    }
+
+    fn exchange(&self, flow: &Flow, head: &RequestHead) -> Option<Exchange> {
+        let url = &head.url;
+        let named = if flow.transport == Transport::Gateway { self.gateway.identify(flow, url) } else { None };
+        let (call, upstream) = match named {
+            Some((upstream, rest)) => {
+                let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
+                let call = provider::call(upstream.provider, &head.method, path, query);
+                (call, Some(ByteStr::from(upstream.name.as_str())))
+            }
+            None => {
+                let (host, port) = (&url.authority.host, url.authority.port);
+                (recognise(host, port, &head.method, &url.path, &head.headers)?, None)
+            }
+        };
+        Some(Exchange {
+            provider: call.provider,
+            operation: call.operation,
+            upstream,
+            model: call.model,
+            stream: call.stream.unwrap_or_default(),
+            grows: call.grows,
+            ..Exchange::default()
+        })
+    }
+}
+
+impl Stage for Recogniser {
+    fn name(&self) -> &'static str {
+        "llm"
+    }
+
+    fn interest(&self, scope: &Scope<'_>) -> Interest {
+        let seen = scope.intercepted || matches!(scope.transport, Transport::Absolute | Transport::Gateway);
+        if seen {
+            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody)
+        } else {
+            Interest::NONE
+        }
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        if let Some(exchange) = self.exchange(flow, head) {
+            *flow.note_mut::<Exchange>() = exchange;
+        }
+        Step::Now(Verdict::Continue)
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let wanted =
+            flow.note::<Exchange>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
+        let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));
+        if !wanted || form || body.is_empty() {
+            return Step::Now(Ok(body));
+        }
+        let max = self.gateway.max_body();
+        Step::later(async move {
+            let raw = match body.collect(max).await {
+                Ok((raw, _)) => raw,
+                Err(CollectError::TooLarge(body)) => return Ok(body),
+                Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+            };
+            read_request(flow.note_mut::<Exchange>(), head, &raw, max);
+            Ok(Body::from(raw))
+        })
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        _request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Ok(body)) };
+        if !head.status.is_success() || body.is_empty() {
+            return Step::Now(Ok(body));
+        }
+        let Ok(decoder) = Decoder::of(&head.headers, LONGEST) else { return Step::Now(Ok(body)) };
+        let scanner = Scanner::new(Framing::of(&head.headers, exchange.grows));
+        let tap = Tap { decoder, scanner: Some(scanner), exchange: exchange.clone() };
+        Step::Now(Ok(match body {
+            Body::Full(bytes) => {
+                let mut tap = tap;
+                tap.see(&bytes);
+                tap.settle();
+                Body::Full(bytes)
+            }
+            body => Body::stream(Tapped { body, tap }),
+        }))
+    }
+}
+
+/// Notes what a request's body tells. One that cannot be read tells nothing; whoever must understand it says so.
+fn read_request(exchange: &mut Exchange, head: &RequestHead, raw: &Bytes, max: usize) {
+    let Ok(plain) = coding::decode(&head.headers, raw, max as u64) else { return };
+    let body = plain.as_deref().unwrap_or(raw);
+    let Ok(marked) = spans::mark(body, false) else { return };
+    if let Some(model) = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
+        exchange.model = Some(model.into());
+    }
+    exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == crate::Provider::Ollama);
+    exchange.max_output = marked.max_output;
+    exchange.estimated_input = (marked.text_bytes as u64).div_ceil(4);
+}
+
+/// Reads an answer as it passes.
+struct Tap {
+    decoder: Option<Decoder>,
+    scanner: Option<Scanner>,
+    exchange: Exchange,
+}
+
+impl Tap {
+    fn see(&mut self, bytes: &[u8]) {
+        let Some(scanner) = &mut self.scanner else { return };
+        match &mut self.decoder {
+            None => scanner.push(bytes),
+            Some(decoder) => match decoder.push(bytes) {
+                Ok(plain) => scanner.push(&plain),
+                Err(_) => self.scanner = None,
+            },
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(mut scanner) = self.scanner.take() {
+            if let Some(rest) = self.decoder.as_mut().and_then(|d| d.finish().ok()) {
+                scanner.push(&rest);
+            }
+            self.exchange.settle(scanner.finish());
+        }
+    }
+}
+
+struct Tapped {
+    body: Body,
+    tap: Tap,
+}
+
+impl BodyStream for Tapped {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        let frame = ready!(self.body.poll_frame(cx));
+        match &frame {
+            Some(Ok(Frame::Data(data))) => {
+                self.tap.see(data);
+                // Nobody asks for more when it is known that nothing comes.
+                if self.body.remaining() == Some(0) {
+                    self.tap.settle();
+                }
+            }
+            Some(Ok(Frame::Trailers(_))) => {}
+            None | Some(Err(_)) => self.tap.settle(),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        self.body.remaining()
+    }
+}
+
+impl Drop for Tapped {
+    /// A client that goes away has used up what was counted until then.
+    fn drop(&mut self) {
+        self.tap.settle();
+    }
+}
