@@ -23,7 +23,6 @@ mod token;
 mod vault;
 
 pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion, texts_of};
-pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute};
 pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule};
 pub use detect::Finding;
 pub use document::{Explanation, Format};
