@@ -3,6 +3,7 @@
 
 pub mod ca;
 pub mod egress;
+mod h2_stream;
 pub mod ingress;
 pub mod io;
 pub mod relay;

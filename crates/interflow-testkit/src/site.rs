@@ -13,6 +13,7 @@
 //! | `/trailers` | pieces, then the trailer `X-Sum: 9` |
 //! | `/grpc` | the request's gRPC frames back, trailer `grpc-status: 0` |
 //! | `/ws` | a WebSocket that echoes |
+//! | `/page` | a page for browsers: its script fetches, listens to events, talks over a WebSocket, and writes down what came |
 //! | `/delay/MS` | 200 after a wait |
 //! | `/stall`, `/stall-body` | nothing at all; or a head and half a body, then nothing |
 //! | `/reset`, `/hangup` | a reset, or a plain close, in place of a response |
@@ -42,6 +43,25 @@ pub fn pattern(n: usize) -> Bytes {
     out.truncate(n);
     out.freeze()
 }
+
+/// The picture holds the page's end of loading up until the script is through.
+const PAGE: &str = r#"<!doctype html><title>page</title><img src="/delay/4000"><pre id="said"></pre><script>
+const said = { protocol: null, fetched: 0, events: 0, echoed: null };
+const say = (name, value) => {
+  said[name] = value;
+  document.getElementById("said").textContent = JSON.stringify(said);
+};
+say("protocol", performance.getEntriesByType("navigation")[0].nextHopProtocol);
+fetch("/echo", { method: "POST", body: "x".repeat(100000) }).then((r) => r.text()).then((t) => say("fetched", t.length));
+const events = new EventSource("/sse?count=3&gap=100");
+let heard = 0;
+events.onmessage = () => say("events", ++heard);
+events.onerror = () => events.close();
+const socket = new WebSocket(location.origin.replace("http", "ws") + "/ws");
+socket.onopen = () => socket.send("hello");
+socket.onmessage = (m) => say("echoed", m.data);
+</script>
+"#;
 
 /// One server-sent event as `/sse` makes it.
 pub fn event(i: u64) -> Bytes {
@@ -76,6 +96,7 @@ pub(crate) fn respond(request: &Request) -> Reply {
             .trailer("grpc-status", "0")
             .trailer("grpc-message", "OK"),
         "ws" => Reply::websocket_echo(),
+        "page" => Reply::ok(PAGE).header("Content-Type", "text/html; charset=utf-8"),
         "delay" => Reply::ok("hello\n").delay(Duration::from_millis(number as u64)),
         "stall" => Reply::nothing(Ending::Stall),
         "stall-body" => Reply::ok(pattern(50)).claim_length(100).ending(Ending::Stall),

@@ -1,7 +1,7 @@
 //! The trust stores of systems and runtimes: what would be done is said first, and asked about.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::Failure;
 use crate::ca::confirm;
@@ -20,14 +20,14 @@ const LABEL: &str = "Interflow";
 /// Makes the stores of this machine trust the CA.
 pub fn install(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
     interflow_net::ca::Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
-    let stores = stores(&home.ca().join("ca.pem"));
+    let stores = stores(&home.ca().join("ca.pem"), false);
     let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
     act(&stores, |s| &s.install, warning, yes, dry_run)
 }
 
 /// Takes the CA out again.
 pub fn uninstall(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
-    act(&stores(&home.ca().join("ca.pem")), |s| &s.uninstall, "", yes, dry_run)
+    act(&stores(&home.ca().join("ca.pem"), true), |s| &s.uninstall, "", yes, dry_run)
 }
 
 fn act(
@@ -71,12 +71,12 @@ fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|w| (*w).to_owned()).collect()
 }
 
-/// The stores that this machine has.
-fn stores(ca: &Path) -> Vec<TrustStore> {
+/// The stores that this machine has. `leaving` looks for what else has to go.
+fn stores(ca: &Path, leaving: bool) -> Vec<TrustStore> {
     let ca_text = ca.display().to_string();
     let mut found = system(&ca_text);
     found.extend(nss(&ca_text));
-    found.extend(java(&ca_text));
+    found.extend(java(&ca_text, leaving));
     found
 }
 
@@ -107,16 +107,19 @@ fn system(ca: &str) -> Vec<TrustStore> {
         }];
     }
     let mut found = Vec::new();
-    for (name, folder, file, update) in [
-        ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates"][..]),
-        ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
+    // Without `--fresh` Debian leaves links to what is gone.
+    let debian = [&["update-ca-certificates"][..], &["update-ca-certificates", "--fresh"]];
+    let fedora = [&["update-ca-trust", "extract"][..]; 2];
+    for (name, folder, file, [update, update_without]) in [
+        ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", debian),
+        ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", fedora),
     ] {
         if Path::new(folder).is_dir() {
             let place = format!("{folder}/{file}");
             found.push(TrustStore {
                 name,
                 install: vec![as_root(&["cp", ca, &place]), as_root(update)],
-                uninstall: vec![as_root(&["rm", "-f", &place]), as_root(update)],
+                uninstall: vec![as_root(&["rm", "-f", &place]), as_root(update_without)],
             });
         }
     }
@@ -148,16 +151,28 @@ fn nss(ca: &str) -> Vec<TrustStore> {
 }
 
 /// Java's own store.
-fn java(ca: &str) -> Vec<TrustStore> {
+fn java(ca: &str, leaving: bool) -> Vec<TrustStore> {
     if !on_path("keytool") {
         return Vec::new();
     }
-    let common = ["-cacerts", "-storepass", "changeit", "-alias", "interflow"];
-    let mut install = words(&["keytool", "-importcert", "-noprompt", "-file", ca]);
-    install.extend(words(&common));
-    let mut uninstall = words(&["keytool", "-delete"]);
-    uninstall.extend(words(&common));
-    vec![TrustStore { name: "Java", install: vec![install], uninstall: vec![uninstall] }]
+    let keytool = |action: &[&str], alias: &str| {
+        let entry = ["-cacerts", "-storepass", "changeit", "-alias", alias];
+        [words(&["keytool"]), words(action), words(&entry)].concat()
+    };
+    let install = keytool(&["-importcert", "-noprompt", "-file", ca], "interflow");
+    let mut uninstall = vec![keytool(&["-delete"], "interflow")];
+    // Debian hands the system's certificates on to Java, and never takes one back.
+    const HANDED_ON: &str = "debian:interflow.pem";
+    if leaving && succeeds(&keytool(&["-list"], HANDED_ON)) {
+        uninstall.push(keytool(&["-delete"], HANDED_ON));
+    }
+    vec![TrustStore { name: "Java", install: vec![install], uninstall }]
+}
+
+fn succeeds(command: &[String]) -> bool {
+    let Some((program, args)) = command.split_first() else { return false };
+    let quiet = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
 }
 
 fn on_path(program: &str) -> bool {
@@ -171,7 +186,7 @@ mod tests {
 
     #[test]
     fn each_store_can_be_left_again() {
-        for store in stores(Path::new("/x/ca.pem")) {
+        for store in stores(Path::new("/x/ca.pem"), false) {
             assert!(!store.install.is_empty() && !store.uninstall.is_empty(), "{}", store.name);
             assert!(store.install.iter().flatten().any(|w| w.contains("ca.pem")), "{}", store.name);
         }

@@ -3,7 +3,6 @@
 mod body;
 mod conn;
 mod head;
-mod stream;
 mod upload;
 
 use std::future::{Future, poll_fn};
@@ -19,10 +18,10 @@ use tokio::time::{Instant, Sleep};
 
 use super::http1::{CONTINUE_WAIT, ExchangeOptions, Failed, LazyTimer};
 use super::route::{Answer, Exchange};
+use crate::h2_stream::H2Stream;
 use crate::io::Io;
 use body::Download;
 use conn::OpenStream;
-use stream::H2Io;
 use upload::{Upload, UploadEnd};
 
 pub(crate) use conn::H2Conn;
@@ -218,8 +217,8 @@ impl Run<'_> {
         tunnel: bool,
     ) -> Result<Answer, Failed> {
         if tunnel && head.status.is_success() {
-            let io =
-                Io::other(H2Io::new(self.upload.into_stream(), recv, self.open)).prefixed(first.unwrap_or_default());
+            let io = Io::other(H2Stream::new(self.upload.into_stream(), recv, self.open))
+                .prefixed(first.unwrap_or_default());
             return Ok(Answer { head, body: Body::Empty, upgrade: Some(io) });
         }
         // Who is told early that it was in vain need not send the rest; dropping the upload resets its half.

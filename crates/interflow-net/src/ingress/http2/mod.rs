@@ -8,7 +8,6 @@ mod reply;
 mod stalled;
 #[cfg(test)]
 mod tests;
-mod tunnel;
 
 use std::future::poll_fn;
 use std::sync::Arc;

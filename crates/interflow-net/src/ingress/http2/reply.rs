@@ -12,7 +12,7 @@ use interflow_flow::{Body, Error, Frame, Kind, Method, Response, ResponseHead, S
 use tokio::time::Instant;
 
 use super::heads;
-use super::tunnel::Tunnel;
+use crate::h2_stream::H2Stream;
 use crate::ingress::alarm::Alarm;
 use crate::io::Io;
 
@@ -57,7 +57,7 @@ impl Reply {
         let mut message = heads::response(head);
         message.headers_mut().remove(CONTENT_LENGTH);
         let send = self.respond.send_response(message, false).ok()?;
-        Some(Io::other(Tunnel::new(send, recv)))
+        Some(Io::other(H2Stream::new(send, recv, ())))
     }
 
     /// Resets the stream.

@@ -1,53 +1,54 @@
-//! An HTTP/2 stream as a stream of bytes: what a tunnel over extended CONNECT is (RFC 8441).
+//! An HTTP/2 stream as a connection, on either leg: CONNECT (RFC 9113 8.5) and extended CONNECT (RFC 8441).
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::conn::OpenStream;
 use bytes::{Buf, Bytes};
-use h2::{RecvStream, SendStream};
+use h2::{Reason, RecvStream, SendStream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest piece copied at once for sending.
-const PIECE: usize = 16 * 1024;
+/// The most that one write hands on.
+const PIECE: usize = 64 * 1024;
 
-/// Both halves of a stream.
-pub(super) struct H2Io {
-    _open: OpenStream,
+/// Both halves of a stream; `_held` lives as long as they do.
+pub(crate) struct H2Stream<H> {
     send: SendStream<Bytes>,
     recv: RecvStream,
+    /// What came and was not read yet; its part of the window is given back as it is read.
     unread: Bytes,
     shut: bool,
+    _held: H,
 }
 
-impl H2Io {
-    pub(super) fn new(send: SendStream<Bytes>, recv: RecvStream, open: OpenStream) -> Self {
-        Self { _open: open, send, recv, unread: Bytes::new(), shut: false }
+impl<H> H2Stream<H> {
+    pub(crate) fn new(send: SendStream<Bytes>, recv: RecvStream, held: H) -> Self {
+        Self { send, recv, unread: Bytes::new(), shut: false, _held: held }
     }
 }
 
-impl AsyncRead for H2Io {
+impl<H: Unpin> AsyncRead for H2Stream<H> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        while self.unread.is_empty() {
-            match ready!(self.recv.poll_data(cx)) {
-                Some(Ok(data)) => self.unread = data,
-                // A peer that wants no more and has had its say ends its side so.
-                Some(Err(e)) if e.reason() == Some(h2::Reason::NO_ERROR) => return Poll::Ready(Ok(())),
-                Some(Err(e)) => return Poll::Ready(Err(io_error(e))),
+        let this = &mut *self;
+        while this.unread.is_empty() {
+            match ready!(this.recv.poll_data(cx)) {
                 None => return Poll::Ready(Ok(())),
+                Some(Ok(data)) => this.unread = data,
+                // A peer that wants no more and has had its say ends its side so.
+                Some(Err(e)) if e.reason() == Some(Reason::NO_ERROR) => return Poll::Ready(Ok(())),
+                Some(Err(e)) => return Poll::Ready(Err(io_error(e))),
             }
         }
-        let n = self.unread.len().min(buf.remaining());
-        buf.put_slice(&self.unread[..n]);
-        self.unread.advance(n);
+        let n = this.unread.len().min(buf.remaining());
+        buf.put_slice(&this.unread[..n]);
+        this.unread.advance(n);
         // Fails only for a stream that is over, whose window nobody needs.
-        let _ = self.recv.flow_control().release_capacity(n);
+        let _ = this.recv.flow_control().release_capacity(n);
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for H2Io {
+impl<H: Unpin> AsyncWrite for H2Stream<H> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
