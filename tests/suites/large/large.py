@@ -9,8 +9,8 @@ import time
 
 BLOCK = bytes((i * i * 31 + (i >> 8)) & 0xFF for i in range(1 << 20))
 WARM_UP = 256 << 20
-# What a long body may cost beyond a short one.
-GROWTH = 32 << 20
+# What a long body may cost beyond a short one: the recorder may let its queue fill up.
+GROWTH = 64 << 20
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
