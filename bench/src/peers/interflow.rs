@@ -1,10 +1,12 @@
-//! Interflow itself: intercepting without and with recording, and only tunnelling.
+//! Interflow itself: intercepting without and with recording, only tunnelling, and as a gateway for media.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use crate::Result;
 use crate::lab::{Lab, beside_us};
+use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, version_line};
 
 #[derive(Clone, Copy, PartialEq)]
@@ -12,6 +14,7 @@ pub enum Interflow {
     Straight,
     Recording,
     Tunnelling,
+    Media,
 }
 
 /// How many flows the recording arm's store holds, once the arm has stopped.
@@ -32,6 +35,7 @@ impl Peer for Interflow {
             Self::Straight => "interflow",
             Self::Recording => "interflow+record",
             Self::Tunnelling => "interflow-tunnel",
+            Self::Media => "interflow-media",
         }
     }
 
@@ -40,18 +44,27 @@ impl Peer for Interflow {
     }
 
     fn start(&self, lab: &Lab) -> Result<Arm> {
-        let addr = port()?;
+        let (addr, gateway) = (port()?, port()?);
         let mut command = Command::new(beside_us("interflow")?);
         command.args(["run", "--danger-insecure-upstream"]);
-        for (listener, addr) in [("--proxy", addr), ("--gateway", port()?), ("--admin", port()?)] {
+        for (listener, addr) in [("--proxy", addr), ("--gateway", gateway), ("--admin", port()?)] {
             command.arg(listener).arg(addr.to_string());
         }
         match self {
             Self::Straight => command.arg("--no-record"),
             Self::Recording => &mut command,
             Self::Tunnelling => command.args(["--no-record", "--no-intercept"]),
+            Self::Media => {
+                let config = lab.path("interflow-media.toml");
+                fs::write(&config, "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n")?;
+                command.arg("--no-record").arg("--config").arg(config)
+            }
         };
         command.env("INTERFLOW_HOME", lab.path(self.name()));
-        Arm::forward(lab, self, addr, command)
+        let mut arm = Arm::forward(lab, self, addr, command)?;
+        if *self == Self::Media {
+            (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false);
+        }
+        Ok(arm)
     }
 }

@@ -4,6 +4,7 @@ mod bare_relay;
 mod goproxy;
 mod haproxy;
 mod interflow;
+pub mod mediaflow;
 mod mitmdump;
 mod nginx;
 mod proxy_py;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Straight),
         Box::new(interflow::Interflow::Recording),
         Box::new(interflow::Interflow::Tunnelling),
+        Box::new(interflow::Interflow::Media),
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
@@ -91,6 +93,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(mitmdump::Mitmdump::Writing),
         Box::new(tinyproxy::Tinyproxy),
         Box::new(proxy_py::ProxyPy),
+        Box::new(mediaflow::Mediaflow),
     ]
 }
 

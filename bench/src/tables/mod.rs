@@ -2,6 +2,7 @@
 
 mod forward;
 mod llm_mitm;
+mod media;
 mod mitm;
 
 use std::collections::BTreeMap;
@@ -149,7 +150,8 @@ pub type Make = fn(&Effort) -> Result<Table>;
 /// # Errors
 /// On an unknown name.
 pub fn chosen(names: &[String]) -> Result<Vec<Make>> {
-    let all: [(&str, Make); 3] = [("mitm", mitm::table), ("forward", forward::table), ("llm-mitm", llm_mitm::table)];
+    let all: [(&str, Make); 4] =
+        [("mitm", mitm::table), ("forward", forward::table), ("llm-mitm", llm_mitm::table), ("media", media::table)];
     if names.is_empty() {
         return Ok(all.map(|(_, make)| make).into());
     }
