@@ -33,7 +33,11 @@ impl Plan {
         let stages: Vec<_> = settings
             .stages
             .iter()
-            .map(|s| (Arc::clone(s), s.interest(&scope)))
+            .map(|s| s.bind(&scope).unwrap_or_else(|| Arc::clone(s)))
+            .map(|s| {
+                let interest = s.interest(&scope);
+                (s, interest)
+            })
             .filter(|(_, interest)| *interest != Interest::NONE)
             .collect();
         let interest = stages.iter().fold(Interest::NONE, |all, (_, i)| all.union(*i));

@@ -53,6 +53,13 @@ pub(crate) async fn choose(
     let mut route = own();
     route.partition = if partition == 0 { plan.route.partition } else { partition };
     if let Some(way) = way {
+        if way.danger_skip_verify || way.client_certificate.is_some() {
+            let own = way.client_certificate.as_ref();
+            let tls = live.settings.tls_as(&route.authority.host, way.danger_skip_verify, own);
+            let failed =
+                |e| Error::new(Kind::StageFailed, "a stage named a client certificate that cannot be used").because(e);
+            route.tls = tls.map_err(|e: String| End::Failed(failed(e)))?;
+        }
         go(&mut route, way).map_err(End::Failed)?;
     }
     Ok(Chosen::Own(Box::new(route)))
@@ -90,6 +97,10 @@ async fn ask(tracker: &mut Tracker, head: Option<&RequestHead>) -> Result<Option
 fn go(route: &mut Route, way: Way) -> Result<()> {
     if let Some(version) = way.version {
         route.protocol = if version == Version::H2 { Protocol::Http2 } else { Protocol::Http1 };
+    }
+    if let Some(partition) = way.partition {
+        // Mixed in, so that users keep apart too.
+        route.partition ^= partition.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     }
     if let Some(dial) = way.dial {
         route.dial = Some(dial);

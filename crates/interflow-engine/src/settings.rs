@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_flow::{Authority, Host, Mount, Recorder, Scheme, Stage};
@@ -11,6 +11,7 @@ use interflow_net::egress::{Protocol, Route};
 use interflow_net::ingress::HttpOptions;
 use interflow_net::tls::{ClientCertificate, TlsProfile, TlsProfileOptions};
 use interflow_wire::h1::HeadLimits;
+use parking_lot::Mutex;
 
 use crate::access::{AccessRules, Guard, HostGlobs, Users};
 use crate::config::{EngineConfig, InterceptMode};
@@ -52,6 +53,8 @@ pub(crate) struct Settings {
     /// What holds for origins that no list names, and for upstream proxies.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
+    /// Made for stages that named a client certificate.
+    tls_made: Mutex<Vec<(PathBuf, PathBuf, bool, Arc<TlsProfile>)>>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
     proxies: Proxies,
     no_proxy: NoProxy,
@@ -91,6 +94,7 @@ impl Settings {
             http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
             tls: tls_profile(&config, None, false)?,
             tls_insecure: tls_profile(&config, None, true)?,
+            tls_made: Mutex::default(),
             tls_client: client_profiles(&config)?,
             proxies: proxies(&config)?,
             no_proxy: NoProxy::new(&up.no_proxy).map_err(ConfigError::at("upstream.no_proxy"))?,
@@ -140,6 +144,34 @@ impl Settings {
         }
     }
 
+    /// TLS to a host as a stage wants it: any certificate accepted, a client certificate of its own.
+    ///
+    /// # Errors
+    /// A certificate or key that cannot be read.
+    pub fn tls_as(
+        &self,
+        host: &Host,
+        danger: bool,
+        own: Option<&(PathBuf, PathBuf)>,
+    ) -> Result<Arc<TlsProfile>, String> {
+        let danger = danger || self.config.upstream.danger_insecure || self.insecure.matches(host);
+        let Some((certificate, key)) = own else {
+            return Ok(if danger { self.tls_between(host).1 } else { self.tls_between(host).0 });
+        };
+        let mut made = self.tls_made.lock();
+        if let Some((.., profile)) = made.iter().find(|(c, k, d, _)| c == certificate && k == key && *d == danger) {
+            return Ok(Arc::clone(profile));
+        }
+        let pair = ClientCertificate { chain_pem: read(certificate)?, key_pem: read(key)? };
+        let profile = tls_profile(&self.config, Some(pair), danger).map_err(|e| e.to_string())?;
+        // Rules name a handful of certificates; who names them without end pays with their preparation.
+        if made.len() >= 64 {
+            made.clear();
+        }
+        made.push((certificate.clone(), key.clone(), danger, Arc::clone(&profile)));
+        Ok(profile)
+    }
+
     fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
         if self.proxies.is_empty() || self.no_proxy.matches(authority) {
             return Arc::from([]);
@@ -150,12 +182,15 @@ impl Settings {
 
     fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
         let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
-        let (verified, unverified) = self
-            .tls_client
-            .iter()
-            .find(|(globs, ..)| globs.matches(host))
-            .map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
-        Arc::clone(if insecure { unverified } else { verified })
+        let (verified, unverified) = self.tls_between(host);
+        if insecure { unverified } else { verified }
+    }
+
+    /// TLS with certificates verified, and without.
+    fn tls_between(&self, host: &Host) -> (Arc<TlsProfile>, Arc<TlsProfile>) {
+        let own = self.tls_client.iter().find(|(globs, ..)| globs.matches(host));
+        let (verified, unverified) = own.map_or((&self.tls, &self.tls_insecure), |(_, v, u)| (v, u));
+        (Arc::clone(verified), Arc::clone(unverified))
     }
 
     pub fn head_limits(&self) -> HeadLimits {

@@ -1,6 +1,8 @@
 //! Stages: rooms beside the corridor that are shown a flow at the phases they asked for.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::egress::BoxFuture;
 use crate::{
@@ -108,6 +110,12 @@ pub struct Way {
     pub via: Option<Vec<String>>,
     /// Where to connect in place of the authority; certificates are still checked for the authority's name.
     pub dial: Option<Authority>,
+    /// Accept any certificate of the origin.
+    pub danger_skip_verify: bool,
+    /// Show the origin this client certificate: chain and key, both in PEM files.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// Share upstream connections with no flow of another number.
+    pub partition: Option<u64>,
 }
 
 /// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.
@@ -160,6 +168,12 @@ pub trait Stage: Send + Sync {
 
     /// Which phases this stage wants for flows of this scope. Asked once per plan, not per request.
     fn interest(&self, scope: &Scope<'_>) -> Interest;
+
+    /// A stage made for this scope alone, which the plan then keeps and calls in this one's place: what holds for all
+    /// requests of a plan can be prepared in it once.
+    fn bind(&self, _scope: &Scope<'_>) -> Option<Arc<dyn Stage>> {
+        None
+    }
 
     /// Whether this stage wants to be asked about the connections of a listener, before anything but the client's
     /// address is known of them.

@@ -57,6 +57,9 @@ pub struct RunArgs {
     /// Address of the admin port.
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<SocketAddr>,
+    /// A rule file, beside those of the configuration (repeat for several).
+    #[arg(long, value_name = "FILE")]
+    pub rules: Vec<PathBuf>,
     /// Pass all TLS through unseen.
     #[arg(long)]
     pub no_intercept: bool,

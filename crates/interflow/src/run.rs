@@ -77,6 +77,7 @@ struct RunFlags {
     proxy: Vec<SocketAddr>,
     gateway: Option<SocketAddr>,
     admin: Option<SocketAddr>,
+    rules: Vec<PathBuf>,
     no_intercept: bool,
     no_record: bool,
     danger_insecure: bool,
@@ -88,6 +89,7 @@ impl RunFlags {
             proxy: args.proxy.clone(),
             gateway: args.gateway,
             admin: args.admin,
+            rules: args.rules.clone(),
             no_intercept: args.no_intercept,
             no_record: args.no_record,
             danger_insecure: args.danger_insecure_upstream,
@@ -107,6 +109,7 @@ impl RunFlags {
         if self.no_intercept {
             config.intercept.mode = InterceptMode::None;
         }
+        config.rules.files.extend(self.rules.iter().cloned());
         config.record.enabled &= !self.no_record;
         config.upstream.danger_insecure |= self.danger_insecure;
     }

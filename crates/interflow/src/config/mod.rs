@@ -18,6 +18,7 @@ use interflow_llm::LlmConfig;
 use interflow_media::MediaConfig;
 use interflow_record::RecordConfig;
 use interflow_redact::RedactConfig;
+use interflow_rules::RulesConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Personal data and secrets on the way to LLM providers.
     pub redact: RedactConfig,
+    /// Rules: what is done to which flows.
+    pub rules: RulesConfig,
     /// Caps on what clients may use; 0 stands for no cap.
     pub limits: LimitsConfig,
     /// What LLM traffic may use: requests, tokens, money.

@@ -6,6 +6,7 @@ mod limits;
 mod llm;
 pub mod media;
 mod redaction;
+mod rules;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use limits::LimitRoom;
 use llm::LlmRoom;
 use media::MediaRoom;
 use redaction::RedactionRoom;
+use rules::RuleRoom;
 
 /// What is put in force once everything else is known to be right as well.
 pub type Change = Box<dyn FnOnce() + Send>;
@@ -47,6 +49,8 @@ pub struct Rooms {
     pub stages: Vec<Arc<dyn Stage>>,
     /// The doors on the gateway port, in the order in which they are asked.
     pub mounts: Vec<Arc<dyn Mount>>,
+    /// The rules, for the admin side.
+    pub rules: Arc<interflow_rules::Rules>,
     egress: Arc<LateEgress>,
     rooms: Vec<Arc<dyn Room>>,
 }
@@ -63,21 +67,27 @@ impl Rooms {
         let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
         let redaction = Arc::new(RedactionRoom::new(config, home)?);
         let [redact, restore] = redaction.redaction.stages();
+        let rules = Arc::new(RuleRoom::new(config, home, &egress)?);
         let stages: Vec<Arc<dyn Stage>> = vec![
             // First: whoever comes after it knows which requests are for an LLM, and sees what answers used up.
             Arc::clone(&llm.recogniser),
             // Before anything looks into the request: what is over a limit shall cost nothing more.
             Arc::clone(&limits.stage) as _,
+            // Before redaction, so that nothing a rule puts in leaves unredacted.
+            rules.rules().requests(),
             // What rules have made of a request is what must hold no secret; on the way back, what a provider said is looked
             // at first, and originals are put in behind the recorder's back.
             redact,
             restore,
+            // Behind redaction on the way back.
+            rules.rules().responses(),
             // Last: signatures and keys go on what really leaves.
             Arc::clone(&llm.sender),
         ];
         let mounts: Vec<Arc<dyn Mount>> =
             vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
-        Ok(Self { stages, mounts, egress, rooms: vec![limits, media, llm, redaction] })
+        let for_admin = Arc::clone(rules.rules());
+        Ok(Self { stages, mounts, egress, rules: for_admin, rooms: vec![limits, media, llm, redaction, rules] })
     }
 
     /// Opens the way out, once the corridor runs.

@@ -1,0 +1,140 @@
+//! Holding a flow, and doing what was decided.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Body, Error, Kind, Method, Phase, Response, ResponseHead, StatusCode, Verdict};
+
+use super::{At, Effect, Waiting, answers, failed, unusable};
+use crate::body::edit::Change;
+use crate::given::Hold;
+use crate::hold::{Ask, Decision};
+use crate::program::{Program, Rule};
+
+/// The most of a body that is shown to whoever decides.
+const MOST_SHOWN: usize = 256 << 10;
+
+pub(super) fn hold(at: &mut At<'_>, h: &Hold, rule: &Rule, program: &Program) -> Effect {
+    let note = h.note.as_ref().map(|n| at.fill(program, n));
+    let timeout = h.timeout.unwrap_or(program.config.hold_timeout).0;
+    at.flow.tag("held");
+    let body = match (&at.message, &at.body) {
+        (Some(m), _) => Some(&m.payload),
+        (None, body) => body.as_ref(),
+    };
+    let body = body.filter(|b| b.len() <= MOST_SHOWN).and_then(|b| std::str::from_utf8(b).ok().map(ToOwned::to_owned));
+    let ask = {
+        let view = at.view(program);
+        let fields = view.head_of(at.side()).into_iter().flatten();
+        let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+        Ask {
+            flow: at.flow.id,
+            rule: rule.name.clone(),
+            phase: at.phase,
+            note,
+            timeout,
+            pass: h.pass,
+            method: view.request.map(|r| r.method.to_string()),
+            url: view.url().to_owned(),
+            status: view.response.map(|r| r.status.as_u16()),
+            headers: fields.map(|(n, v)| (text(n), text(v))).collect(),
+            body,
+        }
+    };
+    let waiting = Arc::clone(&program.around.holds).wait(ask, program.config.max_held);
+    Effect::Wait(Waiting::Decision(Box::pin(waiting), h.pass))
+}
+
+/// Does what was decided.
+pub(super) fn decided(
+    at: &mut At<'_>,
+    rule: &Rule,
+    program: &Program,
+    decision: Option<Decision>,
+    pass: bool,
+) -> Effect {
+    match decision {
+        None if pass => Effect::Go,
+        None => deny(rule, "nobody decided about it in time"),
+        Some(Decision::Continue) => Effect::Go,
+        Some(Decision::Deny { reason }) => deny(rule, reason.as_deref().unwrap_or("it was refused")),
+        Some(Decision::Drop) if at.phase == Phase::Message => Effect::End(Verdict::Drop),
+        Some(Decision::Drop) => Effect::End(answers::abort(rule)),
+        Some(Decision::Answer { status, headers, body }) => match response(status, &headers, body) {
+            Ok(response) => Effect::End(Verdict::Answer(Box::new(response))),
+            Err(e) => failed(program, rule, at.flow, unusable(rule, "answer", "", e)),
+        },
+        Some(Decision::Change { method, url, status, headers, body }) => {
+            let changes = Changes { method, url, status, headers, body: body.map(Bytes::from) };
+            match changes.apply(at) {
+                Ok(()) => Effect::Go,
+                Err(e) => failed(program, rule, at.flow, unusable(rule, "change", "", e)),
+            }
+        }
+    }
+}
+
+fn deny(rule: &Rule, why: &str) -> Effect {
+    Effect::End(Verdict::Deny(Error::new(Kind::Denied, format!("rule `{}` held it: {why}", rule.name))))
+}
+
+fn response(status: u16, headers: &[(String, String)], body: String) -> Result<Response, String> {
+    let status = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200).ok_or("the status is none")?;
+    let mut head = ResponseHead::new(status);
+    for (name, value) in headers {
+        head.headers.append(name, value).map_err(|e| e.to_string())?;
+    }
+    Ok(Response { head, body: Body::from(Bytes::from(body)) })
+}
+
+/// Changes from outside: by a person, a service or a script.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub method: Option<String>,
+    pub url: Option<String>,
+    pub status: Option<u16>,
+    /// Fields to set; an empty value takes a field out.
+    pub headers: Vec<(String, String)>,
+    pub body: Option<Bytes>,
+}
+
+impl Changes {
+    pub fn apply(self, at: &mut At<'_>) -> Result<(), String> {
+        let request = at.phase < Phase::ResponseHead;
+        if let (Some(method), true) = (&self.method, request) {
+            let method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
+            at.request_mut().map(|r| r.method = method);
+        }
+        if let (Some(url), true) = (&self.url, request) {
+            let url = crate::sample::parse_url(url)?;
+            if let Some(r) = at.request_mut() {
+                if url.authority != r.url.authority {
+                    r.headers.set("Host", url.authority.host_field(url.scheme)).map_err(|e| e.to_string())?;
+                }
+                r.url = url;
+            }
+        }
+        if let (Some(status), Some(response)) = (self.status, at.response.as_deref_mut()) {
+            response.status = StatusCode::from_u16(status).map_err(|e| e.to_string())?;
+            response.reason = response.status.canonical_reason().unwrap_or_default().into();
+        }
+        for (name, value) in &self.headers {
+            let Some(fields) = at.head_mut() else { break };
+            if value.is_empty() {
+                fields.remove(name);
+            } else {
+                fields.set(name, value).map_err(|e| format!("{name}: {e}"))?;
+            }
+        }
+        if let Some(body) = self.body {
+            match at.message.as_deref_mut() {
+                Some(message) => message.payload = body,
+                None => {
+                    at.body = Some(body.clone());
+                    at.work.changes.push(Change::Set(body));
+                }
+            }
+        }
+        Ok(())
+    }
+}

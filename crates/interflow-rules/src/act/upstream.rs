@@ -1,0 +1,93 @@
+//! Actions on the way to the origin.
+
+use interflow_flow::{Authority, Version};
+
+use super::{At, Effect, failed, unusable};
+use crate::action::Action;
+use crate::program::{Program, Rule};
+
+pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Program) -> Effect {
+    match action {
+        Action::UpstreamProxy(b) => {
+            let host = at.view(program).with_host(ToOwned::to_owned);
+            let via = b.via.iter().map(|t| at.fill(program, t)).collect();
+            if let Some(way) = at.way.as_deref_mut().filter(|_| !b.passes_by(&host)) {
+                way.via = Some(via);
+            }
+        }
+        Action::Direct(_) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.via = Some(Vec::new());
+            }
+        }
+        Action::HttpVersion(version) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.version = version.0.first().map(|v| if v.starts_with('2') { Version::H2 } else { Version::Http11 });
+            }
+        }
+        Action::ConnectTo(s) => {
+            let text = at.fill(program, &s.to);
+            let now = at.request().map_or(&at.flow.authority, |r| &r.url.authority).clone();
+            match place(&text, &now) {
+                Ok(authority) => {
+                    if let Some(way) = at.way.as_deref_mut() {
+                        way.dial = Some(authority);
+                    }
+                }
+                Err(e) => return failed(program, rule, at.flow, unusable(rule, "address", &text, e)),
+            }
+        }
+        Action::DangerSkipVerify(_) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.danger_skip_verify = true;
+            }
+        }
+        Action::ClientCertificate(c) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.client_certificate = Some((c.certificate.clone(), c.key.clone()));
+            }
+        }
+        Action::OwnConnection(_) => {
+            let connection = at.flow.client.connection;
+            if let Some(way) = at.way.as_deref_mut() {
+                way.partition = Some(connection);
+            }
+        }
+        _ => {}
+    }
+    Effect::Go
+}
+
+/// `host`, `host:port` or `:port`, the rest as it is now.
+fn place(text: &str, now: &Authority) -> Result<Authority, String> {
+    let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
+    if let Some(port) = text.strip_prefix(':').filter(|_| !bare_v6) {
+        let port = port.parse().ok().filter(|p| *p > 0).ok_or("the port must be a number from 1 to 65535")?;
+        return Ok(Authority::new(now.host.clone(), port));
+    }
+    let text = if bare_v6 { format!("[{text}]") } else { text.to_owned() };
+    Authority::parse(&text, Some(now.port)).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_keep_what_they_do_not_name() {
+        let now: Authority = "a.test:443".parse().unwrap();
+        for (text, to) in [
+            ("b.test", "b.test:443"),
+            ("b.test:80", "b.test:80"),
+            (":8443", "a.test:8443"),
+            ("127.0.0.1", "127.0.0.1:443"),
+            ("::1", "[::1]:443"),
+            ("[::1]:5", "[::1]:5"),
+        ] {
+            assert_eq!(place(text, &now).unwrap().to_string(), to, "{text}");
+        }
+        for text in ["", ":0", ":x", "a b"] {
+            assert!(place(text, &now).is_err(), "{text}");
+        }
+    }
+}

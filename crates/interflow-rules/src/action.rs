@@ -1,0 +1,366 @@
+//! The one table of actions: names, parameters, phases, words for the help. Parser, schema and pages read it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use interflow_flow::Phase;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapDeserializer;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::error::unknown;
+use crate::given::{
+    Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, Edit, Hold, HtmlTag, Local, LogLine,
+    Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Session, SessionPart, Size, Speed, Spoof, Variables,
+};
+use crate::template::Template;
+use crate::when::Texts;
+
+/// What the table says of an action.
+#[derive(Debug)]
+pub struct ActionInfo {
+    /// Its name in rule files.
+    pub name: &'static str,
+    /// The first phase in which it can run.
+    pub earliest: Phase,
+    /// The phase in which it runs unless its rule says otherwise.
+    pub natural: Phase,
+    /// The last phase in which it can run.
+    pub latest: Phase,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+macro_rules! actions {
+    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) $name:literal $earliest:ident $natural:ident $latest:ident;)*) => {
+        /// What a rule does.
+        #[derive(Clone, Debug)]
+        pub enum Action { $($(#[doc = $doc])+ $variant($type),)* }
+
+        /// Every action, in the order of the help.
+        pub const ACTIONS: &[ActionInfo] = &[$(ActionInfo {
+            name: $name, earliest: Phase::$earliest, natural: Phase::$natural, latest: Phase::$latest,
+            doc: concat!($($doc),+),
+        },)*];
+
+        impl Action {
+            /// What the table says of it.
+            pub fn info(&self) -> &'static ActionInfo {
+                let name = match self { $(Self::$variant(_) => $name,)* };
+                ACTIONS.iter().find(|a| a.name == name).expect("every action has its line in the table")
+            }
+
+            fn read<'de, A: de::MapAccess<'de>>(name: &str, map: &mut A) -> Result<Self, A::Error> {
+                match name {
+                    $($name => map.next_value::<$type>().map(Self::$variant),)*
+                    other => Err(unknown_action(other)),
+                }
+            }
+
+            fn bare<E: de::Error>(name: &str) -> Result<Self, E> {
+                let empty = || MapDeserializer::new(std::iter::empty::<(String, String)>());
+                match name {
+                    $($name => <$type>::deserialize(empty()).map(Self::$variant).map_err(|e: E| {
+                        E::custom(format!("`{name}` needs a value: {e}"))
+                    }),)*
+                    other => Err(unknown_action(other)),
+                }
+            }
+        }
+
+        fn schemas(g: &mut SchemaGenerator) -> Vec<(&'static str, &'static str, Schema)> {
+            vec![$(($name, concat!($($doc),+), g.subschema_for::<$type>()),)*]
+        }
+    };
+}
+
+actions! {
+    /// Passes the TLS of this authority through unseen.
+    Tunnel(Nothing) "tunnel" Authority Authority ClientHello;
+    /// Looks inside the TLS of this authority.
+    Intercept(Nothing) "intercept" Authority Authority ClientHello;
+    /// Goes through upstream proxies.
+    UpstreamProxy(Bypass) "upstream_proxy" Dial Dial Dial;
+    /// Goes straight to the origin, whatever upstream proxy the configuration has.
+    Direct(Nothing) "direct" Dial Dial Dial;
+    /// Speaks only this HTTP version with the origin: 1.1 or 2.
+    HttpVersion(Texts) "http_version" Dial Dial Dial;
+    /// Connects elsewhere: another address, another port, or both. Certificates are still checked for the authority's name.
+    ConnectTo(Spoof) "connect_to" Dial Dial Dial;
+    /// Accepts any certificate of the origin. Dangerous: whoever sits on the way can read and change everything.
+    DangerSkipVerify(Nothing) "danger_skip_tls_verify" Dial Dial Dial;
+    /// Shows the origin a client certificate.
+    ClientCertificate(Certificate) "client_certificate" Dial Dial Dial;
+    /// Gives this client's connection an upstream connection of its own, as NTLM needs it.
+    OwnConnection(Nothing) "own_connection" Dial Dial Dial;
+    /// Adds fields to the request.
+    AddRequestHeader(Pairs) "add_request_header" RequestHead RequestHead RequestBody;
+    /// Gives fields of the request this one value each.
+    SetRequestHeader(Pairs) "set_request_header" RequestHead RequestHead RequestBody;
+    /// Gives fields of the request this one value each, where they are there already.
+    UpdateRequestHeader(Pairs) "update_request_header" RequestHead RequestHead RequestBody;
+    /// Takes fields out of the request; `X-*` takes all that begin so.
+    RemoveRequestHeader(Names) "remove_request_header" RequestHead RequestHead RequestBody;
+    /// Replaces text in a field of the request.
+    ReplaceRequestHeader(ReplaceField) "replace_request_header" RequestHead RequestHead RequestBody;
+    /// Changes the method.
+    SetMethod(Template) "set_method" RequestHead RequestHead RequestBody;
+    /// Changes the path, query included.
+    SetPath(Template) "set_path" RequestHead RequestHead RequestBody;
+    /// Sends the request to another URL.
+    SetUrl(Template) "set_url" RequestHead RequestHead RequestBody;
+    /// Sets query parameters.
+    SetQuery(Pairs) "set_query" RequestHead RequestHead RequestBody;
+    /// Takes query parameters out.
+    RemoveQuery(Names) "remove_query" RequestHead RequestHead RequestBody;
+    /// Sets cookies of the request.
+    SetRequestCookie(Pairs) "set_request_cookie" RequestHead RequestHead RequestBody;
+    /// Takes cookies out of the request.
+    RemoveRequestCookie(Names) "remove_request_cookie" RequestHead RequestHead RequestBody;
+    /// Sends name and password (RFC 7617).
+    BasicAuth(Basic) "basic_auth" RequestHead RequestHead RequestBody;
+    /// Sends a bearer token (RFC 6750).
+    BearerToken(Template) "bearer_token" RequestHead RequestHead RequestBody;
+    /// Sends the request elsewhere: to a base URL, or where a regex on the URL leads.
+    MapRemote(Remote) "map_remote" RequestHead RequestHead RequestBody;
+    /// Answers from a file or folder.
+    MapLocal(Local) "map_local" RequestHead RequestHead RequestBody;
+    /// Keeps caches out: no conditional requests, nothing kept by the client.
+    Anticache(Nothing) "anticache" RequestHead RequestHead RequestHead;
+    /// Asks for bodies without compression.
+    Anticomp(Nothing) "anticomp" RequestHead RequestHead RequestBody;
+    /// Keeps the cookies that responses set and sends them with requests that have none.
+    StickyCookie(Nothing) "sticky_cookie" RequestHead RequestHead RequestHead;
+    /// Keeps the `Authorization` of requests and sends it with those that have none.
+    StickyAuth(Nothing) "sticky_auth" RequestHead RequestHead RequestHead;
+    /// Keeps cookies and fields of responses for their domain.
+    SaveSession(Session) "save_session" ResponseHead ResponseHead ResponseHead;
+    /// Sends what `save_session` kept for this domain.
+    ApplySession(SessionPart) "apply_session" RequestHead RequestHead RequestBody;
+    /// Forgets what `save_session` kept.
+    ClearSession(SessionPart) "clear_session" RequestHead RequestHead ResponseBody;
+    /// Answers; at a response, in its place.
+    Answer(Box<Answer>) "answer" RequestHead RequestHead ResponseBody;
+    /// Refuses, with a status and a reason.
+    Block(Block) "block" Authority RequestHead ResponseBody;
+    /// Sends the client to another URL.
+    Redirect(Redirect) "redirect" RequestHead RequestHead ResponseBody;
+    /// Closes the client's connection without an answer.
+    Abort(Nothing) "abort" Authority RequestHead Message;
+    /// Answers with the certificate of Interflow's authority.
+    ServeCa(Nothing) "serve_ca" RequestHead RequestHead RequestBody;
+    /// Adds fields to the response.
+    AddResponseHeader(Pairs) "add_response_header" ResponseHead ResponseHead ResponseBody;
+    /// Gives fields of the response this one value each.
+    SetResponseHeader(Pairs) "set_response_header" ResponseHead ResponseHead ResponseBody;
+    /// Gives fields of the response this one value each, where they are there already.
+    UpdateResponseHeader(Pairs) "update_response_header" ResponseHead ResponseHead ResponseBody;
+    /// Takes fields out of the response; `X-*` takes all that begin so.
+    RemoveResponseHeader(Names) "remove_response_header" ResponseHead ResponseHead ResponseBody;
+    /// Replaces text in a field of the response.
+    ReplaceResponseHeader(ReplaceField) "replace_response_header" ResponseHead ResponseHead ResponseBody;
+    /// Changes the status.
+    SetStatus(Template) "set_status" ResponseHead ResponseHead ResponseBody;
+    /// Sets a cookie at the client.
+    SetResponseCookie(CookieLine) "set_response_cookie" ResponseHead ResponseHead ResponseBody;
+    /// Makes the client forget cookies.
+    RemoveResponseCookie(Names) "remove_response_cookie" ResponseHead ResponseHead ResponseBody;
+    /// Changes the body of the request.
+    EditRequestBody(Edit) "edit_request_body" RequestBody RequestBody RequestBody;
+    /// Changes the body of the response; event streams event by event.
+    EditResponseBody(Edit) "edit_response_body" ResponseBody ResponseBody ResponseBody;
+    /// Inserts HTML behind the first opening tag of this name, through any compression.
+    InjectHtml(HtmlTag) "inject_html" ResponseBody ResponseBody ResponseBody;
+    /// Changes a message of a WebSocket, event stream or gRPC stream.
+    EditMessage(Edit) "edit_message" Message Message Message;
+    /// Swallows a message.
+    DropMessage(Nothing) "drop_message" Message Message Message;
+    /// Waits.
+    Delay(Delay) "delay" Authority RequestHead Message;
+    /// Caps the speed of bodies, each direction by itself.
+    Throttle(Speed) "throttle" RequestHead RequestHead ResponseHead;
+    /// Ends the response's body after so many bytes, as if that were all.
+    TruncateResponse(Size) "truncate_response" ResponseBody ResponseBody ResponseBody;
+    /// Breaks the connection after so many bytes of the response's body.
+    ResetResponse(Size) "reset_response" ResponseBody ResponseBody ResponseBody;
+    /// Breaks the upload after so many bytes of the request's body.
+    ResetRequest(Size) "reset_request" RequestBody RequestBody RequestBody;
+    /// Flips a bit in about every so many bytes of the response's body.
+    CorruptResponse(Size) "corrupt_response" ResponseBody ResponseBody ResponseBody;
+    /// Writes the response's body to a file as it passes.
+    SaveResponseBody(Template) "save_response_body" ResponseBody ResponseBody ResponseBody;
+    /// Puts a tag on the flow.
+    Tag(Template) "tag" Authority Authority ResponseBody;
+    /// Puts a comment on the flow.
+    Comment(Template) "comment" Authority Authority ResponseBody;
+    /// Marks the flow with a colour.
+    Colour(Texts) "colour" Authority Authority ResponseBody;
+    /// Sets variables of the flow.
+    SetVariable(Variables) "set_variable" Authority Authority ResponseBody;
+    /// Takes a part of the flow into a variable.
+    Capture(Capture) "capture" Authority RequestHead ResponseBody;
+    /// Writes a line to the log.
+    Log(LogLine) "log" Authority RequestHead Done;
+    /// Writes a line to standard output.
+    Print(Template) "print" Authority RequestHead Done;
+    /// Writes a line to standard error.
+    PrintError(Template) "print_error" Authority RequestHead Done;
+    /// Writes a line at the end of a file.
+    AppendFile(Append) "append_file" Authority RequestHead Done;
+    /// Holds the flow until somebody decides, by API or command line.
+    Hold(Hold) "hold" Authority RequestHead Message;
+    /// No later rule is asked in this phase.
+    Stop(Nothing) "stop" Authority Authority Message;
+    /// Does nothing.
+    Nothing(Nothing) "nothing" Authority Authority Done;
+}
+
+fn unknown_action<E: de::Error>(name: &str) -> E {
+    let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+    match crate::error::nearest(name, names.iter().copied()) {
+        Some(_) => E::custom(unknown("action", name, &names)),
+        None => E::custom(format!("unknown action `{name}`: `interflow rules list --actions` names them all")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Action;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an action: its name, or its name with its parameters")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Action, E> {
+                Action::bare(name)
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Action, A::Error> {
+                let name: String = map.next_key()?.ok_or_else(|| de::Error::custom("an action is missing its name"))?;
+                let action = Action::read(&name, &mut map)?;
+                match map.next_key::<String>()? {
+                    None => Ok(action),
+                    Some(second) => Err(de::Error::custom(format!(
+                        "`{second}` stands beside `{name}`: one action per entry of the list, its parameters inside"
+                    ))),
+                }
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Action {
+    fn schema_name() -> Cow<'static, str> {
+        "Action".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+        let mut forms = vec![json_schema!({ "type": "string", "enum": names })];
+        for (name, doc, schema) in schemas(g) {
+            forms.push(json_schema!({
+                "type": "object",
+                "description": doc.trim(),
+                "properties": { name: schema },
+                "required": [name],
+                "additionalProperties": false,
+            }));
+        }
+        json_schema!({ "anyOf": forms })
+    }
+}
+
+/// One action or a list of them.
+#[derive(Clone, Debug, Default)]
+pub struct Actions(pub Vec<Action>);
+
+impl<'de> Deserialize<'de> for Actions {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Actions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of actions, or one")
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Actions, E> {
+                Action::bare(name).map(|a| Actions(vec![a]))
+            }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Actions, A::Error> {
+                let mut all = Vec::new();
+                while let Some(action) = seq.next_element()? {
+                    all.push(action);
+                }
+                Ok(Actions(all))
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Actions, A::Error> {
+                // Several actions that follow one another by name.
+                let mut all = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    all.push(Action::read(&name, &mut map)?);
+                }
+                Ok(Actions(all))
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Actions {
+    fn schema_name() -> Cow<'static, str> {
+        "Actions".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let action = g.subschema_for::<Action>();
+        json_schema!({ "anyOf": [action.clone(), { "type": "array", "items": action }] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Action>, String> {
+        serde_yaml_ng::from_str::<Actions>(text).map(|a| a.0).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn actions_are_read_in_each_form() {
+        for (text, names) in [
+            ("abort", &["abort"][..]),
+            ("[abort, {tag: x}]", &["abort", "tag"]),
+            ("{tag: x, delay: 1s}", &["tag", "delay"]),
+            ("- block: {status: 404}", &["block"]),
+            ("- block", &["block"]),
+        ] {
+            let read: Vec<_> = read(text).unwrap().iter().map(|a| a.info().name).collect();
+            assert_eq!(read, names, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, part) in [
+            ("[abrot]", "did you mean `abort`?"),
+            ("[zzzzzzzzzzzz]", "rules list --actions"),
+            ("[tag]", "`tag` needs a value"),
+            ("[{tag: x, abort: {}}]", "one action per entry"),
+            ("[{block: {stats: 1}}]", "unknown field `stats`"),
+            ("[{delay: soon}]", "no duration"),
+            ("[{set_request_header: {'X Y': 1}}]", "header name"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn phases_are_in_order_and_names_stand_once() {
+        let mut names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
+        assert!(ACTIONS.iter().all(|a| a.earliest <= a.natural && a.natural <= a.latest));
+        names.sort_unstable();
+        assert!(names.windows(2).all(|n| n[0] != n[1]));
+    }
+}

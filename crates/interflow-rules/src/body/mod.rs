@@ -1,0 +1,246 @@
+//! A body on its way through the rules: had whole where one of them needs that, streamed otherwise.
+
+pub(crate) mod coding;
+pub(crate) mod edit;
+pub(crate) mod html;
+mod save;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Body, BodyStream, CollectError, Error, Frame, Headers, Kind, Result};
+
+use crate::faults::{Fault, Throttle};
+use edit::Change;
+
+/// What rules want done to a body.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// Changes of its text, in order.
+    pub changes: Vec<Change>,
+    /// What goes wrong with it, in order.
+    pub faults: Vec<Fault>,
+    /// How fast it may be.
+    pub throttle: Option<Arc<Throttle>>,
+    /// Where it is written to.
+    pub save: Vec<PathBuf>,
+}
+
+impl Work {
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.faults.is_empty() && self.throttle.is_none() && self.save.is_empty()
+    }
+
+    /// Whether the changes need the whole text of a body with this head.
+    pub fn needs_whole(&self, headers: &Headers) -> bool {
+        let sets = self.changes.iter().rposition(|c| matches!(c, Change::Set(_)));
+        let after = &self.changes[sets.unwrap_or(0)..];
+        !is_event_stream(headers) && after.iter().any(|c| !c.streams())
+    }
+}
+
+/// A body as far as it has been read.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// It comes.
+    Stream(Body),
+    /// All of it is here.
+    Whole(Whole),
+}
+
+/// A whole body.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// As it came.
+    pub raw: Bytes,
+    /// Without its content coding.
+    pub plain: Bytes,
+    /// Its trailers.
+    pub trailers: Option<Headers>,
+}
+
+/// Reads a body to its end, at most `cap` bytes; one that is larger comes back as a stream.
+///
+/// # Errors
+/// A body that breaks off, or is not in its coding.
+pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result<Seen> {
+    match body.collect(cap).await {
+        Ok((raw, trailers)) => {
+            let plain = match coding::coded(headers) {
+                Some(true) => coding::decode(headers, &raw)?,
+                _ => raw.clone(),
+            };
+            Ok(Seen::Whole(Whole { raw, plain, trailers }))
+        }
+        Err(CollectError::TooLarge(body)) => Ok(Seen::Stream(body)),
+        Err(CollectError::Broken(e)) => Err(e),
+    }
+}
+
+/// Whether a head announces server-sent events.
+pub(crate) fn is_event_stream(headers: &Headers) -> bool {
+    headers
+        .get_str("content-type")
+        .is_some_and(|t| t.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream"))
+}
+
+/// Does the work. A stream must not need to be whole.
+///
+/// # Errors
+/// A change that does not go, a coding that is not known.
+pub(crate) fn finish(work: Work, seen: Seen, headers: &mut Headers) -> Result<Body> {
+    let mut body = if work.changes.is_empty() { unchanged(seen) } else { change(&work.changes, seen, headers)? };
+    for path in work.save {
+        body = save::saving(body, path);
+    }
+    for fault in work.faults {
+        body = fault.wrap(body);
+    }
+    Ok(match work.throttle {
+        Some(throttle) => throttle.slow(body),
+        None => body,
+    })
+}
+
+/// The body as it came.
+pub(crate) fn unchanged(seen: Seen) -> Body {
+    match seen {
+        Seen::Stream(body) => body,
+        Seen::Whole(whole) => with_trailers(whole.raw, whole.trailers),
+    }
+}
+
+fn with_trailers(bytes: Bytes, trailers: Option<Headers>) -> Body {
+    match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => Body::stream(Trailed { body: bytes.into(), trailers: Some(trailers) }),
+    }
+}
+
+fn change(changes: &[Change], seen: Seen, headers: &mut Headers) -> Result<Body> {
+    // What stands before a whole new text changes nothing.
+    let set = changes.iter().rposition(|c| matches!(c, Change::Set(_)));
+    let changes = &changes[set.unwrap_or(0)..];
+    if let Some(Change::Set(text)) = changes.first() {
+        let body = edit::apply_all(&changes[1..], text)?.unwrap_or_else(|| text.clone());
+        changed(headers, true);
+        return Ok(Body::from(body));
+    }
+    let Some(coded) = coding::coded(headers) else {
+        return Err(Error::new(
+            Kind::StageFailed,
+            "a rule cannot change this body: its content coding is not known; ask for none with the action `anticomp`",
+        ));
+    };
+    match seen {
+        Seen::Whole(whole) if !is_event_stream(headers) => {
+            let Some(new) = edit::apply_all(changes, &whole.plain)? else {
+                return Ok(with_trailers(whole.raw, whole.trailers));
+            };
+            changed(headers, coded);
+            Ok(with_trailers(new, whole.trailers))
+        }
+        seen => {
+            let events = is_event_stream(headers);
+            let mut body = coding::decoding(headers, unchanged(seen));
+            changed(headers, coded);
+            if events {
+                return Ok(edit::per_event(changes.to_vec(), body));
+            }
+            for change in changes {
+                body = edit::streaming(change, body);
+            }
+            Ok(body)
+        }
+    }
+}
+
+/// Takes out what no longer describes the body. Its length is the codec's business.
+pub(crate) fn changed(headers: &mut Headers, decoded: bool) {
+    for name in ["content-length", "content-md5", "digest", "content-digest", "repr-digest", "accept-ranges"] {
+        headers.remove(name);
+    }
+    if decoded {
+        headers.remove("content-encoding");
+    }
+}
+
+struct Trailed {
+    body: Body,
+    trailers: Option<Headers>,
+}
+
+impl BodyStream for Trailed {
+    fn poll_frame(&mut self, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Result<Frame>>> {
+        match std::task::ready!(self.body.poll_frame(cx)) {
+            None => std::task::Poll::Ready(self.trailers.take().map(|t| Ok(Frame::Trailers(t)))),
+            frame => std::task::Poll::Ready(frame),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn gzip(text: &[u8]) -> Bytes {
+        let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        e.write_all(text).unwrap();
+        e.finish().unwrap().into()
+    }
+
+    fn html(coding: &str) -> Headers {
+        [("Content-Type", "text/html"), ("Content-Encoding", coding), ("Content-Length", "9"), ("Digest", "x")]
+            .into_iter()
+            .collect()
+    }
+
+    fn find(a: &'static str, b: &'static str) -> Change {
+        Change::Find(Bytes::from_static(a.as_bytes()), Bytes::from_static(b.as_bytes()))
+    }
+
+    #[tokio::test]
+    async fn a_compressed_body_is_changed_whole_or_streamed() {
+        for whole in [true, false] {
+            let mut headers = html("gzip");
+            let body = Body::from(gzip(b"one two"));
+            let seen = if whole { collect(body, &headers, 1000).await.unwrap() } else { Seen::Stream(body) };
+            let work = Work { changes: vec![find("two", "three")], ..Work::default() };
+            let body = finish(work, seen, &mut headers).unwrap();
+            assert_eq!(&body.collect(100).await.unwrap().0[..], b"one three");
+            let left: Vec<_> = headers.iter().map(|(n, _)| String::from_utf8_lossy(n).into_owned()).collect();
+            assert_eq!(left, ["Content-Type"], "{whole}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nothing_changes_passes_as_it_came() {
+        let mut headers = html("gzip");
+        let raw = gzip(b"one two");
+        let seen = collect(Body::from(raw.clone()), &headers, 1000).await.unwrap();
+        let work = Work { changes: vec![find("four", "five")], ..Work::default() };
+        let body = finish(work, seen, &mut headers).unwrap();
+        assert_eq!(body.collect(100).await.unwrap().0, raw);
+        assert_eq!(headers, html("gzip"));
+    }
+
+    #[tokio::test]
+    async fn a_coding_that_is_not_known_is_an_error_unless_the_text_is_all_new() {
+        let body = || Seen::Stream(Body::from(Bytes::from_static(b"??")));
+        let work = |c| Work { changes: vec![c], ..Work::default() };
+        let error = finish(work(find("a", "b")), body(), &mut html("aws-chunked")).unwrap_err();
+        assert!(error.to_string().contains("anticomp"), "{error}");
+        let new = finish(work(Change::Set("new".into())), body(), &mut html("aws-chunked")).unwrap();
+        assert_eq!(&new.collect(9).await.unwrap().0[..], b"new");
+    }
+
+    #[tokio::test]
+    async fn one_too_large_comes_back_as_a_stream() {
+        let seen = collect(Body::from(Bytes::from_static(b"abcdef")), &Headers::new(), 3).await.unwrap();
+        assert!(matches!(seen, Seen::Stream(_)));
+        assert_eq!(&unchanged(seen).collect(9).await.unwrap().0[..], b"abcdef");
+    }
+}

@@ -1,0 +1,495 @@
+//! The rules that one host can match, as the stage that its plan calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use interflow_flow::{
+    Body, Direction, Error, Flow, Headers, Interest, Kind, Message, Phase, RequestHead, ResponseHead, Result, Scope,
+    Stage, Step, Verdict, Way,
+};
+use interflow_query::Truth;
+
+use crate::act::{At, Effect, RequestAt, Waiting, act, uncache};
+use crate::action::Action;
+use crate::body::{self, Seen};
+use crate::config::OnFailure;
+use crate::index::{Picked, RequestIndex};
+use crate::program::{Program, Rule};
+use crate::state::RuleState;
+
+/// A rule in one phase.
+#[derive(Debug)]
+struct Entry {
+    rule: u32,
+    /// Its actions of this phase, by place.
+    actions: Vec<u16>,
+    /// Whether one of them needs the whole body.
+    whole: bool,
+    /// Whether its condition may ask for the body.
+    asks_body: bool,
+}
+
+/// The rules of one phase.
+#[derive(Debug, Default)]
+struct List {
+    entries: Vec<Entry>,
+    index: Option<RequestIndex>,
+}
+
+const PHASES: usize = Phase::Done as usize + 1;
+
+/// The rules that one host can match.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    program: Arc<Program>,
+    lists: [List; PHASES],
+    interest: Interest,
+    /// Whether later phases need the request's head, or the response's.
+    keeps_request: bool,
+    keeps_response: bool,
+    /// Rules on messages inside of bodies.
+    messages: bool,
+}
+
+/// Where a walk through a phase's rules stands.
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    entry: usize,
+    action: usize,
+}
+
+enum Walked {
+    Done(Verdict),
+    Wait(Cursor, Waiting),
+}
+
+impl Bound {
+    pub fn new(program: Arc<Program>, rules: &[u32]) -> Self {
+        let mut lists: [List; PHASES] = Default::default();
+        for id in rules {
+            let rule = &program.rules[*id as usize];
+            for (i, (phase, action)) in rule.actions.iter().enumerate() {
+                let list = &mut lists[*phase as usize].entries;
+                if list.last().is_none_or(|e| e.rule != *id) {
+                    let asks_body =
+                        matches!(phase, Phase::RequestBody | Phase::ResponseBody) && rule.cond.phase() >= *phase;
+                    list.push(Entry { rule: *id, actions: Vec::new(), whole: false, asks_body });
+                }
+                let entry = list.last_mut().expect("one was just put there");
+                entry.actions.push(i as u16);
+                entry.whole |= needs_body(action);
+            }
+        }
+        let interest = interest(&program, &lists);
+        for (phase, list) in lists.iter_mut().enumerate() {
+            let has_request = phase >= Phase::RequestHead as usize && phase <= Phase::ResponseBody as usize;
+            if has_request && phase != Phase::Dial as usize {
+                list.index = RequestIndex::new(list.entries.iter().map(|e| &program.rules[e.rule as usize].cond));
+            }
+        }
+        let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
+        let messages = has(Phase::Message);
+        let (keeps_request, keeps_response) = (messages || has(Phase::Done), has(Phase::Done));
+        Self { interest, keeps_request, keeps_response, messages, lists, program }
+    }
+
+    fn list(&self, phase: Phase) -> &List {
+        &self.lists[phase as usize]
+    }
+
+    fn pick(&self, at: &At<'_>) -> Option<Picked> {
+        let index = self.list(at.phase).index.as_ref()?;
+        at.request().map(|r| index.pick(r))
+    }
+
+    /// Goes through the rules of a phase until one ends the flow or must wait.
+    fn walk(&self, at: &mut At<'_>, picked: Option<&Picked>, mut from: Cursor) -> Walked {
+        let entries = &self.list(at.phase).entries;
+        while let Some(entry) = entries.get(from.entry) {
+            if from.action == 0 && !self.holds(at, entry, from.entry, picked) {
+                from.entry += 1;
+                continue;
+            }
+            let rule = &self.program.rules[entry.rule as usize];
+            while let Some(i) = entry.actions.get(from.action) {
+                from.action += 1;
+                match act(at, &rule.actions[usize::from(*i)].1, rule, &self.program) {
+                    Effect::Go => {}
+                    Effect::Stop => return Walked::Done(Verdict::Continue),
+                    Effect::End(verdict) => return Walked::Done(verdict),
+                    Effect::Wait(waiting) => return Walked::Wait(from, waiting),
+                }
+            }
+            if rule.stop {
+                return Walked::Done(Verdict::Continue);
+            }
+            from = Cursor { entry: from.entry + 1, action: 0 };
+        }
+        Walked::Done(Verdict::Continue)
+    }
+
+    /// Whether a rule acts on the flow in this phase.
+    fn holds(&self, at: &mut At<'_>, entry: &Entry, place: usize, picked: Option<&Picked>) -> bool {
+        if picked.is_some_and(|p| p[place / 64] & 1 << (place % 64) == 0) {
+            return false;
+        }
+        let rule = &self.program.rules[entry.rule as usize];
+        if rule.remembers
+            && let Some(before) = at.flow.note::<RuleState>().and_then(|s| s.decided(entry.rule))
+        {
+            return before;
+        }
+        let answer = rule.cond.ask(&at.view(&self.program));
+        let Truth::Known(holds) = answer else { return false };
+        if rule.remembers {
+            at.state().decide(entry.rule, holds);
+        }
+        if holds {
+            rule.matches.fetch_add(1, Relaxed);
+            if at.phase < Phase::Message {
+                at.flow.tag("ruled");
+            }
+            capture(at, rule, &self.program);
+        }
+        holds
+    }
+
+    /// Goes on where something was waited for.
+    async fn go_on(&self, at: &mut At<'_>, picked: Option<&Picked>, cursor: Cursor, waiting: Waiting) -> Verdict {
+        let (mut cursor, mut waiting) = (cursor, waiting);
+        loop {
+            let rule = &self.program.rules[self.list(at.phase).entries[cursor.entry].rule as usize];
+            match waiting.over(at, rule, &self.program).await {
+                Effect::End(verdict) => return verdict,
+                Effect::Stop => return Verdict::Continue,
+                Effect::Wait(more) => waiting = more,
+                Effect::Go => match self.walk(at, picked, cursor) {
+                    Walked::Done(verdict) => return verdict,
+                    Walked::Wait(next, more) => (cursor, waiting) = (next, more),
+                },
+            }
+        }
+    }
+
+    /// A phase without a body.
+    fn plain<'a>(&'a self, mut at: At<'a>) -> Step<'a, Verdict> {
+        let picked = self.pick(&at);
+        match self.walk(&mut at, picked.as_ref(), Cursor::default()) {
+            Walked::Done(verdict) => {
+                self.leave(&mut at);
+                Step::Now(verdict)
+            }
+            Walked::Wait(cursor, waiting) => Step::later(async move {
+                let verdict = self.go_on(&mut at, picked.as_ref(), cursor, waiting).await;
+                self.leave(&mut at);
+                verdict
+            }),
+        }
+    }
+
+    /// What a phase leaves for later ones.
+    fn leave(&self, at: &mut At<'_>) {
+        if !at.work.is_empty() {
+            let work = std::mem::take(&mut at.work);
+            at.state().pending = Some(work);
+        }
+    }
+
+    /// A phase with a body.
+    fn with_body<'a>(&'a self, at: At<'a>, body: Body) -> Step<'a, Result<Body, Verdict>> {
+        let mut at = at;
+        at.work = at.state().pending.take().unwrap_or_default();
+        let picked = self.pick(&at);
+        if self.wants_whole(&mut at, picked.as_ref()) {
+            return Step::later(self.whole(at, body, picked));
+        }
+        match self.walk(&mut at, picked.as_ref(), Cursor::default()) {
+            Walked::Done(Verdict::Continue) if !self.must_wait(&at, &body) => {
+                Step::Now(self.done(at, Seen::Stream(body)))
+            }
+            Walked::Done(Verdict::Continue) => Step::later(async move {
+                let seen = self.read(&mut at, body).await.map_err(Verdict::Deny)?;
+                self.done(at, seen)
+            }),
+            Walked::Done(verdict) => Step::Now(Err(verdict)),
+            Walked::Wait(cursor, waiting) => Step::later(async move {
+                match self.go_on(&mut at, picked.as_ref(), cursor, waiting).await {
+                    Verdict::Continue if !self.must_wait(&at, &body) => self.done(at, Seen::Stream(body)),
+                    Verdict::Continue => {
+                        let seen = self.read(&mut at, body).await.map_err(Verdict::Deny)?;
+                        self.done(at, seen)
+                    }
+                    verdict => Err(verdict),
+                }
+            }),
+        }
+    }
+
+    async fn whole(&self, mut at: At<'_>, body: Body, picked: Option<Picked>) -> Result<Body, Verdict> {
+        let seen = self.read(&mut at, body).await.map_err(Verdict::Deny)?;
+        let verdict = match self.walk(&mut at, picked.as_ref(), Cursor::default()) {
+            Walked::Done(verdict) => verdict,
+            Walked::Wait(cursor, waiting) => self.go_on(&mut at, picked.as_ref(), cursor, waiting).await,
+        };
+        match verdict {
+            Verdict::Continue => self.done(at, seen),
+            verdict => Err(verdict),
+        }
+    }
+
+    /// Whether a rule that may act needs the whole body to be asked, or to act.
+    fn wants_whole(&self, at: &mut At<'_>, picked: Option<&Picked>) -> bool {
+        let entries = &self.list(at.phase).entries;
+        entries.iter().enumerate().any(|(i, entry)| {
+            if !(entry.whole || entry.asks_body) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
+                return false;
+            }
+            let rule = &self.program.rules[entry.rule as usize];
+            if let Some(before) = at.flow.note::<RuleState>().and_then(|s| s.decided(entry.rule)) {
+                return before && entry.whole;
+            }
+            match quiet(rule, at, &self.program) {
+                Truth::NotYet => true,
+                Truth::Known(holds) => holds && entry.whole,
+            }
+        })
+    }
+
+    fn must_wait(&self, at: &At<'_>, body: &Body) -> bool {
+        let Some(headers) = head_of(at) else { return false };
+        matches!(body, Body::Stream(_) | Body::Full(_)) && at.work.needs_whole(headers)
+    }
+
+    /// Reads the body as far as it may be held.
+    async fn read(&self, at: &mut At<'_>, body: Body) -> Result<Seen> {
+        let headers = head_of(at).cloned().unwrap_or_default();
+        let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
+        let seen = body::collect(body, &headers, cap).await?;
+        match &seen {
+            Seen::Whole(whole) => at.body = Some(whole.plain.clone()),
+            Seen::Stream(_) => {
+                tracing::debug!(flow = %at.flow.id, "the body is larger than rules.max_body: rules that need it whole do not see it");
+            }
+        }
+        Ok(seen)
+    }
+
+    fn done(&self, mut at: At<'_>, seen: Seen) -> Result<Body, Verdict> {
+        let mut work = std::mem::take(&mut at.work);
+        let side = at.side();
+        if let Some(cap) = at.flow.note::<RuleState>().and_then(|s| s.throttle[side as usize].clone()) {
+            work.throttle = Some(cap);
+        }
+        let messages = self.messages.then(|| crate::messages::Watched::new(self, &at, side)).flatten();
+        if work.is_empty() && messages.is_none() {
+            return Ok(body::unchanged(seen));
+        }
+        let Some(headers) = at.head_mut() else { return Ok(body::unchanged(seen)) };
+        let too_large = matches!(seen, Seen::Stream(Body::Stream(_))) && work.needs_whole(headers);
+        let before = headers.clone();
+        let finished = if too_large {
+            let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
+            Failed::Kept(Error::new(Kind::BodyTooLarge, what), seen)
+        } else {
+            match body::finish(work, seen, headers) {
+                Ok(body) => return Ok(crate::messages::watch(messages, body, &before)),
+                Err(e) => Failed::Lost(e),
+            }
+        };
+        at.flow.tag("rule_failed");
+        match (finished, self.program.config.on_failure) {
+            (Failed::Kept(e, seen), OnFailure::Pass) => {
+                tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
+                Ok(body::unchanged(seen))
+            }
+            (Failed::Kept(e, _) | Failed::Lost(e), _) => Err(Verdict::Deny(e)),
+        }
+    }
+
+    /// The rules on messages, for bodies that carry them.
+    pub(crate) fn message_now(&self, at: &mut At<'_>) -> Verdict {
+        match self.walk(at, None, Cursor::default()) {
+            Walked::Done(verdict) => verdict,
+            // Inside of a body nothing can be waited for: what would wait goes on.
+            Walked::Wait(..) => Verdict::Continue,
+        }
+    }
+
+    pub(crate) fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+}
+
+enum Failed {
+    Kept(Error, Seen),
+    Lost(Error),
+}
+
+/// Asks a condition without counting.
+fn quiet(rule: &Rule, at: &At<'_>, program: &Program) -> Truth {
+    let mut counts = false;
+    rule.cond.visit(&mut |leaf| {
+        use crate::cond::Cond;
+        counts |= matches!(leaf, Cond::Chance(_) | Cond::Every(..) | Cond::First(..) | Cond::Exec(_));
+    });
+    if counts { Truth::NotYet } else { rule.cond.ask(&at.view(program)) }
+}
+
+fn head_of<'h>(at: &'h At<'_>) -> Option<&'h Headers> {
+    match at.side() {
+        Direction::Response => at.response.as_ref().map(|r| &r.headers),
+        Direction::Request => at.request().map(|r| &r.headers),
+    }
+}
+
+/// Takes the groups of the condition's regexes into variables.
+fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
+    if rule.captures.is_empty() {
+        return;
+    }
+    let mut found = Vec::new();
+    {
+        let view = at.view(program);
+        for (place, regex) in &rule.captures {
+            let _ = place.ask(&view, &mut |value| {
+                let Some(groups) = regex.captures(value) else { return false };
+                found.extend(crate::text::names(regex).filter_map(|n| {
+                    Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
+                }));
+                true
+            });
+        }
+    }
+    let state = at.state();
+    found.into_iter().for_each(|(name, value)| state.set(&name, value));
+}
+
+/// Whether an action needs the whole body to act.
+fn needs_body(action: &Action) -> bool {
+    use crate::given::{Capture, CaptureFrom};
+    let mut needs = matches!(action, Action::Hold(_) | Action::Capture(Capture { source: CaptureFrom::Json(..), .. }));
+    crate::program::templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
+    needs
+}
+
+fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
+    use Phase::*;
+    let mut all = Interest::NONE;
+    for phase in [Authority, ClientHello, RequestHead, RequestBody, Dial, ResponseHead, ResponseBody, Message, Done] {
+        let entries = &lists[phase as usize].entries;
+        if entries.is_empty() {
+            continue;
+        }
+        all = all.and(phase);
+        if phase == Message {
+            all = all.and(RequestHead).and(RequestBody).and(ResponseBody);
+        }
+        if phase == Done {
+            all = all.and(RequestHead).and(ResponseHead);
+        }
+        for entry in entries {
+            for i in &entry.actions {
+                match &program.rules[entry.rule as usize].actions[usize::from(*i)].1 {
+                    Action::Throttle(s) => {
+                        let (up, down) = (s.request.is_some(), s.response.is_some());
+                        all = if up { all.and(RequestBody) } else { all };
+                        all = if down { all.and(ResponseBody) } else { all };
+                    }
+                    Action::Anticache(_) | Action::StickyCookie(_) => all = all.and(ResponseHead),
+                    Action::Hold(_) if phase == RequestHead => all = all.and(RequestBody),
+                    Action::Hold(_) if phase == ResponseHead => all = all.and(ResponseBody),
+                    _ => {}
+                }
+            }
+        }
+    }
+    all
+}
+
+impl Stage for Bound {
+    fn name(&self) -> &'static str {
+        "rules"
+    }
+
+    fn interest(&self, _scope: &Scope<'_>) -> Interest {
+        self.interest
+    }
+
+    fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
+        self.plain(At::new(Phase::Authority, flow))
+    }
+
+    fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
+        self.plain(At::new(Phase::ClientHello, flow))
+    }
+
+    fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        if self.keeps_request {
+            flow.note_mut::<RuleState>().request = Some(Arc::new(head.clone()));
+        }
+        self.plain(At { request: RequestAt::Changing(head), ..At::new(Phase::RequestHead, flow) })
+    }
+
+    fn request_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        self.with_body(At { request: RequestAt::Changing(head), ..At::new(Phase::RequestBody, flow) }, body)
+    }
+
+    fn dial<'a>(&'a self, flow: &'a mut Flow, head: Option<&'a RequestHead>, way: &'a mut Way) -> Step<'a, Verdict> {
+        let request = head.map_or(RequestAt::None, RequestAt::Seen);
+        self.plain(At { request, way: Some(way), ..At::new(Phase::Dial, flow) })
+    }
+
+    fn response_head<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+    ) -> Step<'a, Verdict> {
+        if let Some(state) = flow.note::<RuleState>() {
+            if state.sticky {
+                let at = At::new(Phase::ResponseHead, flow);
+                let host = at.view(&self.program).with_host(ToOwned::to_owned);
+                self.program.around.sessions.keep_cookies(&host, &head.headers);
+            }
+            if flow.note::<RuleState>().is_some_and(|s| s.uncached) {
+                uncache(&mut head.headers);
+            }
+        }
+        if self.keeps_response {
+            flow.note_mut::<RuleState>().response = Some(Arc::new(head.clone()));
+        }
+        let at = At::new(Phase::ResponseHead, flow);
+        self.plain(At { request: RequestAt::Seen(request), response: Some(head), ..at })
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let at = At::new(Phase::ResponseBody, flow);
+        self.with_body(At { request: RequestAt::Seen(request), response: Some(head), ..at }, body)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        let request = flow.note::<RuleState>().and_then(|s| s.request.clone());
+        let request = request.map_or(RequestAt::None, RequestAt::Kept);
+        self.plain(At { request, message: Some(message), ..At::new(Phase::Message, flow) })
+    }
+
+    fn done(&self, flow: &Flow) {
+        let mut copy = crate::view::shadow(flow);
+        let (request, mut response) =
+            flow.note::<RuleState>().map_or((None, None), |s| (s.request.clone(), s.response.as_deref().cloned()));
+        let request = request.map_or(RequestAt::None, RequestAt::Kept);
+        let mut at = At { request, response: response.as_mut(), ..At::new(Phase::Done, &mut copy) };
+        self.walk(&mut at, None, Cursor::default());
+    }
+}

@@ -1,0 +1,89 @@
+//! Cookies in `Cookie` and `Set-Cookie` (RFC 6265).
+
+use interflow_flow::Headers;
+
+/// The cookies of a request, in order.
+pub(crate) fn all(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all("cookie").flat_map(|v| v.split(|b| *b == b';')).filter_map(pair)
+}
+
+/// The value of one cookie; names keep their case (RFC 6265 5.3).
+pub(crate) fn get<'a>(headers: &'a Headers, name: &str) -> Option<&'a [u8]> {
+    all(headers).find(|(n, _)| *n == name.as_bytes()).map(|(_, v)| v)
+}
+
+/// Name and value of each `Set-Cookie`.
+pub(crate) fn set_by(headers: &Headers) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.get_all("set-cookie").filter_map(|v| pair(v.split(|b| *b == b';').next().unwrap_or_default()))
+}
+
+fn pair(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let text = text.trim_ascii();
+    let at = text.iter().position(|b| *b == b'=')?;
+    Some((text[..at].trim_ascii(), text[at + 1..].trim_ascii()))
+}
+
+/// Gives the request's cookie this value, or takes it out; the others stay as they are and where they are.
+pub(crate) fn put(headers: &mut Headers, name: &str, value: Option<&str>) {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut done = false;
+    let new = |v: &str| [name.as_bytes(), b"=", v.as_bytes()].concat();
+    for (n, v) in all(headers) {
+        if n != name.as_bytes() {
+            kept.push([n, b"=", v].concat());
+        } else if let Some(value) = value
+            && !std::mem::replace(&mut done, true)
+        {
+            kept.push(new(value));
+        }
+    }
+    if let Some(value) = value
+        && !done
+    {
+        kept.push(new(value));
+    }
+    if kept.is_empty() {
+        headers.remove("cookie");
+    } else {
+        // Every byte came out of a header value or was checked by the caller.
+        let _ = headers.set("Cookie", kept.join(&b"; "[..]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cookies(lines: &[&str]) -> Headers {
+        lines.iter().map(|l| ("Cookie", *l)).collect()
+    }
+
+    fn put_in(lines: &[&str], name: &str, value: Option<&str>) -> Option<String> {
+        let mut h = cookies(lines);
+        put(&mut h, name, value);
+        assert!(h.get_all("cookie").count() <= 1);
+        h.get_str("cookie").map(ToOwned::to_owned)
+    }
+
+    #[test]
+    fn setting_one_cookie_keeps_the_others() {
+        for (lines, name, value, after) in [
+            (&["a=1; b=2"][..], "b", Some("x"), Some("a=1; b=x")),
+            (&["a=1; b=2"], "c", Some("3"), Some("a=1; b=2; c=3")),
+            (&["a=1", "b=2"], "a", None, Some("b=2")),
+            (&["a=1; a=2"], "a", Some("9"), Some("a=9")),
+            (&["a=1"], "a", None, None),
+            (&[], "a", Some("1"), Some("a=1")),
+        ] {
+            assert_eq!(put_in(lines, name, value).as_deref(), after, "{lines:?} {name}");
+        }
+    }
+
+    #[test]
+    fn cookies_are_read_by_name() {
+        let h = cookies(&["a=1;  sid = x=y ;junk"]);
+        assert_eq!((get(&h, "sid"), get(&h, "SID"), get(&h, "junk")), (Some(&b"x=y"[..]), None, None));
+        let h: Headers = [("Set-Cookie", "sid=1; Path=/"), ("set-cookie", "t=2")].into_iter().collect();
+        assert_eq!(set_by(&h).map(|(n, _)| n).collect::<Vec<_>>(), [b"sid", &b"t"[..]]);
+    }
+}

@@ -1,0 +1,38 @@
+//! HTTP dates (RFC 9110 5.6.7): `Sun, 06 Nov 1994 08:49:37 GMT`.
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+
+/// Seconds since 1970.
+pub(crate) fn parse(text: &str) -> Option<i64> {
+    // Netscape's form, still sent by many servers, has dashes between day, month and year.
+    let plain = text.replace('-', " ");
+    let text = if text.ends_with("GMT") { plain.as_str() } else { text };
+    let zoned = rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
+    Some(zoned.timestamp().as_second())
+}
+
+/// The date of a moment in seconds since 1970.
+pub(crate) fn show(seconds: i64) -> String {
+    let at = Timestamp::from_second(seconds).unwrap_or_default();
+    at.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
+/// Now, in seconds since 1970.
+pub(crate) fn now() -> i64 {
+    Timestamp::now().as_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_read_and_written() {
+        assert_eq!(parse("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(parse("Sun, 06-Nov-1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(show(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(parse("soon"), None);
+        assert!(now() > 784_111_777);
+    }
+}

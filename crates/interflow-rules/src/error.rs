@@ -1,0 +1,114 @@
+//! What is wrong with a rule file, and where.
+
+use std::fmt;
+
+/// Something that is wrong, or worth knowing, about a rule file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Problem {
+    /// The file's name as it was given.
+    pub file: String,
+    /// The line, from 1; 0 when it is not known.
+    pub line: usize,
+    /// The column, from 1; 0 when it is not known.
+    pub column: usize,
+    /// The rule's name.
+    pub rule: Option<String>,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.line, self.column) {
+            (0, _) => write!(f, "{}: ", self.file)?,
+            (line, 0) => write!(f, "{}:{line}: ", self.file)?,
+            (line, column) => write!(f, "{}:{line}:{column}: ", self.file)?,
+        }
+        if let Some(rule) = &self.rule {
+            write!(f, "rule `{rule}`: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Rules that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadError {
+    /// Everything that is wrong, in the order of the files.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.problems.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<Problem> for LoadError {
+    fn from(problem: Problem) -> Self {
+        Self { problems: vec![problem] }
+    }
+}
+
+/// The known name that was probably meant.
+pub(crate) fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = written.to_ascii_lowercase();
+    known
+        .into_iter()
+        .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_ascii_lowercase()), k))
+        .filter(|(distance, k)| *distance <= (k.len().max(written.len()) / 3).max(1))
+        .min()
+        .map(|(_, k)| k)
+}
+
+/// `unknown key ...`, with what was probably meant or what there is.
+pub(crate) fn unknown(what: &str, written: &str, known: &[&str]) -> String {
+    match nearest(written, known.iter().copied()) {
+        Some(near) => format!("unknown {what} `{written}`: did you mean `{near}`?"),
+        None => format!("unknown {what} `{written}`: known here are {}", known.join(", ")),
+    }
+}
+
+/// Makes serde's list of expected keys into a suggestion.
+pub(crate) fn suggest(message: &str) -> String {
+    let message = message.lines().next().unwrap_or(message);
+    for (start, what) in [("unknown field `", "key"), ("unknown variant `", "value")] {
+        let Some((_, rest)) = message.split_once(start) else { continue };
+        let Some((written, expected)) = rest.split_once('`') else { continue };
+        let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+        return unknown(what, written, &known);
+    }
+    message.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_its_place() {
+        let mut p = Problem { file: "r.toml".into(), message: "no".into(), ..Problem::default() };
+        assert_eq!(p.to_string(), "r.toml: no");
+        (p.line, p.column, p.rule) = (3, 7, Some("a".into()));
+        assert_eq!(p.to_string(), "r.toml:3:7: rule `a`: no");
+    }
+
+    #[test]
+    fn serdes_lists_become_suggestions() {
+        let message = "rules[0]: unknown field `naem`, expected one of `name`, `when`";
+        assert_eq!(suggest(message), "unknown key `naem`: did you mean `name`?");
+        assert_eq!(
+            suggest("unknown field `zzzzzz`, expected `name` or `when`"),
+            "unknown key `zzzzzz`: known here are name, when"
+        );
+        assert_eq!(suggest("missing field `to`"), "missing field `to`");
+    }
+}

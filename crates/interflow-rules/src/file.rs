@@ -1,0 +1,140 @@
+//! A rule file as it stands on disk.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::action::Actions;
+use crate::expect::Expectation;
+use crate::phases;
+use crate::template::Template;
+use crate::when::{Texts, When};
+
+/// A rule file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleFile {
+    /// Other rule files that are asked before this one; relative to it.
+    pub include: Files,
+    /// Constants: `${var.NAME}` in every rule.
+    pub variables: BTreeMap<String, Constant>,
+    /// The rules, in the order in which they are asked.
+    pub rules: Vec<RuleDef>,
+    /// What the rules must do; carried out by `interflow rules test`.
+    pub tests: Vec<Expectation>,
+}
+
+/// A rule.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuleDef {
+    /// Its name in metrics, explanations and logs; its place in the files when absent.
+    pub name: Option<String>,
+    /// Which flows it is for: a query, or matchers by name. Every flow when absent.
+    pub when: When,
+    /// What it does, in order.
+    pub then: Actions,
+    /// The phase in which it acts, where another than the natural one is wanted: connect, hello, request, request_body,
+    /// dial, response, response_body, message or done.
+    pub phase: Option<PhaseName>,
+    /// Whether it is in force; true when absent.
+    pub enabled: Option<bool>,
+    /// Whether no later rule is asked in its phase once it matched.
+    pub stop: bool,
+}
+
+/// The name of a phase.
+#[derive(Clone, Copy, Debug)]
+pub struct PhaseName(pub interflow_flow::Phase);
+
+impl<'de> Deserialize<'de> for PhaseName {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        phases::find(&text).map(Self).ok_or_else(|| {
+            let names: Vec<&str> = phases::NAMES.iter().map(|(_, n, _)| *n).collect();
+            de::Error::custom(crate::error::unknown("phase", &text, &names))
+        })
+    }
+}
+
+impl JsonSchema for PhaseName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Phase".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let names: Vec<&str> = phases::NAMES.iter().map(|(_, n, _)| *n).collect();
+        schemars::json_schema!({ "type": "string", "enum": names })
+    }
+}
+
+/// A constant; its text may hold `${env.NAME}`.
+#[derive(Debug)]
+pub struct Constant(pub String);
+
+impl<'de> Deserialize<'de> for Constant {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let template = Template::deserialize(d)?;
+        let constants = Vec::new();
+        let sample = crate::sample::Sample::get("http://constant.invalid/");
+        let text = template.fill_from(&sample.view(interflow_flow::Phase::Authority, &constants)).into_owned();
+        Ok(Self(text))
+    }
+}
+
+impl JsonSchema for Constant {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Constant".into()
+    }
+
+    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Template::json_schema(g)
+    }
+}
+
+/// One file or several.
+#[derive(Debug, Default)]
+pub struct Files(pub Vec<PathBuf>);
+
+impl<'de> Deserialize<'de> for Files {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Texts::deserialize(d).map(|t| Self(t.0.into_iter().map(PathBuf::from).collect()))
+    }
+}
+
+impl JsonSchema for Files {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Files".into()
+    }
+
+    fn json_schema(g: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Texts::json_schema(g)
+    }
+}
+
+/// The JSON Schema of a rule file.
+pub fn schema() -> serde_json::Value {
+    let mut schema = schemars::schema_for!(RuleFile).to_value();
+    schema["title"] = "Interflow rules".into();
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_action_and_resolves() {
+        let schema = schema();
+        let text = schema.to_string();
+        for action in crate::action::ACTIONS {
+            assert!(text.contains(&format!("\"{}\"", action.name)), "{}", action.name);
+        }
+        for part in text.split("#/$defs/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schema["$defs"].get(name).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Fluxzy's rule files, read as they are: its filters and actions become conditions and actions of ours. What was
+//! broken or silent there is said, with what ours does.
+
+mod actions;
+mod filters;
+mod node;
+
+use interflow_flow::Phase;
+use serde_yaml_ng::Value;
+
+use crate::cond::Cond;
+use crate::error::Problem;
+use crate::phases;
+use crate::program::{Rule, phase_for};
+use crate::read::{Parsed, Seg};
+use node::Node;
+
+pub use actions::KINDS as ACTION_KINDS;
+pub use filters::KINDS as FILTER_KINDS;
+
+/// What was read of a file.
+#[derive(Default)]
+pub(crate) struct Read {
+    /// The rules, each with its place for what is found later.
+    pub rules: Vec<(Rule, Problem)>,
+    /// What makes the file unusable.
+    pub problems: Vec<Problem>,
+    /// What was broken, silent or different there.
+    pub notes: Vec<Problem>,
+}
+
+/// Whether a file is one of Fluxzy's: an entry has a filter or an action as it writes them.
+pub(crate) fn is_fluxzy(value: &Value) -> bool {
+    let has = |v: &Value, name: &str| {
+        v.as_mapping().is_some_and(|m| m.keys().any(|k| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case(name))))
+    };
+    let rules = value.as_mapping().and_then(|m| {
+        m.iter().find(|(k, _)| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case("rules"))).map(|(_, v)| v)
+    });
+    rules
+        .and_then(Value::as_sequence)
+        .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
+}
+
+/// Gathers what is said while a rule is read.
+pub(crate) struct Ledger<'p> {
+    parsed: &'p Parsed,
+    rule: String,
+    read: Read,
+}
+
+impl Ledger<'_> {
+    fn place(&self, node: &Node<'_>, message: String) -> Problem {
+        let path: Vec<Seg<'_>> = node.path.iter().map(node::Step::seg).collect();
+        self.parsed.problem(&path, Some(&self.rule), message)
+    }
+
+    /// Something that makes the file unusable.
+    pub fn problem(&mut self, node: &Node<'_>, message: impl Into<String>) {
+        let problem = self.place(node, message.into());
+        self.read.problems.push(problem);
+    }
+
+    /// Something worth knowing.
+    pub fn note(&mut self, node: &Node<'_>, message: impl Into<String>) {
+        let note = self.place(node, message.into());
+        if !self.read.notes.contains(&note) {
+            self.read.notes.push(note);
+        }
+    }
+}
+
+/// Reads a file.
+pub(crate) fn read(parsed: &Parsed, value: &Value) -> Read {
+    let mut ledger = Ledger { parsed, rule: String::new(), read: Read::default() };
+    let root = Node::root(value);
+    let Some(rules) = root.get("rules") else { return ledger.read };
+    root.report_unknown(&mut ledger);
+    for (i, entry) in rules.items().into_iter().enumerate() {
+        ledger.rule = entry
+            .get("name")
+            .and_then(|n| n.text())
+            .filter(|n| !n.is_empty())
+            .unwrap_or_else(|| format!("rule {}", i + 1));
+        rule(&mut ledger, &entry);
+    }
+    ledger.read
+}
+
+fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
+    let filter = entry.get("filter");
+    if entry.get("order").is_some() {
+        ledger.note(
+            entry,
+            "`order` is read and never used by Fluxzy: rules are asked in the order of the file, here too",
+        );
+    }
+    let mut nodes: Vec<Node<'_>> = entry.get("action").into_iter().collect();
+    nodes.extend(entry.get("actions").into_iter().flat_map(|a| a.items()));
+    entry.report_unknown(ledger);
+    let Some(filter) = filter else {
+        return ledger.problem(entry, "the rule has no filter: `filter: {typeKind: any}` is for every flow");
+    };
+    if nodes.is_empty() {
+        return ledger.problem(entry, "the rule has no action");
+    }
+    let before = ledger.read.problems.len();
+    let cond = filters::read(ledger, &filter);
+    let mut actions = Vec::new();
+    let mut moments: Vec<Phase> = Vec::new();
+    for node in &nodes {
+        for (phase, action) in actions::read(ledger, node) {
+            match phase_for(&action, &cond, phase, None) {
+                Ok(phase) => {
+                    moments.push(phase);
+                    actions.push((phase, action));
+                }
+                Err(message) => {
+                    let message = format!("{message} (Fluxzy never runs it, and does not say so)");
+                    ledger.problem(node, message);
+                }
+            }
+        }
+    }
+    moments.sort_unstable();
+    moments.dedup();
+    if moments.len() > 1 && moments.first().is_some_and(|first| cond.phase() > *first) {
+        ledger.note(
+            &filter,
+            "Fluxzy decides the filter at the earliest of the actions' moments and keeps the answer, so that later actions never run; here it is decided once it can be",
+        );
+    }
+    if ledger.read.problems.len() > before {
+        return;
+    }
+    let place = ledger.place(entry, String::new());
+    let rule = Rule {
+        name: ledger.rule.clone(),
+        file: place.file.clone(),
+        line: place.line,
+        cond,
+        actions,
+        enabled: true,
+        stop: false,
+        captures: Vec::new(),
+        remembers: false,
+        matches: Default::default(),
+    };
+    ledger.read.rules.push((rule, place));
+}
+
+/// The phase of a moment by Fluxzy's name.
+pub(crate) fn moment(ledger: &mut Ledger<'_>, node: &Node<'_>, text: &str) -> Option<Phase> {
+    let phase = phases::find(text);
+    match phase {
+        None => {
+            let names: Vec<&str> = phases::NAMES.iter().flat_map(|(_, _, others)| others.iter().copied()).collect();
+            ledger.problem(node, crate::error::unknown("moment", text, &names));
+        }
+        Some(Phase::RequestBody | Phase::ResponseBody) => {
+            ledger.note(node, "Fluxzy never reaches this moment; here it is reached");
+        }
+        Some(_) => {}
+    }
+    phase
+}
+
+/// A condition on the tags that comments are kept as.
+pub(crate) fn comments(test: crate::text::TextTest) -> Cond {
+    Cond::Text(crate::text::Place::Tag, test)
+}

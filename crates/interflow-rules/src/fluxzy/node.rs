@@ -1,0 +1,158 @@
+//! A part of a Fluxzy file, its keys in any case, and what of it was read.
+
+use std::cell::RefCell;
+
+use serde_yaml_ng::{Mapping, Value};
+
+use super::Ledger;
+use crate::read::Seg;
+use crate::template::Template;
+
+/// A step of a path into the file.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Step {
+    pub fn seg(&self) -> Seg<'_> {
+        match self {
+            Self::Key(key) => Seg::Key(key),
+            Self::Index(i) => Seg::Index(*i),
+        }
+    }
+}
+
+/// A part of the file.
+pub(crate) struct Node<'v> {
+    value: &'v Value,
+    pub path: Vec<Step>,
+    used: RefCell<Vec<String>>,
+}
+
+impl<'v> Node<'v> {
+    pub fn root(value: &'v Value) -> Self {
+        Self { value, path: Vec::new(), used: RefCell::default() }
+    }
+
+    fn map(&self) -> Option<&'v Mapping> {
+        self.value.as_mapping()
+    }
+
+    /// What stands under a key, in any case.
+    pub fn get(&self, key: &str) -> Option<Self> {
+        self.used.borrow_mut().push(key.to_ascii_lowercase());
+        let (_, value) = self.map()?.iter().find(|(k, _)| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case(key)))?;
+        let mut path = self.path.clone();
+        path.push(Step::Key(key.to_owned()));
+        Some(Node { value, path, used: RefCell::default() })
+    }
+
+    /// The members of a list; a single thing counts as a list of one.
+    pub fn items(&self) -> Vec<Self> {
+        match self.value.as_sequence() {
+            Some(list) => list
+                .iter()
+                .enumerate()
+                .map(|(i, value)| {
+                    let mut path = self.path.clone();
+                    path.push(Step::Index(i));
+                    Node { value, path, used: RefCell::default() }
+                })
+                .collect(),
+            None => vec![Node { value: self.value, path: self.path.clone(), used: RefCell::default() }],
+        }
+    }
+
+    /// A text; numbers and truth values count as theirs.
+    pub fn text(&self) -> Option<String> {
+        match self.value {
+            Value::String(s) => Some(s.clone()),
+            Value::Number(n) => Some(n.to_string()),
+            Value::Bool(b) => Some(b.to_string()),
+            _ => None,
+        }
+    }
+
+    pub fn text_of(&self, key: &str) -> Option<String> {
+        self.get(key)?.text()
+    }
+
+    /// A truth value, or what holds when there is none.
+    pub fn flag(&self, key: &str, default: bool) -> bool {
+        self.text_of(key).map_or(default, |t| t.eq_ignore_ascii_case("true"))
+    }
+
+    pub fn number(&self, ledger: &mut Ledger<'_>, key: &str) -> Option<u64> {
+        let node = self.get(key)?;
+        let number = node.text().and_then(|t| t.trim().parse().ok());
+        if number.is_none() {
+            ledger.problem(&node, format!("`{key}` must be a whole number"));
+        }
+        number
+    }
+
+    /// A text that may hold variables.
+    pub fn template(&self, ledger: &mut Ledger<'_>, key: &str) -> Option<Template> {
+        let node = self.get(key)?;
+        let text = node.text()?;
+        Some(template(ledger, &node, &text))
+    }
+
+    /// The same; a key that is missing is a problem.
+    pub fn needed(&self, ledger: &mut Ledger<'_>, key: &str) -> Template {
+        match self.template(ledger, key) {
+            Some(template) => template,
+            None => {
+                ledger.problem(self, format!("`{key}` is missing"));
+                Template::default()
+            }
+        }
+    }
+
+    /// Says which keys were not read: Fluxzy drops them without a word.
+    pub fn report_unknown(&self, ledger: &mut Ledger<'_>) {
+        let used = self.used.borrow();
+        for key in self.map().into_iter().flat_map(|m| m.keys()).filter_map(Value::as_str) {
+            if used.contains(&key.to_ascii_lowercase())
+                || ["typekind", "description"].contains(&key.to_ascii_lowercase().as_str())
+            {
+                continue;
+            }
+            let known: Vec<&str> = used.iter().map(String::as_str).collect();
+            let what = crate::error::unknown("key", key, &known);
+            ledger.note(self, format!("{what} Fluxzy drops it without a word, and so it does nothing here"));
+        }
+    }
+
+    /// What kind of filter or action it is: without its ending, in lower case.
+    pub fn kind(&self, ledger: &mut Ledger<'_>, ending: &str) -> Option<String> {
+        let kind = match self.text_of("typeKind") {
+            Some(kind) => kind,
+            None => {
+                let message = match self.text_of("type") {
+                    Some(_) => "`typeKind` is missing: older pages call it `type`, which Fluxzy does not read either",
+                    None => "`typeKind` is missing",
+                };
+                ledger.problem(self, message);
+                return None;
+            }
+        };
+        let lower = kind.to_ascii_lowercase();
+        Some(lower.strip_suffix(ending).filter(|k| !k.is_empty()).unwrap_or(&lower).to_owned())
+    }
+}
+
+/// Reads a text with Fluxzy's variables.
+pub(crate) fn template(ledger: &mut Ledger<'_>, node: &Node<'_>, text: &str) -> Template {
+    let mut unknown = Vec::new();
+    let template = Template::parse_fluxzy(text, &mut unknown);
+    for name in unknown {
+        ledger.note(node, format!("the variable `{name}` does not exist: it is empty, there and here"));
+    }
+    if template.variables().next().is_some() {
+        ledger.note(node, "Fluxzy keeps `user.` variables in one store for all exchanges, which overwrite one another; here each flow has its own");
+    }
+    template
+}

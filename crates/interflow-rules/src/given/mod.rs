@@ -1,0 +1,275 @@
+//! The parameters of actions, as they stand in rule files and ready to be used.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use regex::bytes::Regex;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+
+use crate::template::Template;
+use crate::text::regex;
+use crate::when::Texts;
+
+macro_rules! shorthand {
+    ($(#[$doc:meta])* $type:ident from $map:ident by $field:ident) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                struct Visitor;
+                impl<'de> de::Visitor<'de> for Visitor {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        write!(f, "`{}`, or parameters by name", stringify!($field))
+                    }
+                    fn visit_str<E: de::Error>(self, s: &str) -> Result<$type, E> {
+                        one(stringify!($field), s)
+                    }
+                    fn visit_i64<E: de::Error>(self, n: i64) -> Result<$type, E> {
+                        one(stringify!($field), n)
+                    }
+                    fn visit_u64<E: de::Error>(self, n: u64) -> Result<$type, E> {
+                        one(stringify!($field), n)
+                    }
+                    fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<$type, A::Error> {
+                        $map::deserialize(serde::de::value::MapAccessDeserializer::new(map))?.try_into().map_err(de::Error::custom)
+                    }
+                }
+                fn one<E: de::Error>(key: &str, value: impl Into<serde_json::Value>) -> Result<$type, E> {
+                    let map = std::iter::once((key.to_owned(), value.into())).collect();
+                    $map::deserialize(serde_json::Value::Object(map)).map_err(E::custom)?.try_into().map_err(E::custom)
+                }
+                d.deserialize_any(Visitor)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(g: &mut SchemaGenerator) -> Schema {
+                let map = g.subschema_for::<$map>();
+                json_schema!({ "anyOf": [{ "type": ["string", "integer"] }, map] })
+            }
+        }
+    };
+}
+
+mod answers;
+mod bodies;
+mod heads;
+mod notes;
+mod ways;
+
+pub use answers::{Answer, AnswerBody, Block, Local, Redirect};
+pub use bodies::{Edit, HtmlTag, JsonValue, Size, Speed};
+pub use heads::{Basic, CookieLine, Remote, ReplaceField, Session, SessionPart};
+pub use notes::{Append, Capture, CaptureFrom, Delay, Hold, Level, LogLine};
+pub use ways::{Bypass, Certificate, Spoof};
+
+/// No parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Nothing;
+
+impl<'de> Deserialize<'de> for Nothing {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Nothing;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("nothing: this action has no parameters")
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<Nothing, E> {
+                Ok(Nothing)
+            }
+            fn visit_bool<E: de::Error>(self, on: bool) -> Result<Nothing, E> {
+                if on { Ok(Nothing) } else { Err(E::custom("leave the action out rather than setting it to false")) }
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Nothing, A::Error> {
+                match map.next_key::<String>()? {
+                    None => Ok(Nothing),
+                    Some(key) => Err(de::Error::custom(format!("unknown key `{key}`: this action has no parameters"))),
+                }
+            }
+        }
+        d.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Nothing {
+    fn schema_name() -> Cow<'static, str> {
+        "Nothing".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "null" }, { "const": true }, { "type": "object", "maxProperties": 0 }] })
+    }
+}
+
+/// Values by name, in the order of the file: header fields, cookies, parameters.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs(pub Vec<(Template, Template)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> de::Visitor<'de> for Visitor {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("values by name, such as { X-Seen: \"1\" }")
+            }
+            fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut all = Vec::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    let name = Template::parse(&name).map_err(de::Error::custom)?;
+                    check_name(&name).map_err(de::Error::custom)?;
+                    all.push((name, map.next_value()?));
+                }
+                if all.is_empty() {
+                    return Err(de::Error::custom("no name is given: write it as { X-Seen: \"1\" }"));
+                }
+                Ok(Pairs(all))
+            }
+        }
+        d.deserialize_map(Visitor)
+    }
+}
+
+/// Fields, cookies and the like are named by tokens; parameters are looser, but no name of one needs these.
+fn check_name(name: &Template) -> Result<(), String> {
+    match name.as_literal() {
+        Some(n) if n.is_empty() || n.bytes().any(|b| b <= b' ' || matches!(b, b':' | b'\x7f'..)) => {
+            Err(format!("`{n}` is no header name: letters, digits and signs such as - stand in one"))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl JsonSchema for Pairs {
+    fn schema_name() -> Cow<'static, str> {
+        "Pairs".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        let template = g.subschema_for::<Template>();
+        json_schema!({ "type": "object", "additionalProperties": template, "minProperties": 1 })
+    }
+}
+
+/// Variables to set.
+#[derive(Clone, Debug, Default)]
+pub struct Variables(pub Vec<(String, Template)>);
+
+impl<'de> Deserialize<'de> for Variables {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let pairs = Pairs::deserialize(d)?;
+        Ok(Self(pairs.0.into_iter().map(|(n, v)| (n.source().to_owned(), v)).collect()))
+    }
+}
+
+impl JsonSchema for Variables {
+    fn schema_name() -> Cow<'static, str> {
+        "Variables".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        Pairs::json_schema(g)
+    }
+}
+
+/// One name or several.
+#[derive(Clone, Debug, Default)]
+pub struct Names(pub Vec<Template>);
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let texts = Texts::deserialize(d)?;
+        let names = texts.0.iter().map(|n| Template::parse(n)).collect::<Result<_, _>>();
+        names.map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Names {
+    fn schema_name() -> Cow<'static, str> {
+        "Names".into()
+    }
+
+    fn json_schema(g: &mut SchemaGenerator) -> Schema {
+        Texts::json_schema(g)
+    }
+}
+
+/// A regular expression.
+#[derive(Clone, Debug)]
+pub struct Pat(pub Regex);
+
+impl<'de> Deserialize<'de> for Pat {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        regex(&text, false).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Pat {
+    fn schema_name() -> Cow<'static, str> {
+        "Regex".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "regex" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_flow::units::{ByteSize, Span};
+
+    use super::*;
+
+    #[test]
+    fn a_bare_host_stands_for_itself_and_what_is_below() {
+        let bypass = |list: &[&str]| Bypass { via: Vec::new(), bypass: list.iter().map(|s| (*s).into()).collect() };
+        for (list, host, passes) in [
+            (&["a.test"][..], "a.test", true),
+            (&["a.test"], "x.a.test", true),
+            (&["a.test"], "xa.test", false),
+            (&["*.a.test"], "a.test", false),
+            (&[".a.test"], "x.a.test", true),
+            (&["*"], "b", true),
+            (&[], "b", false),
+        ] {
+            assert_eq!(bypass(list).passes_by(host), passes, "{list:?} {host}");
+        }
+    }
+
+    #[test]
+    fn parameters_have_a_short_form() {
+        assert_eq!(serde_yaml_ng::from_str::<Delay>("200ms").unwrap().time, Span::millis(200));
+        assert_eq!(serde_yaml_ng::from_str::<Block>("404").unwrap().status, 404);
+        assert_eq!(serde_yaml_ng::from_str::<Size>("1KiB").unwrap().after, ByteSize(1024));
+        assert!(matches!(serde_yaml_ng::from_str::<Edit>("hello").unwrap(), Edit::Set(_)));
+    }
+
+    #[test]
+    fn parameters_that_make_no_sense_are_refused() {
+        for (wrong, part) in [
+            (serde_yaml_ng::from_str::<Answer>("{body: a, json: 1}").map(drop), "one of body"),
+            (serde_yaml_ng::from_str::<Answer>("{status: 100}").map(drop), "final status"),
+            (serde_yaml_ng::from_str::<Redirect>("{to: /x, status: 200}").map(drop), "no redirect"),
+            (serde_yaml_ng::from_str::<Speed>("{}").map(drop), "speed is needed"),
+            (serde_yaml_ng::from_str::<Speed>("0").map(drop), "never end"),
+            (serde_yaml_ng::from_str::<Edit>("{find: a, set: b}").map(drop), "an edit has one"),
+            (serde_yaml_ng::from_str::<Edit>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
+            (serde_yaml_ng::from_str::<Edit>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
+            (serde_yaml_ng::from_str::<Remote>("nowhere").map(drop), "no URL"),
+            (serde_yaml_ng::from_str::<Nothing>("{a: 1}").map(drop), "no parameters"),
+            (serde_yaml_ng::from_str::<Delay>("2h").map(drop), "longer than an hour"),
+        ] {
+            let error = wrong.unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Flows that wait until somebody decides: by the API, the UI or the command line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::{FlowId, Phase, Timestamp};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+/// A flow that waits.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// A number, to decide about it.
+    pub id: u64,
+    /// The flow.
+    pub flow: String,
+    /// The rule that holds it.
+    pub rule: String,
+    /// The phase in which it waits.
+    pub phase: &'static str,
+    /// What is held: `request`, `response` or `message`.
+    pub what: &'static str,
+    /// Words of the rule's writer.
+    pub note: Option<String>,
+    /// Since when, in microseconds since 1970.
+    pub since: u64,
+    /// Until when, in microseconds since 1970.
+    pub until: u64,
+    /// Whether it goes on when nobody decides.
+    pub pass: bool,
+    /// Method of the request.
+    pub method: Option<String>,
+    /// URL of the request.
+    pub url: String,
+    /// Status of the response.
+    pub status: Option<u16>,
+    /// Fields of the held head.
+    pub headers: Vec<(String, String)>,
+    /// The held body or message, where the phase has it and it is text.
+    pub body: Option<String>,
+}
+
+/// What somebody decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, tag = "action", rename_all = "snake_case")]
+pub enum Decision {
+    /// Go on, changed perhaps.
+    #[default]
+    Continue,
+    /// Go on with these changes.
+    Change {
+        /// Another method.
+        #[serde(default)]
+        method: Option<String>,
+        /// Another URL.
+        #[serde(default)]
+        url: Option<String>,
+        /// Another status.
+        #[serde(default)]
+        status: Option<u16>,
+        /// Fields to set; an empty value takes a field out.
+        #[serde(default)]
+        headers: Vec<(String, String)>,
+        /// Another body.
+        #[serde(default)]
+        body: Option<String>,
+    },
+    /// Answer so.
+    Answer {
+        /// The status.
+        status: u16,
+        /// Fields.
+        #[serde(default)]
+        headers: Vec<(String, String)>,
+        /// The body.
+        #[serde(default)]
+        body: String,
+    },
+    /// Refuse.
+    Deny {
+        /// Why.
+        #[serde(default)]
+        reason: Option<String>,
+    },
+    /// Swallow the message.
+    Drop,
+}
+
+struct Waiting {
+    held: Held,
+    decide: oneshot::Sender<Decision>,
+}
+
+/// All that wait.
+#[derive(Default)]
+pub struct Holds {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    waiting: Vec<Waiting>,
+}
+
+/// What is told of a flow that is to be held.
+pub(crate) struct Ask {
+    pub flow: FlowId,
+    pub rule: String,
+    pub phase: Phase,
+    pub note: Option<String>,
+    pub timeout: Duration,
+    pub pass: bool,
+    pub method: Option<String>,
+    pub url: String,
+    pub status: Option<u16>,
+    pub headers: Vec<(String, String)>,
+    pub body: Option<String>,
+}
+
+impl Holds {
+    /// Everything that waits, the oldest first.
+    pub fn list(&self) -> Vec<Held> {
+        self.inner.lock().waiting.iter().map(|w| w.held.clone()).collect()
+    }
+
+    /// Decides about one that waits.
+    ///
+    /// # Errors
+    /// Nothing waits under this number any more.
+    pub fn decide(&self, id: u64, decision: Decision) -> Result<Held, String> {
+        let mut inner = self.inner.lock();
+        let at = inner.waiting.iter().position(|w| w.held.id == id);
+        let waiting = at.map(|at| inner.waiting.remove(at));
+        let gone = || format!("nothing is held under {id}: it was decided, timed out, or its client went away");
+        let waiting = waiting.ok_or_else(gone)?;
+        waiting.decide.send(decision).map_err(|_| gone())?;
+        Ok(waiting.held)
+    }
+
+    /// Waits for a decision; `None` when nobody decided in time, or too many wait.
+    pub(crate) async fn wait(self: Arc<Self>, ask: Ask, most: usize) -> Option<Decision> {
+        let timeout = ask.timeout;
+        let (id, decided) = self.enter(ask, most)?;
+        // Whoever goes away meanwhile leaves the list too.
+        let _entry = Entry { holds: &self, id };
+        tokio::time::timeout(timeout, decided).await.ok()?.ok()
+    }
+
+    fn enter(&self, ask: Ask, most: usize) -> Option<(u64, oneshot::Receiver<Decision>)> {
+        let (decide, decided) = oneshot::channel();
+        let mut inner = self.inner.lock();
+        if inner.waiting.len() >= most {
+            tracing::warn!("{most} flows are held already, so flow {} is treated as if nobody had decided", ask.flow);
+            return None;
+        }
+        inner.next += 1;
+        let id = inner.next;
+        let since = Timestamp::now().micros();
+        let held = Held {
+            id,
+            flow: ask.flow.to_string(),
+            rule: ask.rule,
+            phase: crate::phases::name(ask.phase),
+            what: match ask.phase {
+                Phase::Message => "message",
+                Phase::ResponseHead | Phase::ResponseBody => "response",
+                _ => "request",
+            },
+            note: ask.note,
+            since,
+            until: since + ask.timeout.as_micros() as u64,
+            pass: ask.pass,
+            method: ask.method,
+            url: ask.url,
+            status: ask.status,
+            headers: ask.headers,
+            body: ask.body,
+        };
+        tracing::info!(id, flow = %ask.flow, rule = held.rule, "held: {}", held.url);
+        inner.waiting.push(Waiting { held, decide });
+        Some((id, decided))
+    }
+}
+
+struct Entry<'a> {
+    holds: &'a Holds,
+    id: u64,
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.holds.inner.lock().waiting.retain(|w| w.held.id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(timeout: u64) -> Ask {
+        Ask {
+            flow: crate::sample::Sample::get("http://a/").flow.id,
+            rule: "r".into(),
+            phase: Phase::RequestHead,
+            note: None,
+            timeout: Duration::from_millis(timeout),
+            pass: false,
+            method: Some("GET".into()),
+            url: "http://a/".into(),
+            status: None,
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_decision_ends_the_wait() {
+        let holds = Arc::new(Holds::default());
+        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
+        while holds.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let held = &holds.list()[0];
+        assert_eq!((held.rule.as_str(), held.phase, held.what), ("r", "request", "request"));
+        holds.decide(held.id, Decision::Deny { reason: None }).unwrap();
+        assert_eq!(waiting.await.unwrap(), Some(Decision::Deny { reason: None }));
+        assert!(holds.list().is_empty() && holds.decide(1, Decision::Continue).is_err());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_too_long_or_goes_away_is_off_the_list() {
+        let holds = Arc::new(Holds::default());
+        assert_eq!(Arc::clone(&holds).wait(ask(10), 10).await, None);
+        assert_eq!(Arc::clone(&holds).wait(ask(10), 0).await, None);
+        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(5000), 10));
+        while holds.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        let _ = waiting.await;
+        assert!(holds.list().is_empty());
+    }
+
+    #[test]
+    fn decisions_are_read() {
+        let read = |t: &str| serde_json::from_str::<Decision>(t);
+        assert_eq!(read(r#"{"action":"continue"}"#).unwrap(), Decision::Continue);
+        assert!(matches!(read(r#"{"action":"change","body":"x"}"#).unwrap(), Decision::Change { .. }));
+        assert!(read(r#"{"action":"contineu"}"#).is_err());
+    }
+}

@@ -1,0 +1,399 @@
+//! Which rules can match at all: by host for a plan, by path, method and header names for a request.
+
+use std::collections::HashMap;
+
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
+use interflow_flow::{Direction, Host, RequestHead};
+use interflow_query::{Expr, Key, Pattern, Term, Test};
+use smallvec::SmallVec;
+
+use crate::cond::Cond;
+use crate::text::{Mode, Place, TextTest};
+
+/// What a condition demands of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HostNeed {
+    /// Nothing that could be looked up.
+    Any,
+    /// One of these.
+    OneOf(Vec<HostLiteral>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum HostLiteral {
+    Exact(String),
+    /// A name that the host's labels end in; more may be asked of it.
+    Below(String),
+}
+
+/// Rules by the host that they are bound to.
+#[derive(Debug, Default)]
+pub(crate) struct HostIndex {
+    exact: HashMap<String, Vec<u32>>,
+    below: HashMap<String, Vec<u32>>,
+    any: Vec<u32>,
+}
+
+impl HostIndex {
+    pub fn add(&mut self, rule: u32, cond: &Cond) {
+        match host_need(cond) {
+            HostNeed::Any => self.any.push(rule),
+            HostNeed::OneOf(literals) => {
+                for literal in literals {
+                    let (map, name) = match literal {
+                        HostLiteral::Exact(name) => (&mut self.exact, name),
+                        HostLiteral::Below(name) => (&mut self.below, name),
+                    };
+                    let list = map.entry(name).or_default();
+                    if list.last() != Some(&rule) {
+                        list.push(rule);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The rules that a host can match, in their order.
+    pub fn candidates(&self, host: &Host) -> Vec<u32> {
+        let text = match host {
+            Host::Name(name) => name.to_string(),
+            Host::Ip(ip) => ip.to_string(),
+        };
+        let mut all = self.any.clone();
+        all.extend(self.exact.get(&text).into_iter().flatten());
+        let mut rest = Some(text.as_str());
+        while let Some(name) = rest {
+            all.extend(self.below.get(name).into_iter().flatten());
+            rest = name.split_once('.').map(|(_, r)| r);
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+fn host_need(cond: &Cond) -> HostNeed {
+    match cond {
+        Cond::Always(false) => HostNeed::OneOf(Vec::new()),
+        Cond::And(parts) => narrowest(parts.iter().map(host_need)),
+        Cond::Or(parts) => union(parts.iter().map(host_need)),
+        Cond::Query(query) => expr_need(query.expr()),
+        Cond::Text(Place::Host, TextTest::Fixed(mode, text, ..)) => literal(*mode, text),
+        _ => HostNeed::Any,
+    }
+}
+
+fn expr_need(expr: &Expr) -> HostNeed {
+    match expr {
+        Expr::And(parts) => narrowest(parts.iter().map(expr_need)),
+        Expr::Or(parts) => union(parts.iter().map(expr_need)),
+        Expr::Term(Term { key: Key::Host, test: Test::Text(pattern), .. }) => match pattern {
+            Pattern::Text(text) | Pattern::Exact(text) => literal(Mode::Exact, text),
+            Pattern::Glob(pieces) => pieces.last().map_or(HostNeed::Any, |last| literal(Mode::Suffix, last)),
+            Pattern::Regex(_) => HostNeed::Any,
+        },
+        _ => HostNeed::Any,
+    }
+}
+
+fn literal(mode: Mode, text: &str) -> HostNeed {
+    let text = text.to_ascii_lowercase();
+    match mode {
+        Mode::Exact => HostNeed::OneOf(vec![HostLiteral::Exact(text)]),
+        // Only whole labels are looked up, so the first one, which may be cut, is left to the test itself.
+        Mode::Suffix => match text.split_once('.') {
+            Some((_, rest)) if !rest.is_empty() => HostNeed::OneOf(vec![HostLiteral::Below(rest.to_owned())]),
+            _ => HostNeed::Any,
+        },
+        _ => HostNeed::Any,
+    }
+}
+
+fn narrowest(needs: impl Iterator<Item = HostNeed>) -> HostNeed {
+    let mut best = HostNeed::Any;
+    for need in needs {
+        best = match (best, need) {
+            (HostNeed::OneOf(a), HostNeed::OneOf(b)) => HostNeed::OneOf(if b.len() < a.len() { b } else { a }),
+            (HostNeed::Any, need) => need,
+            (best, HostNeed::Any) => best,
+        };
+    }
+    best
+}
+
+fn union(needs: impl Iterator<Item = HostNeed>) -> HostNeed {
+    let mut all = Vec::new();
+    for need in needs {
+        match need {
+            HostNeed::Any => return HostNeed::Any,
+            HostNeed::OneOf(more) => all.extend(more),
+        }
+    }
+    HostNeed::OneOf(all)
+}
+
+/// Something that a request must have for a condition to hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Anchor {
+    /// This text in its target, letters in either case.
+    Target(String),
+    /// A field of this name, in lower case.
+    Header(String),
+    /// This method.
+    Method(String),
+}
+
+/// The texts of which one must be there; `None` when nothing could be looked up.
+fn anchors(cond: &Cond) -> Option<Vec<Anchor>> {
+    match cond {
+        Cond::And(parts) => parts.iter().filter_map(anchors).min_by_key(|a| (a.len(), rank(a))),
+        Cond::Or(parts) => parts.iter().map(anchors).collect::<Option<Vec<_>>>().map(|all| all.concat()),
+        Cond::Query(query) => expr_anchors(query.expr()),
+        Cond::Text(place, test) => text_anchor(place, test).map(|a| vec![a]),
+        _ => None,
+    }
+}
+
+/// Paths tell more than fields, and fields more than methods.
+fn rank(anchors: &[Anchor]) -> u8 {
+    anchors
+        .iter()
+        .map(|a| match a {
+            Anchor::Target(_) => 0,
+            Anchor::Header(_) => 1,
+            Anchor::Method(_) => 2,
+        })
+        .max()
+        .unwrap_or(0)
+}
+
+fn text_anchor(place: &Place, test: &TextTest) -> Option<Anchor> {
+    let fixed = match test {
+        TextTest::Fixed(mode, text, ..) if *mode != Mode::Regex && !text.is_empty() => Some((*mode, text)),
+        _ => None,
+    };
+    match place {
+        Place::Path | Place::Target => fixed.map(|(_, t)| Anchor::Target(t.to_ascii_lowercase())),
+        Place::Method => fixed.filter(|(m, _)| *m == Mode::Exact).map(|(_, t)| Anchor::Method(t.clone())),
+        Place::Header(Direction::Request, name) => Some(Anchor::Header(name.to_ascii_lowercase())),
+        Place::MediaType(Direction::Request) => Some(Anchor::Header("content-type".into())),
+        Place::Cookie(_) => Some(Anchor::Header("cookie".into())),
+        _ => None,
+    }
+}
+
+fn expr_anchors(expr: &Expr) -> Option<Vec<Anchor>> {
+    match expr {
+        Expr::And(parts) => parts.iter().filter_map(expr_anchors).min_by_key(|a| (a.len(), rank(a))),
+        Expr::Or(parts) => parts.iter().map(expr_anchors).collect::<Option<Vec<_>>>().map(|all| all.concat()),
+        Expr::Term(term) => term_anchor(term).map(|a| vec![a]),
+        Expr::All | Expr::Not(_) => None,
+    }
+}
+
+fn term_anchor(term: &Term) -> Option<Anchor> {
+    match (term.key, &term.test) {
+        (Key::ReqHeader, _) if term.name.is_some() => term.name.clone().map(Anchor::Header),
+        (Key::ReqHeader, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => {
+            Some(Anchor::Header(t.to_ascii_lowercase()))
+        }
+        (Key::ReqType, _) => Some(Anchor::Header("content-type".into())),
+        (Key::Method, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => Some(Anchor::Method(t.clone())),
+        (Key::Path | Key::Query, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) if !t.is_empty() => {
+            Some(Anchor::Target(t.to_ascii_lowercase()))
+        }
+        (Key::Path | Key::Query, Test::Text(Pattern::Glob(pieces))) => {
+            let longest = pieces.iter().max_by_key(|p| p.len()).filter(|p| !p.is_empty())?;
+            Some(Anchor::Target(longest.to_ascii_lowercase()))
+        }
+        _ => None,
+    }
+}
+
+/// A set of entries by their place in a list.
+pub(crate) type Picked = SmallVec<[u64; 4]>;
+
+/// Entries of one phase by what a request must have for them.
+#[derive(Debug, Default)]
+pub(crate) struct RequestIndex {
+    len: usize,
+    always: Vec<u32>,
+    texts: Option<AhoCorasick>,
+    by_text: Vec<Vec<u32>>,
+    headers: HashMap<Box<str>, Vec<u32>>,
+    /// The lengths of the names in `headers`: most fields of a request fall out by theirs.
+    lengths: u64,
+    methods: Vec<(String, Vec<u32>)>,
+}
+
+/// From so many entries on looking up pays.
+const WORTH_IT: usize = 4;
+
+impl RequestIndex {
+    /// An index of these conditions; none when they are too few.
+    pub fn new<'a>(conds: impl ExactSizeIterator<Item = &'a Cond>) -> Option<Self> {
+        if conds.len() < WORTH_IT {
+            return None;
+        }
+        let mut index = Self { len: conds.len(), ..Self::default() };
+        let mut texts: HashMap<String, Vec<u32>> = HashMap::new();
+        for (i, cond) in conds.enumerate() {
+            let i = i as u32;
+            match anchors(cond) {
+                None => index.always.push(i),
+                Some(all) => all.into_iter().for_each(|anchor| match anchor {
+                    Anchor::Target(text) => texts.entry(text).or_default().push(i),
+                    Anchor::Header(name) => {
+                        index.lengths |= 1 << name.len().min(63);
+                        index.headers.entry(name.into()).or_default().push(i);
+                    }
+                    Anchor::Method(method) => {
+                        match index.methods.iter_mut().find(|(m, _)| m.eq_ignore_ascii_case(&method)) {
+                            Some((_, list)) => list.push(i),
+                            None => index.methods.push((method, vec![i])),
+                        }
+                    }
+                }),
+            }
+        }
+        if !texts.is_empty() {
+            let (names, lists): (Vec<String>, Vec<Vec<u32>>) = texts.into_iter().unzip();
+            let built =
+                AhoCorasickBuilder::new().ascii_case_insensitive(true).match_kind(MatchKind::Standard).build(&names);
+            match built {
+                Ok(ac) => (index.texts, index.by_text) = (Some(ac), lists),
+                // Too many texts for one automaton: their rules are asked each.
+                Err(_) => index.always.extend(lists.into_iter().flatten()),
+            }
+        }
+        Some(index)
+    }
+
+    /// The entries that this request can match.
+    pub fn pick(&self, request: &RequestHead) -> Picked {
+        let mut picked: Picked = SmallVec::from_elem(0, self.len.div_ceil(64));
+        let mut put = |list: &[u32]| {
+            for i in list {
+                if let Some(word) = picked.get_mut(*i as usize / 64) {
+                    *word |= 1 << (i % 64);
+                }
+            }
+        };
+        put(&self.always);
+        if let Some(texts) = &self.texts {
+            for found in texts.find_overlapping_iter(request.url.path.as_str()) {
+                put(&self.by_text[found.pattern().as_usize()]);
+            }
+        }
+        if self.lengths != 0 {
+            for (name, _) in &request.headers {
+                if self.lengths & 1 << name.len().min(63) != 0 {
+                    let mut lower: SmallVec<[u8; 64]> = SmallVec::from_slice(name);
+                    lower.make_ascii_lowercase();
+                    if let Some(list) = std::str::from_utf8(&lower).ok().and_then(|n| self.headers.get(n)) {
+                        put(list);
+                    }
+                }
+            }
+        }
+        for (method, list) in &self.methods {
+            if method.eq_ignore_ascii_case(request.method.as_str()) {
+                put(list);
+            }
+        }
+        picked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_query::Query;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sample::Sample;
+    use interflow_flow::Phase;
+
+    fn cond(text: &str) -> Cond {
+        Cond::query(Query::parse(text).unwrap())
+    }
+
+    fn host(text: &str) -> Host {
+        Host::parse(text).unwrap()
+    }
+
+    #[test]
+    fn rules_are_found_by_host() {
+        let rules = [
+            "host:a.test",
+            "host:*.a.test",
+            "method:GET",
+            "host:b.test OR host:c.test",
+            "host:b.test OR path:/x",
+            "-host:a.test",
+            "host:*ha.test",
+            "host:/^a/",
+            "host:=A.test method:POST",
+        ];
+        let mut index = HostIndex::default();
+        rules.iter().enumerate().for_each(|(i, r)| index.add(i as u32, &cond(r)));
+        for (h, found) in [
+            ("a.test", &[0, 2, 4, 5, 7, 8][..]),
+            ("x.a.test", &[1, 2, 4, 5, 7]),
+            ("b.test", &[2, 3, 4, 5, 7]),
+            ("alpha.test", &[2, 4, 5, 6, 7]),
+            ("127.0.0.1", &[2, 4, 5, 7]),
+        ] {
+            let got = index.candidates(&host(h));
+            // The index may give more than match, never fewer.
+            assert!(found.iter().all(|r| got.contains(r)), "{h}: {got:?}");
+            assert!(!got.contains(&3) || h == "b.test" || h == "c.test", "{h}: {got:?}");
+        }
+        assert!(!index.candidates(&host("z.example")).contains(&0));
+    }
+
+    #[test]
+    fn requests_pick_what_they_can_match() {
+        let rules = [
+            "path:/v1/a",
+            "method:POST",
+            "req.header.x-debug:1",
+            "path:/v1/*/b",
+            "status:500",
+            "req.type:json",
+            "query:q=1",
+        ];
+        let conds: Vec<Cond> = rules.iter().map(|r| cond(r)).collect();
+        let index = RequestIndex::new(conds.iter()).unwrap();
+        let picks = |s: Sample| {
+            let bits = index.pick(s.request.as_ref().unwrap());
+            (0..rules.len()).filter(|i| bits[i / 64] & 1 << (i % 64) != 0).collect::<Vec<_>>()
+        };
+        assert_eq!(picks(Sample::get("http://a/none")), [4]);
+        assert_eq!(picks(Sample::get("http://a/V1/A?q=1")), [0, 3, 4, 6]);
+        assert_eq!(picks(Sample::request("post", "http://a/").unwrap().header("X-DEBUG", "0").unwrap()), [1, 2, 4]);
+        assert!(RequestIndex::new(conds[..2].iter()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn an_index_never_hides_a_rule_that_matches(
+            paths in prop::collection::vec("/[ab]{0,3}", 4..80), path in "/[abc]{0,6}", post in any::<bool>(),
+        ) {
+            let conds: Vec<Cond> = paths.iter().enumerate().map(|(i, p)| match i % 4 {
+                0 => cond(&format!("path:{p}")),
+                1 => cond(&format!("path:={p}")),
+                2 => cond(&format!("path:{p}* method:POST")),
+                _ => cond(&format!("method:GET OR path:{p}")),
+            }).collect();
+            let sample = Sample::request(if post { "POST" } else { "GET" }, &format!("http://a{path}")).unwrap();
+            let index = RequestIndex::new(conds.iter()).unwrap();
+            let picked = index.pick(sample.request.as_ref().unwrap());
+            let constants = Vec::new();
+            let view = sample.view(Phase::RequestHead, &constants);
+            for (i, c) in conds.iter().enumerate() {
+                prop_assert!(!c.ask(&view).holds() || picked[i / 64] & 1 << (i % 64) != 0, "{i}");
+            }
+        }
+    }
+}

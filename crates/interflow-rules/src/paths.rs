@@ -1,0 +1,74 @@
+//! Files that actions name: beside the rule file, and there before the rules are put in force.
+
+use std::path::{Path, PathBuf};
+
+use crate::action::Action;
+use crate::config::RulesConfig;
+use crate::given::{AnswerBody, Edit};
+use crate::template::{Replacement, Template};
+
+/// Makes relative files relative to the rule file.
+pub(crate) fn resolve(action: &mut Action, folder: Option<&Path>) {
+    let Some(folder) = folder.filter(|f| !f.as_os_str().is_empty()) else { return };
+    let path = |p: &mut PathBuf| *p = folder.join(&*p);
+    let text = |t: &mut Template| {
+        let new = absolute(folder, t.source()).and_then(|p| Template::parse(&p).ok());
+        if let Some(new) = new {
+            *t = new;
+        }
+    };
+    let body = |b: &mut AnswerBody| {
+        if let AnswerBody::File(t) = b {
+            text(t);
+        }
+    };
+    match action {
+        Action::MapLocal(l) => {
+            let new = absolute(folder, l.path.0.source()).and_then(|p| Template::parse_replacement(&p).ok());
+            if let Some(new) = new {
+                l.path = Replacement(new);
+            }
+        }
+        Action::Answer(a) => body(&mut a.body),
+        Action::InjectHtml(h) => body(&mut h.html),
+        Action::EditRequestBody(Edit::File(t))
+        | Action::EditResponseBody(Edit::File(t))
+        | Action::EditMessage(Edit::File(t)) => text(t),
+        Action::ClientCertificate(c) => {
+            path(&mut c.certificate);
+            path(&mut c.key);
+        }
+        Action::SaveResponseBody(t) => text(t),
+        Action::AppendFile(a) => text(&mut a.file),
+        _ => {}
+    }
+}
+
+fn absolute(folder: &Path, file: &str) -> Option<String> {
+    (Path::new(file).is_relative() && !file.starts_with("${")).then(|| folder.join(file).to_string_lossy().into_owned())
+}
+
+/// Whether the files that an action reads are there, and scripts and recordings can be read.
+///
+/// # Errors
+/// What is missing or wrong.
+pub(crate) fn check(action: &Action, _config: &RulesConfig) -> Result<(), String> {
+    let there = |path: &Path| {
+        if path.exists() { Ok(()) } else { Err(format!("{} is not there", path.display())) }
+    };
+    let literal = |t: &Template| t.as_literal().map_or(Ok(()), |p| there(Path::new(p)));
+    let body = |b: &AnswerBody| match b {
+        AnswerBody::File(t) => literal(t),
+        _ => Ok(()),
+    };
+    match action {
+        Action::MapLocal(l) => literal(&l.path.0),
+        Action::Answer(a) => body(&a.body),
+        Action::InjectHtml(h) => body(&h.html),
+        Action::EditRequestBody(Edit::File(t))
+        | Action::EditResponseBody(Edit::File(t))
+        | Action::EditMessage(Edit::File(t)) => literal(t),
+        Action::ClientCertificate(c) => there(&c.certificate).and_then(|()| there(&c.key)),
+        _ => Ok(()),
+    }
+}

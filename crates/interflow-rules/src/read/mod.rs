@@ -1,0 +1,295 @@
+//! Reading rule files: their form, their includes, and the place of what is wrong.
+
+mod place;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::error::{LoadError, Problem, suggest};
+use crate::file::RuleFile;
+
+pub(crate) use place::{Seg, place_of};
+
+/// The largest rule file, in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// How deep files may include one another.
+const DEEPEST: usize = 16;
+
+/// The form of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// TOML.
+    Toml,
+    /// YAML, or JSON, which is YAML too.
+    Yaml,
+}
+
+impl Form {
+    /// By the name of the file, or by its first line.
+    pub fn of(name: &str, text: &str) -> Self {
+        let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default().to_ascii_lowercase();
+        match ending.as_str() {
+            "toml" => Self::Toml,
+            "yaml" | "yml" | "json" => Self::Yaml,
+            _ => {
+                let first =
+                    text.lines().map(str::trim).find(|l| !l.is_empty() && !l.starts_with('#')).unwrap_or_default();
+                let toml =
+                    first.starts_with("[[") || first.starts_with('[') && first.ends_with(']') || first.contains(" = ");
+                if toml { Self::Toml } else { Self::Yaml }
+            }
+        }
+    }
+}
+
+/// A text of rules and where it came from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The name in messages.
+    pub name: String,
+    /// The file, when it is one: includes and other files are looked for beside it.
+    pub path: Option<PathBuf>,
+    /// Its text.
+    pub text: String,
+}
+
+/// One file, read.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    pub source: Source,
+    pub form: Form,
+    pub content: Content,
+}
+
+#[derive(Debug)]
+pub(crate) enum Content {
+    Own(RuleFile),
+    Fluxzy(serde_yaml_ng::Value),
+}
+
+impl Parsed {
+    /// What is wrong at a path into the file.
+    pub fn problem(&self, path: &[Seg<'_>], rule: Option<&str>, message: impl Into<String>) -> Problem {
+        let (line, column) = place_of(&self.source.text, self.form, path).unwrap_or_default();
+        let (file, rule) = (self.source.name.clone(), rule.map(ToOwned::to_owned));
+        Problem { file, line, column, rule, message: message.into() }
+    }
+}
+
+impl Source {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, is too large or no text.
+    pub fn read(path: &Path) -> Result<Self, Problem> {
+        let name = path.display().to_string();
+        let failed = |message: String| Problem { file: name.clone(), message, ..Problem::default() };
+        let size = std::fs::metadata(path).map_err(|e| failed(format!("the file cannot be read: {e}")))?.len();
+        if size > LARGEST {
+            return Err(failed(format!("the file has {size} bytes: a rule file has at most {LARGEST}")));
+        }
+        let text = std::fs::read_to_string(path).map_err(|e| failed(format!("the file cannot be read: {e}")))?;
+        Ok(Self { name, path: Some(path.to_owned()), text })
+    }
+
+    /// A text from elsewhere.
+    pub fn text(name: &str, text: impl Into<String>) -> Self {
+        Self { name: name.into(), path: None, text: text.into() }
+    }
+
+    fn parse(self) -> Result<Parsed, Problem> {
+        let form = Form::of(&self.name, &self.text);
+        let content = match form {
+            Form::Toml => toml::from_str(&self.text).map(Content::Own).map_err(|e| {
+                let at = e.span().map_or(0, |s| s.start.min(self.text.len()));
+                let (line, column) = place::line_and_column(&self.text, at);
+                Problem { file: self.name.clone(), line, column, rule: None, message: suggest(e.message()) }
+            }),
+            Form::Yaml => yaml(&self.text).map_err(|e| {
+                let (line, column) = e.location().map_or((0, 0), |l| (l.line(), l.column()));
+                let text = e.to_string();
+                // The place stands behind the words, and before them the path: both are told apart here.
+                let message = text.split(" at line ").next().unwrap_or(&text);
+                let message = strip_path(message);
+                Problem { file: self.name.clone(), line, column, rule: None, message: suggest(message) }
+            }),
+        }?;
+        Ok(Parsed { source: self, form, content })
+    }
+}
+
+/// `rules[0].then[1]: message` without the path.
+fn strip_path(message: &str) -> &str {
+    match message.split_once(": ") {
+        Some((path, rest))
+            if !path.contains([' ', '`'])
+                && (path.contains(['.', '[']) || path.chars().all(|c| c.is_alphanumeric() || c == '_')) =>
+        {
+            rest
+        }
+        _ => message,
+    }
+}
+
+fn yaml(text: &str) -> Result<Content, serde_yaml_ng::Error> {
+    let value: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)?;
+    if crate::fluxzy::is_fluxzy(&value) {
+        return Ok(Content::Fluxzy(value));
+    }
+    if value.is_null() {
+        return Ok(Content::Own(RuleFile::default()));
+    }
+    serde_yaml_ng::from_str(text).map(Content::Own)
+}
+
+/// Reads sources and all that they include; what is included comes before what includes it.
+///
+/// # Errors
+/// Everything that is wrong with them; a cycle of includes.
+pub(crate) fn read_all(sources: Vec<Source>) -> Result<Vec<Parsed>, LoadError> {
+    let mut reading = Reading::default();
+    for source in sources {
+        reading.add(source, &mut Vec::new());
+    }
+    if reading.problems.is_empty() { Ok(reading.parsed) } else { Err(LoadError { problems: reading.problems }) }
+}
+
+#[derive(Default)]
+struct Reading {
+    parsed: Vec<Parsed>,
+    seen: HashSet<PathBuf>,
+    problems: Vec<Problem>,
+}
+
+impl Reading {
+    fn add(&mut self, source: Source, above: &mut Vec<PathBuf>) {
+        let real = source.path.as_ref().map(|p| p.canonicalize().unwrap_or_else(|_| p.clone()));
+        if let Some(real) = &real
+            && !self.seen.insert(real.clone())
+        {
+            return;
+        }
+        let parsed = match source.parse() {
+            Ok(parsed) => parsed,
+            Err(problem) => return self.problems.push(problem),
+        };
+        if let Content::Own(file) = &parsed.content {
+            above.extend(real.clone());
+            for (i, include) in file.include.0.iter().enumerate() {
+                self.include(&parsed, i, include, above);
+            }
+            if real.is_some() {
+                above.pop();
+            }
+        }
+        self.parsed.push(parsed);
+    }
+
+    fn include(&mut self, parsed: &Parsed, i: usize, include: &Path, above: &mut Vec<PathBuf>) {
+        let folder = parsed.source.path.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let path = folder.join(include);
+        let at = [Seg::Key("include"), Seg::Index(i)];
+        if let Ok(real) = path.canonicalize()
+            && let Some(start) = above.iter().position(|p| *p == real)
+        {
+            let mut chain: Vec<String> = above[start..].iter().map(|p| short(p)).collect();
+            chain.push(short(&real));
+            let message = format!("a cycle of includes: {}; take one of them out", chain.join(" includes "));
+            return self.problems.push(parsed.problem(&at, None, message));
+        }
+        if above.len() >= DEEPEST {
+            let message = format!("includes are nested deeper than {DEEPEST}");
+            return self.problems.push(parsed.problem(&at, None, message));
+        }
+        match Source::read(&path) {
+            Ok(source) => self.add(source, above),
+            Err(p) => self.problems.push(parsed.problem(&at, None, format!("{}: {}", path.display(), p.message))),
+        }
+    }
+}
+
+fn short(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fails(name: &str, text: &str) -> String {
+        read_all(vec![Source::text(name, text)]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_line_column_and_suggestion() {
+        for (name, text, message) in [
+            ("r.toml", "[[rules]]\nnaem = 'x'\n", "r.toml:2:1: unknown key `naem`: did you mean `name`?"),
+            (
+                "r.toml",
+                "[[rules]]\nwhen = 'hots:a'\n",
+                "r.toml:2:8: the query `hots:a`, column 1: unknown key 'hots': did you mean 'host'?",
+            ),
+            ("r.toml", "[[rules]]\nthen = ['abrot']\n", "r.toml:2:9: unknown action `abrot`: did you mean `abort`?"),
+            (
+                "r.toml",
+                "[[rules]]\nthen = [{block = {stats = 1}}]",
+                "r.toml:2:19: unknown key `stats`: did you mean `status`?",
+            ),
+            ("r.yaml", "rules:\n  - naem: x\n", "r.yaml:2:5: unknown key `naem`: did you mean `name`?"),
+            (
+                "r.yaml",
+                "rules:\n  - when: hots:a\n",
+                "r.yaml:2:11: the query `hots:a`, column 1: unknown key 'hots': did you mean 'host'?",
+            ),
+            (
+                "r.yaml",
+                "rules:\n  - then:\n      - abrot\n",
+                "r.yaml:3:9: unknown action `abrot`: did you mean `abort`?",
+            ),
+            (
+                "r.yaml",
+                "rules:\n  - then:\n      - {tag: '${hots}'}\n",
+                "r.yaml:3:9: unknown variable `${hots}`: did you mean `${host}`?",
+            ),
+            ("r.yaml", "rules:\n  - phase: requst\n", "r.yaml:2:5: unknown phase `requst`: did you mean `request`?"),
+        ] {
+            assert_eq!(fails(name, text), message, "{text}");
+        }
+        assert!(fails("r.yaml", "rules: [").starts_with("r.yaml:"));
+        assert!(fails("r.toml", "x = = 1").starts_with("r.toml:1:"));
+    }
+
+    #[test]
+    fn the_form_is_told_by_name_or_text() {
+        for (name, text, form) in [
+            ("a.toml", "", Form::Toml),
+            ("a.yml", "[[x]]", Form::Yaml),
+            ("-", "# c\n[[rules]]", Form::Toml),
+            ("-", "rules:\n- x", Form::Yaml),
+            ("-", "{\"rules\": []}", Form::Yaml),
+        ] {
+            assert_eq!(Form::of(name, text), form, "{name} {text}");
+        }
+    }
+
+    #[test]
+    fn includes_come_first_and_cycles_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        write("a.yaml", "include: [b.yaml, c.toml]\nrules: [{name: a}]");
+        write("b.yaml", "include: c.toml\nrules: [{name: b}]");
+        write("c.toml", "[[rules]]\nname = 'c'");
+        let read = |name: &str| read_all(vec![Source::read(&dir.path().join(name)).unwrap()]);
+        let names: Vec<_> = read("a.yaml").unwrap().iter().map(|p| short(p.source.path.as_ref().unwrap())).collect();
+        assert_eq!(names, ["c.toml", "b.yaml", "a.yaml"]);
+        write("c.toml", "include = 'a.yaml'");
+        let error = read("a.yaml").unwrap_err().to_string();
+        assert!(
+            error.contains("c.toml:1:11: a cycle of includes: a.yaml includes b.yaml includes c.toml includes a.yaml"),
+            "{error}"
+        );
+        write("c.toml", "include = 'none.yaml'");
+        assert!(read("c.toml").unwrap_err().to_string().contains("none.yaml: the file cannot be read"));
+    }
+}

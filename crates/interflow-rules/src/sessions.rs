@@ -1,0 +1,223 @@
+//! Cookies and fields kept per domain, in memory, for the session actions and the sticky ones.
+
+use std::collections::HashMap;
+
+use interflow_flow::{Headers, Timestamp};
+use parking_lot::Mutex;
+
+/// The most domains that are kept, and the most cookies and fields of each.
+const MOST: usize = 1024;
+
+/// A cookie that a server set.
+#[derive(Clone, Debug)]
+struct Cookie {
+    name: String,
+    value: String,
+    path: String,
+    /// Whether hosts below the domain get it too.
+    below: bool,
+    secure: bool,
+    /// In microseconds since 1970; `None` while the session lasts.
+    expires: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    cookies: Vec<Cookie>,
+    headers: Vec<(String, String)>,
+}
+
+/// What is kept, by domain.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    domains: Mutex<HashMap<String, Kept>>,
+}
+
+impl Sessions {
+    /// Keeps the cookies that a response sets.
+    pub fn keep_cookies(&self, host: &str, response: &Headers) {
+        for line in response.get_all("set-cookie") {
+            let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| read(host, l)) else { continue };
+            self.change(&domain, |kept| {
+                kept.cookies.retain(|c| c.name != cookie.name || c.path != cookie.path);
+                if cookie.expires.is_none_or(|e| e > Timestamp::now().micros()) {
+                    kept.cookies.push(cookie);
+                }
+            });
+        }
+    }
+
+    /// Keeps the cookies that a request sends.
+    pub fn keep_request_cookies(&self, host: &str, request: &Headers) {
+        for (name, value) in crate::cookies::all(request) {
+            let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
+            let (name, value) = (name.to_owned(), value.to_owned());
+            self.change(host, |kept| {
+                kept.cookies.retain(|c| c.name != name);
+                kept.cookies.push(Cookie { name, value, path: "/".into(), below: true, secure: false, expires: None });
+            });
+        }
+    }
+
+    /// Keeps one field.
+    pub fn keep_header(&self, host: &str, name: &str, value: &str) {
+        self.change(host, |kept| {
+            kept.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+            kept.headers.push((name.to_owned(), value.to_owned()));
+        });
+    }
+
+    fn change(&self, domain: &str, change: impl FnOnce(&mut Kept)) {
+        let mut domains = self.domains.lock();
+        if domains.len() >= MOST && !domains.contains_key(domain) {
+            domains.clear();
+        }
+        let kept = domains.entry(domain.to_ascii_lowercase()).or_default();
+        change(kept);
+        kept.cookies.truncate(MOST);
+        kept.headers.truncate(MOST);
+    }
+
+    /// The cookies for a request, those of longer paths first (RFC 6265 5.4).
+    pub fn cookies(&self, host: &str, path: &str, secure: bool) -> Vec<(String, String)> {
+        let now = Timestamp::now().micros();
+        let domains = self.domains.lock();
+        let mut found: Vec<&Cookie> = Vec::new();
+        for domain in domains_of(host) {
+            let own = domain == host;
+            let of = domains.get(domain).into_iter().flat_map(|k| &k.cookies);
+            found.extend(of.filter(|c| {
+                (own || c.below) && (secure || !c.secure) && under(path, &c.path) && c.expires.is_none_or(|e| e > now)
+            }));
+        }
+        found.sort_by_key(|c| std::cmp::Reverse(c.path.len()));
+        let mut out: Vec<(String, String)> = Vec::new();
+        for c in found {
+            if !out.iter().any(|(n, _)| *n == c.name) {
+                out.push((c.name.clone(), c.value.clone()));
+            }
+        }
+        out
+    }
+
+    /// The fields for a request.
+    pub fn headers(&self, host: &str) -> Vec<(String, String)> {
+        let domains = self.domains.lock();
+        domains_of(host)
+            .find_map(|d| domains.get(d).filter(|k| !k.headers.is_empty()))
+            .map(|k| k.headers.clone())
+            .unwrap_or_default()
+    }
+
+    /// Forgets a domain, or everything.
+    pub fn clear(&self, domain: Option<&str>) {
+        let mut domains = self.domains.lock();
+        match domain {
+            Some(domain) => drop(domains.remove(&domain.to_ascii_lowercase())),
+            None => domains.clear(),
+        }
+    }
+}
+
+/// The host and what it lies below, without the last label: `a.b.test`, `b.test`.
+fn domains_of(host: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(host), |h| h.split_once('.').map(|(_, rest)| rest).filter(|r| r.contains('.')))
+}
+
+/// RFC 6265 5.1.4.
+fn under(path: &str, cookie: &str) -> bool {
+    path == cookie || path.strip_prefix(cookie).is_some_and(|rest| cookie.ends_with('/') || rest.starts_with('/'))
+}
+
+fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
+    let mut parts = line.split(';');
+    let (name, value) = parts.next()?.split_once('=')?;
+    let mut cookie = Cookie {
+        name: name.trim().to_owned(),
+        value: value.trim().to_owned(),
+        path: "/".into(),
+        below: false,
+        secure: false,
+        expires: None,
+    };
+    let mut domain = host.to_owned();
+    let now = Timestamp::now().micros();
+    for part in parts {
+        let (key, value) = part.split_once('=').map_or((part.trim(), ""), |(k, v)| (k.trim(), v.trim()));
+        match key.to_ascii_lowercase().as_str() {
+            "domain" if !value.is_empty() => {
+                let wanted = value.trim_start_matches('.').to_ascii_lowercase();
+                // A host may speak for the domains that it lies in, but for no top-level one.
+                if !domains_of(host).any(|d| d == wanted) {
+                    return None;
+                }
+                (domain, cookie.below) = (wanted, true);
+            }
+            "path" if value.starts_with('/') => cookie.path = value.to_owned(),
+            "secure" => cookie.secure = true,
+            "max-age" => {
+                let seconds: i64 = value.parse().ok()?;
+                cookie.expires = Some(now.saturating_add_signed(seconds.saturating_mul(1_000_000)));
+            }
+            "expires" if cookie.expires.is_none() => {
+                cookie.expires = crate::dates::parse(value).map(|s| u64::try_from(s).unwrap_or(0) * 1_000_000);
+            }
+            _ => {}
+        }
+    }
+    Some((domain, cookie))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(sessions: &Sessions, host: &str, path: &str, secure: bool) -> String {
+        let all: Vec<_> = sessions.cookies(host, path, secure).into_iter().map(|(n, v)| format!("{n}={v}")).collect();
+        all.join("; ")
+    }
+
+    fn kept(lines: &[&str]) -> Sessions {
+        let sessions = Sessions::default();
+        let headers: Headers = lines.iter().map(|l| ("Set-Cookie", *l)).collect();
+        sessions.keep_cookies("www.a.test", &headers);
+        sessions
+    }
+
+    #[test]
+    fn cookies_go_where_they_belong() {
+        let s = kept(&[
+            "own=1",
+            "wide=2; Domain=.a.test",
+            "deep=3; Path=/x",
+            "tls=4; Secure",
+            "evil=5; Domain=b.test",
+            "top=6; Domain=test",
+            "gone=7; Max-Age=0",
+            "past=8; Expires=Wed, 21 Oct 2015 07:28:00 GMT",
+        ]);
+        assert_eq!(sent(&s, "www.a.test", "/x/y", true), "deep=3; own=1; tls=4; wide=2");
+        assert_eq!(sent(&s, "www.a.test", "/xy", false), "own=1; wide=2");
+        assert_eq!(sent(&s, "other.a.test", "/x", true), "wide=2");
+        assert_eq!(sent(&s, "b.test", "/", true), "");
+    }
+
+    #[test]
+    fn a_cookie_is_replaced_and_forgotten() {
+        let s = kept(&["a=1", "a=2"]);
+        assert_eq!(sent(&s, "www.a.test", "/", false), "a=2");
+        s.clear(Some("other.test"));
+        assert_eq!(sent(&s, "www.a.test", "/", false), "a=2");
+        s.clear(None);
+        assert_eq!(sent(&s, "www.a.test", "/", false), "");
+    }
+
+    #[test]
+    fn fields_are_kept_per_host_and_looked_up_upwards() {
+        let s = Sessions::default();
+        s.keep_header("a.test", "Authorization", "x");
+        s.keep_header("a.test", "authorization", "y");
+        assert_eq!(s.headers("www.a.test"), [("authorization".into(), "y".into())]);
+        assert!(s.headers("b.test").is_empty());
+    }
+}

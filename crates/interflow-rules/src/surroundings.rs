@@ -1,0 +1,48 @@
+//! What rules share over reloads and with the rest of the house: counters, held flows, sessions, the way out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use interflow_flow::Egress;
+use parking_lot::Mutex;
+
+use crate::hold::Holds;
+use crate::sessions::Sessions;
+
+/// What outlives a reload.
+#[derive(Default)]
+pub struct Surroundings {
+    counters: Mutex<HashMap<String, Arc<AtomicU64>>>,
+    /// Flows that wait for a decision.
+    pub holds: Arc<Holds>,
+    pub(crate) sessions: Sessions,
+    /// The certificate of Interflow's authority, in PEM, for `serve_ca`.
+    pub(crate) ca: Option<String>,
+    /// Sends requests, for services that are asked over HTTP.
+    pub(crate) egress: Option<Arc<dyn Egress>>,
+}
+
+impl std::fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Surroundings").finish_non_exhaustive()
+    }
+}
+
+/// The most rules that are counted by name, gone ones included.
+const MOST: usize = 100_000;
+
+impl Surroundings {
+    /// With the certificate of Interflow's authority in PEM, and a way out.
+    pub fn new(ca: Option<String>, egress: Option<Arc<dyn Egress>>) -> Self {
+        Self { ca, egress, ..Self::default() }
+    }
+
+    pub(crate) fn counter(&self, name: &str) -> Arc<AtomicU64> {
+        let mut counters = self.counters.lock();
+        if counters.len() >= MOST && !counters.contains_key(name) {
+            return Arc::default();
+        }
+        Arc::clone(counters.entry(name.to_owned()).or_default())
+    }
+}

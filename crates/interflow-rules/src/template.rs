@@ -1,0 +1,547 @@
+//! Texts with `${…}` in them, filled in from the flow at hand.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use interflow_flow::Timestamp;
+use regex::bytes::Captures;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::error::nearest;
+use crate::view::View;
+
+/// A text with variables.
+#[derive(Clone, Debug, Default)]
+pub struct Template {
+    source: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(String),
+    Var(Variable),
+}
+
+/// What stands between `${` and `}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Variable {
+    /// A plain fact of the flow.
+    Fact(&'static str),
+    /// `req.header.NAME`.
+    ReqHeader(String),
+    /// `resp.header.NAME`.
+    RespHeader(String),
+    /// `cookie.NAME`.
+    Cookie(String),
+    /// `query.NAME`.
+    Param(String),
+    /// `env.NAME`.
+    Env(String),
+    /// `var.NAME`: captured or set in this flow, or a constant of the file.
+    Var(String),
+    /// A group of the action's own regex, by number or name.
+    Group(String),
+    /// The value that is being replaced.
+    Previous,
+    /// Known to Fluxzy as empty.
+    Nothing,
+}
+
+/// The plain facts, with what they are.
+pub const FACTS: &[(&str, &str)] = &[
+    ("host", "host of the origin"),
+    ("port", "port of the origin"),
+    ("scheme", "http or https"),
+    ("secure", "true over TLS, else false"),
+    ("url", "whole URL"),
+    ("method", "request method"),
+    ("path", "path without the query"),
+    ("target", "path with the query"),
+    ("query", "query without the question mark"),
+    ("status", "status code of the response"),
+    ("flow.id", "id of the flow"),
+    ("phase", "phase in which the rule runs"),
+    ("client.ip", "address of the client"),
+    ("user", "authenticated user of the proxy"),
+    ("listener", "name of the listener"),
+    ("time", "now, as 2026-01-31T12:00:00Z"),
+    ("time.unix", "now, in seconds since 1970"),
+    ("time.ms", "now, in milliseconds since 1970"),
+    ("random", "32 random hexadecimal digits"),
+    ("uuid", "a random UUID"),
+    ("req.body", "body of the request, where the phase has it"),
+    ("resp.body", "body of the response, where the phase has it"),
+];
+
+/// Families of variables that end in a name of the writer's choice.
+const FAMILIES: &[&str] = &["req.header.", "resp.header.", "cookie.", "query.", "env.", "var."];
+
+/// What a template is filled in from.
+pub(crate) struct Fill<'a, 'v> {
+    pub view: &'a View<'v>,
+    pub previous: Option<&'a [u8]>,
+    pub groups: Option<&'a Captures<'a>>,
+}
+
+impl<'a, 'v> Fill<'a, 'v> {
+    pub fn of(view: &'a View<'v>) -> Self {
+        Self { view, previous: None, groups: None }
+    }
+}
+
+impl Template {
+    /// Reads a text. `$${` stands for `${`.
+    ///
+    /// # Errors
+    /// A variable that does not exist, with what was probably meant; a `${` without its `}`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::read(text, &mut |name| variable(name))
+    }
+
+    /// As [`parse`](Self::parse); `$1` and `${1}` stand for the groups of a regex.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_replacement(text: &str) -> Result<Self, String> {
+        let mut template = Self::parse(text)?;
+        let mut parts = Vec::new();
+        for part in template.parts {
+            match part {
+                Part::Text(text) => split_groups(&text, &mut parts),
+                other => parts.push(other),
+            }
+        }
+        template.parts = parts;
+        Ok(template)
+    }
+
+    /// Reads a text as Fluxzy does: what it does not know is empty there. Names them in `unknown`.
+    pub fn parse_fluxzy(text: &str, unknown: &mut Vec<String>) -> Self {
+        let text = text.replace("{{previous}}", "${previous}");
+        let read = Self::read(&text, &mut |name| {
+            Ok(fluxzy_variable(name).unwrap_or_else(|| {
+                unknown.push(name.to_owned());
+                Variable::Nothing
+            }))
+        });
+        read.unwrap_or_else(|_| Self::literal(&text))
+    }
+
+    /// A text without variables.
+    pub fn literal(text: &str) -> Self {
+        Self { source: text.to_owned(), parts: vec![Part::Text(text.to_owned())] }
+    }
+
+    fn read(text: &str, lookup: &mut dyn FnMut(&str) -> Result<Variable, String>) -> Result<Self, String> {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            if rest[..at].ends_with('$') {
+                plain.push_str(&rest[..at - 1]);
+                plain.push_str("${");
+                rest = &rest[at + 2..];
+                continue;
+            }
+            plain.push_str(&rest[..at]);
+            let inner = &rest[at + 2..];
+            let end = inner
+                .find('}')
+                .ok_or_else(|| format!("`${{` without its `}}` in {text:?}: write $${{ when no variable is meant"))?;
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Var(lookup(inner[..end].trim())?));
+            rest = &inner[end + 1..];
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() || parts.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { source: text.to_owned(), parts })
+    }
+
+    /// As it was written.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text, when it has no variables.
+    pub fn as_literal(&self) -> Option<&str> {
+        match &self.parts[..] {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The variables of files and flows that it reads.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|p| match p {
+            Part::Var(Variable::Var(name)) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Whether it reads the body of the request, and of the response.
+    pub(crate) fn wants_bodies(&self) -> (bool, bool) {
+        let has = |n| self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact(f)) if *f == n));
+        (has("req.body"), has("resp.body"))
+    }
+
+    /// Whether it reads anything of the request.
+    pub(crate) fn wants_request(&self) -> bool {
+        const OF_REQUEST: [&str; 5] = ["method", "path", "target", "query", "url"];
+        self.parts.iter().any(|p| match p {
+            Part::Var(Variable::Fact(f)) => OF_REQUEST.contains(f),
+            Part::Var(Variable::ReqHeader(_) | Variable::Cookie(_) | Variable::Param(_)) => true,
+            _ => false,
+        })
+    }
+
+    /// Whether it reads anything of the response.
+    pub(crate) fn wants_response(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact("status") | Variable::RespHeader(_))))
+    }
+
+    pub(crate) fn fill(&self, with: &Fill<'_, '_>) -> Cow<'_, str> {
+        if let Some(text) = self.as_literal() {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(self.source.len() + 32);
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => out.push_str(text),
+                Part::Var(variable) => variable.write(with, &mut out),
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// Fills in all but the groups of a regex: shows `see` each text, and each group by name with an empty text.
+    pub(crate) fn frozen(&self, view: &View<'_>, see: &mut dyn FnMut(String, Option<&str>)) {
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => see(text.clone(), None),
+                Part::Var(Variable::Group(group)) => see(String::new(), Some(group)),
+                Part::Var(variable) => {
+                    let mut text = String::new();
+                    variable.write(&Fill::of(view), &mut text);
+                    see(text, None);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn fill_from(&self, view: &View<'_>) -> Cow<'_, str> {
+        self.fill(&Fill::of(view))
+    }
+}
+
+/// `$1` and `$name` outside of braces.
+fn split_groups(text: &str, parts: &mut Vec<Part>) {
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let behind = &rest[at + 1..];
+        let len = behind.bytes().take_while(u8::is_ascii_digit).count();
+        plain.push_str(&rest[..at]);
+        if len > 0 {
+            if !plain.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut plain)));
+            }
+            parts.push(Part::Var(Variable::Group(behind[..len].to_owned())));
+        } else {
+            plain.push('$');
+        }
+        rest = &behind[len..];
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+}
+
+fn variable(name: &str) -> Result<Variable, String> {
+    if name == "previous" {
+        return Ok(Variable::Previous);
+    }
+    if !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()) {
+        return Ok(Variable::Group(name.to_owned()));
+    }
+    if let Some((fact, _)) = FACTS.iter().find(|(f, _)| *f == name) {
+        return Ok(Variable::Fact(fact));
+    }
+    let family = |start: &str| name.strip_prefix(start).filter(|n| !n.is_empty()).map(ToOwned::to_owned);
+    let made: [(&str, fn(String) -> Variable); 7] = [
+        ("req.header.", Variable::ReqHeader),
+        ("resp.header.", Variable::RespHeader),
+        ("cookie.", Variable::Cookie),
+        ("query.", Variable::Param),
+        ("env.", Variable::Env),
+        ("var.", Variable::Var),
+        ("group.", Variable::Group),
+    ];
+    for (start, make) in made {
+        if let Some(rest) = family(start) {
+            return Ok(make(rest));
+        }
+    }
+    let known = FACTS.iter().map(|(f, _)| *f).chain(FAMILIES.iter().copied()).chain(["previous"]);
+    Err(match nearest(name, known) {
+        Some(near) => format!("unknown variable `${{{name}}}`: did you mean `${{{near}}}`?"),
+        None => format!(
+            "unknown variable `${{{name}}}`: facts such as ${{host}}, ${{req.header.NAME}}, ${{env.NAME}}, and ${{var.NAME}} for what rules set"
+        ),
+    })
+}
+
+fn fluxzy_variable(name: &str) -> Option<Variable> {
+    Some(match name {
+        "previous" => Variable::Previous,
+        "authority.host" => Variable::Fact("host"),
+        "authority.port" => Variable::Fact("port"),
+        "authority.secure" => Variable::Fact("secure"),
+        "global.filterScope" => Variable::Fact("phase"),
+        "exchange.id" => Variable::Fact("flow.id"),
+        "exchange.url" => Variable::Fact("url"),
+        "exchange.method" => Variable::Fact("method"),
+        "exchange.path" => Variable::Fact("target"),
+        "exchange.status" => Variable::Fact("status"),
+        _ => {
+            if let Some(rest) = name.strip_prefix("env.") {
+                Variable::Env(rest.to_owned())
+            } else if let Some(rest) = name.strip_prefix("user.") {
+                Variable::Var(rest.to_owned())
+            } else {
+                return variable(name).ok();
+            }
+        }
+    })
+}
+
+impl Variable {
+    fn write(&self, with: &Fill<'_, '_>, out: &mut String) {
+        let view = with.view;
+        let lossy = |out: &mut String, bytes: &[u8]| out.push_str(&String::from_utf8_lossy(bytes));
+        match self {
+            Self::Fact(name) => fact(name, view, out),
+            Self::ReqHeader(name) => {
+                if let Some(v) = view.request.and_then(|r| r.headers.get(name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::RespHeader(name) => {
+                if let Some(v) = view.response.and_then(|r| r.headers.get(name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::Cookie(name) => {
+                if let Some(v) = view.request.and_then(|r| crate::cookies::get(&r.headers, name)) {
+                    lossy(out, v);
+                }
+            }
+            Self::Param(name) => {
+                if let Some(query) = view.request.and_then(|r| r.url.query())
+                    && let Some((_, v)) = crate::params::pairs(query).find(|(n, _)| n == name)
+                {
+                    out.push_str(&v);
+                }
+            }
+            Self::Env(name) => out.push_str(&std::env::var(name).unwrap_or_default()),
+            Self::Var(name) => out.push_str(view.variable(name).unwrap_or_default()),
+            Self::Group(name) => {
+                let found = with.groups.and_then(|g| match name.parse::<usize>() {
+                    Ok(n) => g.get(n),
+                    Err(_) => g.name(name),
+                });
+                if let Some(m) = found {
+                    lossy(out, m.as_bytes());
+                }
+            }
+            Self::Previous => {
+                if let Some(v) = with.previous {
+                    lossy(out, v);
+                }
+            }
+            Self::Nothing => {}
+        }
+    }
+}
+
+fn fact(name: &str, view: &View<'_>, out: &mut String) {
+    let flow = view.flow;
+    let written = match name {
+        "host" => write!(out, "{}", flow.authority.host),
+        "port" => write!(out, "{}", flow.authority.port),
+        "scheme" => write!(out, "{}", view.scheme()),
+        "secure" => write!(out, "{}", view.scheme() == interflow_flow::Scheme::Https),
+        "url" => write!(out, "{}", view.url()),
+        "method" => view.request.map_or(Ok(()), |r| out.write_str(r.method.as_str())),
+        "path" => view.request.map_or(Ok(()), |r| out.write_str(r.url.path_only())),
+        "target" => view.request.map_or(Ok(()), |r| out.write_str(&r.url.path)),
+        "query" => view.request.and_then(|r| r.url.query()).map_or(Ok(()), |q| out.write_str(q)),
+        "status" => view.response.map_or(Ok(()), |r| write!(out, "{}", r.status.as_u16())),
+        "flow.id" => write!(out, "{}", flow.id),
+        "phase" => out.write_str(crate::phases::name(view.phase)),
+        "client.ip" => write!(out, "{}", flow.client.peer.ip().to_canonical()),
+        "user" => flow.user.as_deref().map_or(Ok(()), |u| out.write_str(u)),
+        "listener" => out.write_str(&flow.client.listener),
+        "time" => {
+            let now = jiff::Timestamp::from_second((Timestamp::now().micros() / 1_000_000) as i64);
+            now.map_or(Ok(()), |t| write!(out, "{t}"))
+        }
+        "time.unix" => write!(out, "{}", Timestamp::now().micros() / 1_000_000),
+        "time.ms" => write!(out, "{}", Timestamp::now().micros() / 1000),
+        "random" => write!(out, "{:032x}", u128::from_be_bytes(random())),
+        "uuid" => {
+            out.push_str(&uuid(random()));
+            Ok(())
+        }
+        "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        "resp.body" => view.response_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        _ => Ok(()),
+    };
+    written.expect("a String takes all");
+}
+
+pub(crate) fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    // Without random bytes nothing that asks for them can be kept apart; the clock still is.
+    if getrandom::fill(&mut bytes).is_err() {
+        bytes[..8].copy_from_slice(&Timestamp::now().micros().to_be_bytes());
+    }
+    bytes
+}
+
+/// RFC 9562 5.4.
+fn uuid(mut bytes: [u8; 16]) -> String {
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// `Basic` credentials (RFC 7617).
+pub(crate) fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+}
+
+impl<'de> Deserialize<'de> for Template {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::parse(&scalar(d)?).map_err(de::Error::custom)
+    }
+}
+
+/// A text, or a number or truth value as its text: YAML makes `1` and `true` out of what was meant as text.
+pub(crate) fn scalar<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    struct Visitor;
+    impl de::Visitor<'_> for Visitor {
+        type Value = String;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a text")
+        }
+        fn visit_str<E: de::Error>(self, s: &str) -> Result<String, E> {
+            Ok(s.to_owned())
+        }
+        fn visit_bool<E: de::Error>(self, b: bool) -> Result<String, E> {
+            Ok(b.to_string())
+        }
+        fn visit_i64<E: de::Error>(self, n: i64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+        fn visit_u64<E: de::Error>(self, n: u64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+        fn visit_f64<E: de::Error>(self, n: f64) -> Result<String, E> {
+            Ok(n.to_string())
+        }
+    }
+    d.deserialize_any(Visitor)
+}
+
+impl Serialize for Template {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.source)
+    }
+}
+
+impl JsonSchema for Template {
+    fn schema_name() -> Cow<'static, str> {
+        "Template".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"], "description": "A text that may hold ${variables}." })
+    }
+}
+
+/// A [`Template`] in which `$1` stands for a group of the action's regex.
+#[derive(Clone, Debug, Default)]
+pub struct Replacement(pub Template);
+
+impl<'de> Deserialize<'de> for Replacement {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Template::parse_replacement(&scalar(d)?).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl JsonSchema for Replacement {
+    fn schema_name() -> Cow<'static, str> {
+        "Replacement".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"],
+            "description": "A text that may hold ${variables}, and $1 for the first group of the regex." })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_told_from_text() {
+        for (text, parts) in [("plain", 1), ("${host}", 1), ("a${host}b${var.x}", 4), ("$${host}", 1), ("", 1)] {
+            assert_eq!(Template::parse(text).unwrap().parts.len(), parts, "{text}");
+        }
+        assert_eq!(Template::parse("$${host} $5").unwrap().as_literal(), Some("${host} $5"));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_named_with_a_suggestion() {
+        for (text, part) in [
+            ("${hots}", "did you mean `${host}`?"),
+            ("${zzzzzzzzz}", "facts such as"),
+            ("${host", "without its `}`"),
+            ("${var.}", "unknown variable"),
+        ] {
+            let error = Template::parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn groups_stand_in_replacements_only() {
+        assert_eq!(Template::parse_replacement("a$1-${2}$").unwrap().parts.len(), 5);
+        assert_eq!(Template::parse("a$1").unwrap().as_literal(), Some("a$1"));
+    }
+
+    #[test]
+    fn fluxzys_names_are_known_and_others_empty_as_there() {
+        let mut unknown = Vec::new();
+        let t = Template::parse_fluxzy("${authority.host}${user.x}${nope}{{previous}}", &mut unknown);
+        assert_eq!(unknown, ["nope"]);
+        assert_eq!(t.variables().collect::<Vec<_>>(), ["x"]);
+    }
+
+    #[test]
+    fn uuids_have_their_version() {
+        assert_eq!(uuid([0xff; 16]), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+    }
+}

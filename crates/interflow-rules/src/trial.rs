@@ -1,0 +1,319 @@
+//! A flow sent through the rules without a network: for `rules test`, and for the tests of this crate.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{
+    Body, Interest, Message, Phase, RequestHead, Response, ResponseHead, Scope, Stage, StatusCode, Verdict, Way,
+};
+
+use crate::expect::{Asked, Expectation, Told, Wanted};
+use crate::program::Program;
+use crate::sample::Sample;
+
+/// What became of a flow.
+#[derive(Debug, Default)]
+pub struct Trial {
+    /// The rules that matched.
+    pub matched: Vec<String>,
+    /// What went to the origin; `None` when nothing did.
+    pub request: Option<(RequestHead, Bytes)>,
+    /// What went to the client.
+    pub response: Option<(ResponseHead, Bytes)>,
+    /// Whether a rule answered in the origin's place.
+    pub answered: bool,
+    /// Why it was denied.
+    pub denied: Option<interflow_flow::Error>,
+    /// Why a body broke off.
+    pub broken: Option<String>,
+    /// The way that was chosen.
+    pub way: Way,
+    /// Whether TLS is to be passed unseen, or looked into.
+    pub tunnel: Option<bool>,
+    /// The messages that passed.
+    pub messages: Vec<Message>,
+    /// Tags on the flow.
+    pub tags: Vec<String>,
+}
+
+/// The most bytes of a body.
+const CAP: usize = 64 << 20;
+
+/// Sends a flow through the rules; the sample's response is the origin's.
+pub async fn run(program: &Arc<Program>, sample: Sample) -> Trial {
+    let before: Vec<u64> = program.rules.iter().map(crate::program::Rule::matches).collect();
+    let mut trial = Trial::default();
+    let Sample { mut flow, request, request_body, response, response_body, messages } = sample;
+    if let Some(bound) = program.bind(&flow.authority.host) {
+        let mut course = Course { stage: &*bound, trial: &mut trial, flow: &mut flow, interest: Interest::NONE };
+        course.go(request, request_body, response, response_body, messages).await;
+    } else {
+        trial.request = request.map(|r| (r, request_body));
+        trial.response = response.map(|r| (r, response_body));
+        trial.messages = messages;
+    }
+    trial.tags = flow.tags.iter().map(ToString::to_string).collect();
+    let after = program.rules.iter().zip(before);
+    trial.matched = after.filter(|(r, n)| r.matches() > *n).map(|(r, _)| r.name.clone()).collect();
+    trial
+}
+
+struct Course<'a> {
+    stage: &'a dyn Stage,
+    trial: &'a mut Trial,
+    flow: &'a mut interflow_flow::Flow,
+    interest: Interest,
+}
+
+impl Course<'_> {
+    async fn go(
+        &mut self,
+        request: Option<RequestHead>,
+        request_body: Bytes,
+        response: Option<ResponseHead>,
+        response_body: Bytes,
+        messages: Vec<Message>,
+    ) {
+        let user = self.flow.user.clone();
+        let scope = Scope {
+            listener: &self.flow.client.listener.clone(),
+            user: user.as_deref(),
+            authority: &self.flow.authority.clone(),
+            transport: self.flow.transport,
+            intercepted: true,
+        };
+        self.interest = self.stage.interest(&scope);
+        if !self.requests(request, request_body).await {
+            return;
+        }
+        self.responses(response, response_body).await;
+        for mut message in messages {
+            if !self.interest.has(Phase::Message) {
+                self.trial.messages.push(message);
+                continue;
+            }
+            match self.stage.message(self.flow, &mut message).get().await {
+                Verdict::Drop => {}
+                Verdict::Deny(e) => return self.trial.denied = Some(e),
+                _ => self.trial.messages.push(message),
+            }
+        }
+        if self.interest.has(Phase::Done) {
+            self.stage.done(self.flow);
+        }
+    }
+
+    /// Whether the flow goes on.
+    async fn after(&mut self, verdict: Verdict) -> bool {
+        match verdict {
+            Verdict::Answer(response) => {
+                self.trial.answered = true;
+                let Response { head, body } = *response;
+                self.trial.response = Some((head, self.read(body).await));
+                false
+            }
+            Verdict::Deny(e) => {
+                self.trial.denied = Some(e);
+                false
+            }
+            Verdict::Tunnel | Verdict::Intercept => {
+                self.trial.tunnel = Some(matches!(verdict, Verdict::Tunnel));
+                true
+            }
+            Verdict::Continue | Verdict::Drop => true,
+        }
+    }
+
+    async fn read(&mut self, body: Body) -> Bytes {
+        let mut body = body;
+        let mut all = Vec::new();
+        while let Some(frame) = body.frame().await {
+            match frame {
+                Ok(interflow_flow::Frame::Data(d)) if all.len() + d.len() <= CAP => all.extend_from_slice(&d),
+                Ok(_) => {}
+                Err(e) => {
+                    self.trial.broken = Some(e.to_string());
+                    break;
+                }
+            }
+        }
+        all.into()
+    }
+
+    async fn requests(&mut self, request: Option<RequestHead>, body: Bytes) -> bool {
+        if self.interest.has(Phase::Authority) {
+            let verdict = self.stage.authority(self.flow).get().await;
+            if !self.after(verdict).await {
+                return false;
+            }
+        }
+        if self.interest.has(Phase::ClientHello) {
+            let verdict = self.stage.client_hello(self.flow).get().await;
+            if !self.after(verdict).await {
+                return false;
+            }
+        }
+        let mut head = request;
+        if let Some(head) = &mut head {
+            if self.interest.has(Phase::RequestHead) {
+                let verdict = self.stage.request_head(self.flow, head).get().await;
+                if !self.after(verdict).await {
+                    return false;
+                }
+            }
+            let mut body = Body::from(body);
+            if self.interest.has(Phase::RequestBody) {
+                body = match self.stage.request_body(self.flow, head, body).get().await {
+                    Ok(body) => body,
+                    Err(verdict) => return self.after(verdict).await,
+                };
+            }
+            let body = self.read(body).await;
+            self.trial.request = Some((head.clone(), body));
+        }
+        if self.interest.has(Phase::Dial) {
+            let mut way = Way::default();
+            let verdict = self.stage.dial(self.flow, head.as_ref(), &mut way).get().await;
+            self.trial.way = way;
+            if !self.after(verdict).await {
+                self.trial.request = None;
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn responses(&mut self, response: Option<ResponseHead>, body: Bytes) {
+        let (Some(mut head), Some((request, _))) = (response, self.trial.request.clone()) else { return };
+        if self.interest.has(Phase::ResponseHead) {
+            let verdict = self.stage.response_head(self.flow, &request, &mut head).get().await;
+            if !self.after(verdict).await {
+                return;
+            }
+        }
+        let mut body = Body::from(body);
+        if self.interest.has(Phase::ResponseBody) {
+            body = match self.stage.response_body(self.flow, &request, &mut head, body).get().await {
+                Ok(body) => body,
+                Err(verdict) => {
+                    self.after(verdict).await;
+                    return;
+                }
+            };
+        }
+        let body = self.read(body).await;
+        self.trial.response = Some((head, body));
+    }
+}
+
+/// A flow as an expectation describes it.
+///
+/// # Errors
+/// A URL, method, status or field that is none.
+pub fn sample(asked: &Asked, told: &Told) -> Result<Sample, String> {
+    let mut sample = Sample::request(asked.method.as_deref().unwrap_or("GET"), &asked.url)?;
+    for (name, value) in &asked.headers {
+        sample = sample.header(name, value)?;
+    }
+    sample.request_body = asked.body.clone().into();
+    let headers: Vec<(&str, &str)> = told.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+    sample.responding(told.status.unwrap_or(200), &headers, told.body.clone())
+}
+
+/// Carries out an expectation; what is not as expected comes back, one line each.
+///
+/// # Errors
+/// A flow that cannot be made.
+pub async fn check(program: &Arc<Program>, test: &Expectation) -> Result<Vec<String>, String> {
+    let mut flow = sample(&test.request, &test.response)?;
+    if let Some(message) = &test.message {
+        flow = flow.message(interflow_flow::Direction::Request, message.clone());
+    }
+    let trial = run(program, flow).await;
+    let mut wrong = Vec::new();
+    let e = &test.expect;
+    for name in e.matched.iter().chain(&e.not_matched) {
+        if program.rule(name).is_none() {
+            return Err(format!("there is no rule `{name}`"));
+        }
+    }
+    let matched = |name: &String| trial.matched.contains(name);
+    wrong.extend(e.matched.iter().filter(|n| !matched(n)).map(|n| format!("rule `{n}` did not match")));
+    wrong.extend(e.not_matched.iter().filter(|n| matched(n)).map(|n| format!("rule `{n}` matched")));
+    let mut same = |what: &str, wanted: Option<bool>, is: bool| {
+        if wanted.is_some_and(|w| w != is) {
+            wrong.push(format!("{what} is {is}"));
+        }
+    };
+    same("answered", e.answered, trial.answered);
+    same("denied", e.denied, trial.denied.is_some());
+    for tag in e.tags.iter().filter(|t| !trial.tags.contains(t)) {
+        wrong.push(format!("the tag `{tag}` is missing; there are {:?}", trial.tags));
+    }
+    let request = trial.request.as_ref().map(|(h, b)| Got {
+        method: Some(h.method.to_string()),
+        url: Some(h.url.to_string()),
+        status: None,
+        headers: &h.headers,
+        body: b,
+    });
+    compare("request", &e.request, request, &mut wrong);
+    let response = trial.response.as_ref().map(|(h, b)| Got {
+        method: None,
+        url: None,
+        status: Some(h.status),
+        headers: &h.headers,
+        body: b,
+    });
+    compare("response", &e.response, response, &mut wrong);
+    if let Some(wanted) = &e.message {
+        let got = trial.messages.first().map(|m| String::from_utf8_lossy(&m.payload).into_owned());
+        if got.as_ref() != Some(wanted) {
+            wrong.push(format!("the message is {got:?}"));
+        }
+    }
+    Ok(wrong)
+}
+
+struct Got<'a> {
+    method: Option<String>,
+    url: Option<String>,
+    status: Option<StatusCode>,
+    headers: &'a interflow_flow::Headers,
+    body: &'a Bytes,
+}
+
+fn compare(side: &str, wanted: &Wanted, got: Option<Got<'_>>, wrong: &mut Vec<String>) {
+    let Some(got) = got else {
+        if format!("{wanted:?}") != format!("{:?}", Wanted::default()) {
+            wrong.push(format!("there is no {side}"));
+        }
+        return;
+    };
+    let mut differs = |what: &str, wanted: Option<&String>, is: &Option<String>| {
+        if let Some(w) = wanted
+            && is.as_ref() != Some(w)
+        {
+            wrong.push(format!("the {side}'s {what} is {:?}", is.as_deref().unwrap_or("none")));
+        }
+    };
+    differs("method", wanted.method.as_ref(), &got.method);
+    differs("URL", wanted.url.as_ref(), &got.url);
+    for (name, value) in &wanted.headers {
+        let is = got.headers.get(name).map(|v| String::from_utf8_lossy(v).into_owned());
+        differs(&format!("field {name}"), Some(value), &is);
+    }
+    let text = String::from_utf8_lossy(got.body).into_owned();
+    differs("body", wanted.body.as_ref(), &Some(text.clone()));
+    if let (Some(w), Some(is)) = (wanted.status, got.status)
+        && w != is.as_u16()
+    {
+        wrong.push(format!("the {side}'s status is {}", is.as_u16()));
+    }
+    for name in wanted.without.iter().filter(|n| got.headers.contains(n)) {
+        wrong.push(format!("the {side} has the field {name}"));
+    }
+    if let Some(part) = wanted.contains.as_ref().filter(|p| !text.contains(p.as_str())) {
+        wrong.push(format!("the {side}'s body lacks {part:?}"));
+    }
+}

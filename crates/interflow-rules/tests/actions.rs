@@ -1,0 +1,449 @@
+//! Each action by itself: a rule, a flow, and what must come of it. One row is one action's proof.
+
+use std::sync::Arc;
+
+use interflow_rules::{Program, RulesConfig, Source, Surroundings, trial};
+
+async fn check(name: &str, text: &str) {
+    let source = Source::text("row.yaml", text);
+    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default()))
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert!(!program.tests.is_empty(), "{name}: no test");
+    for test in &program.tests {
+        let wrong = trial::check(&program, test).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(wrong.is_empty(), "{name}: {wrong:?}");
+    }
+}
+
+macro_rules! rows {
+    ($($name:ident: $text:literal;)*) => {
+        $(#[tokio::test]
+        async fn $name() {
+            check(stringify!($name), $text).await;
+        })*
+
+        /// Every row by its action.
+        const ROWS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+rows! {
+    add_request_header: "
+        rules: [{then: {add_request_header: {X-A: '1', X-B: '${method} ${path}'}}}]
+        tests: [{request: {url: http://a/p?q, headers: {X-A: '0'}}, expect: {request: {headers: {X-A: '0', X-B: GET /p}}}}]";
+    set_request_header: "
+        rules: [{then: {set_request_header: {X-A: '${previous}+1'}}}]
+        tests: [{request: {url: http://a/, headers: {X-A: '0'}}, expect: {request: {headers: {X-A: 0+1}}}}]";
+    update_request_header: "
+        rules: [{then: {update_request_header: {X-A: new, X-B: new}}}]
+        tests: [{request: {url: http://a/, headers: {X-A: '0'}}, expect: {request: {headers: {X-A: new}, without: [X-B]}}}]";
+    remove_request_header: "
+        rules: [{then: {remove_request_header: [X-A, Sec-*]}}]
+        tests: [{request: {url: http://a/, headers: {X-A: '0', Sec-Fetch: x, Accept: y}}, expect: {request: {headers: {Accept: y}, without: [X-A, Sec-Fetch]}}}]";
+    replace_request_header: "
+        rules: [{then: {replace_request_header: {name: Accept, regex: '(\\w+)/xml', with: '$1/json'}}}]
+        tests: [{request: {url: http://a/, headers: {Accept: 'text/xml, app/xml'}}, expect: {request: {headers: {Accept: 'text/json, app/json'}}}}]";
+    set_method: "
+        rules: [{then: {set_method: PUT}}]
+        tests: [{request: {url: http://a/}, expect: {request: {method: PUT}}}]";
+    set_path: "
+        rules: [{then: {set_path: '/new${target} x'}}]
+        tests: [{request: {url: http://a/p?q=1}, expect: {request: {url: 'http://a/new/p?q=1%20x'}}}]";
+    set_url: "
+        rules: [{then: {set_url: 'https://b.test/x'}}]
+        tests: [{request: {url: http://a/}, expect: {request: {url: 'https://b.test/x', headers: {Host: b.test}}}}]";
+    set_query: "
+        rules: [{then: {set_query: {page: 2, q: 'a b'}}}]
+        tests: [{request: {url: 'http://a/p?page=1&x'}, expect: {request: {url: 'http://a/p?page=2&x&q=a%20b'}}}]";
+    remove_query: "
+        rules: [{then: {remove_query: [utm, x]}}]
+        tests: [{request: {url: 'http://a/p?utm=1&y=2&x'}, expect: {request: {url: 'http://a/p?y=2'}}}]";
+    set_request_cookie: "
+        rules: [{then: {set_request_cookie: {sid: '9'}}}]
+        tests: [{request: {url: http://a/, headers: {Cookie: a=1; sid=2}}, expect: {request: {headers: {Cookie: a=1; sid=9}}}}]";
+    remove_request_cookie: "
+        rules: [{then: {remove_request_cookie: sid}}]
+        tests: [{request: {url: http://a/, headers: {Cookie: a=1; sid=2}}, expect: {request: {headers: {Cookie: a=1}}}}]";
+    basic_auth: "
+        rules: [{then: {basic_auth: {user: ann, password: x}}}]
+        tests: [{request: {url: http://a/}, expect: {request: {headers: {Authorization: 'Basic YW5uOng='}}}}]";
+    bearer_token: "
+        rules: [{then: {bearer_token: 't-${host}'}}]
+        tests: [{request: {url: http://a/}, expect: {request: {headers: {Authorization: 'Bearer t-a'}}}}]";
+    map_remote: "
+        rules: [{name: base, when: 'host:a', then: {map_remote: 'http://localhost:9000/v2'}}, {name: regex, when: 'host:b', then: {map_remote: {regex: '^http://b/(\\w+)/', to: 'https://$1.c.test/', keep_host: true}}}]
+        tests:
+        - {request: {url: http://a/p?q}, expect: {request: {url: 'http://localhost:9000/v2/p?q', headers: {Host: 'localhost:9000'}}}}
+        - {request: {url: http://b/x/y}, expect: {request: {url: 'https://x.c.test/y', headers: {Host: b}}}}
+        - {request: {url: http://b/}, expect: {request: {url: 'http://b/'}}}";
+    anticache: "
+        rules: [{then: anticache}]
+        tests: [{request: {url: http://a/, headers: {If-None-Match: x}}, response: {headers: {ETag: x, Expires: never}}, expect: {request: {without: [If-None-Match]}, response: {headers: {Cache-Control: no-store}, without: [ETag, Expires]}}}]";
+    anticomp: "
+        rules: [{then: anticomp}]
+        tests: [{request: {url: http://a/, headers: {Accept-Encoding: gzip}}, expect: {request: {headers: {Accept-Encoding: identity}}}}]";
+    sticky_cookie: "
+        rules: [{then: sticky_cookie}]
+        tests:
+        - {request: {url: http://s.test/}, response: {headers: {Set-Cookie: sid=1; Path=/}}, expect: {request: {without: [Cookie]}}}
+        - {request: {url: http://s.test/x}, expect: {request: {headers: {Cookie: sid=1}}}}
+        - {request: {url: http://other.test/x}, expect: {request: {without: [Cookie]}}}";
+    sticky_auth: "
+        rules: [{then: sticky_auth}]
+        tests:
+        - {request: {url: http://s.test/, headers: {Authorization: Basic x}}}
+        - {request: {url: http://s.test/x}, expect: {request: {headers: {Authorization: Basic x}}}}";
+    save_session: "
+        rules: [{when: 'path:/login', then: {save_session: {headers: [X-Token]}}}, {when: '-path:/login', then: apply_session}]
+        tests:
+        - {request: {url: http://s.test/login}, response: {headers: {Set-Cookie: sid=1; Domain=s.test, X-Token: t}}}
+        - {request: {url: http://s.test/x, headers: {Cookie: a=1}}, expect: {request: {headers: {Cookie: a=1; sid=1, X-Token: t}}}}";
+    apply_session: "
+        rules: [{when: 'path:/login', then: save_session}, {when: '-path:/login', then: {apply_session: {merge: false, domain: s.test}}}]
+        tests:
+        - {request: {url: http://s.test/login}, response: {headers: {Set-Cookie: sid=1}}}
+        - {request: {url: http://other.test/x, headers: {Cookie: a=1}}, expect: {request: {headers: {Cookie: sid=1}}}}";
+    clear_session: "
+        rules: [{when: 'path:/login', then: save_session}, {when: 'path:/out', then: {clear_session: {domain: s.test}}}, {when: 'path:/x', then: apply_session}]
+        tests:
+        - {request: {url: http://s.test/login}, response: {headers: {Set-Cookie: sid=1}}}
+        - {request: {url: http://s.test/out}}
+        - {request: {url: http://s.test/x}, expect: {request: {without: [Cookie]}}}";
+    answer: "
+        rules:
+        - {name: json, when: 'path:/j', then: {answer: {status: 201, json: {a: '${method}'}, headers: {X-A: b}}}}
+        - {name: late, when: 'status:500', then: {answer: {body: fine}}}
+        - {name: bytes, when: 'path:/b', then: {answer: {base64: aGk=, content_type: text/x}}}
+        tests:
+        - {request: {url: http://a/j}, expect: {answered: true, matched: [json], response: {status: 201, body: '{\"a\":\"GET\"}', headers: {Content-Type: application/json, X-A: b}}}}
+        - {request: {url: http://a/}, response: {status: 500}, expect: {answered: true, response: {status: 200, body: fine}}}
+        - {request: {url: http://a/b}, expect: {response: {body: hi, headers: {Content-Type: text/x}}}}
+        - {request: {url: http://a/}, expect: {answered: false, not_matched: [json, late]}}";
+    block: "
+        rules: [{when: 'path:/x', then: block}, {when: 'path:/y', then: {block: {status: 404, message: 'no ${path}'}}}, {when: 'path:/z', then: {block: 444}}]
+        tests:
+        - {request: {url: http://a/x}, expect: {denied: true}}
+        - {request: {url: http://a/y}, expect: {answered: true, response: {status: 404, body: no /y}}}
+        - {request: {url: http://a/z}, expect: {denied: true}}";
+    redirect: "
+        rules: [{then: {redirect: {to: 'https://b${target}', status: 308}}}]
+        tests: [{request: {url: http://a/x?y}, expect: {answered: true, response: {status: 308, headers: {Location: 'https://b/x?y'}}}}]";
+    abort: "
+        rules: [{then: abort}]
+        tests: [{request: {url: http://a/}, expect: {denied: true}}]";
+    add_response_header: "
+        rules: [{then: {add_response_header: {X-A: '${status}'}}}]
+        tests: [{request: {url: http://a/}, response: {status: 404}, expect: {response: {headers: {X-A: '404'}}}}]";
+    set_response_header: "
+        rules: [{then: {set_response_header: {Server: x}}}]
+        tests: [{request: {url: http://a/}, response: {headers: {Server: nginx}}, expect: {response: {headers: {Server: x}}}}]";
+    update_response_header: "
+        rules: [{then: {update_response_header: {Server: '${previous}!', X-B: y}}}]
+        tests: [{request: {url: http://a/}, response: {headers: {Server: nginx}}, expect: {response: {headers: {Server: nginx!}, without: [X-B]}}}]";
+    remove_response_header: "
+        rules: [{then: {remove_response_header: Server}}]
+        tests: [{request: {url: http://a/}, response: {headers: {Server: nginx}}, expect: {response: {without: [Server]}}}]";
+    replace_response_header: "
+        rules: [{then: {replace_response_header: {name: Location, regex: '^https', with: http}}}]
+        tests: [{request: {url: http://a/}, response: {headers: {Location: 'https://b/'}}, expect: {response: {headers: {Location: 'http://b/'}}}}]";
+    set_status: "
+        rules: [{when: 'status:404', then: {set_status: 200}}]
+        tests: [{request: {url: http://a/}, response: {status: 404}, expect: {response: {status: 200}}}]";
+    set_response_cookie: "
+        rules: [{then: {set_response_cookie: {name: a, value: 'b;c', path: /, max_age: 5, http_only: true, secure: true, same_site: Lax}}}]
+        tests: [{request: {url: http://a/}, expect: {response: {headers: {Set-Cookie: a=bc; Path=/; Max-Age=5; HttpOnly; Secure; SameSite=Lax}}}}]";
+    remove_response_cookie: "
+        rules: [{then: {remove_response_cookie: sid}}]
+        tests: [{request: {url: http://a/}, expect: {response: {headers: {Set-Cookie: 'sid=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970 00:00:00 GMT'}}}}]";
+    edit_request_body: "
+        rules:
+        - {when: 'path:/f', then: {edit_request_body: {find: cat, with: 'dog ${method}'}}}
+        - {when: 'path:/r', then: {edit_request_body: {regex: '(\\d+)', with: '<$1>'}}}
+        - {when: 'path:/j', then: [{edit_request_body: {json_set: {$.a: 2, $.b: '${path}'}}}, {edit_request_body: {json_remove: $.c}}, {edit_request_body: {json_patch: [{op: add, path: /d, value: 3}]}}]}
+        - {when: 'path:/s', then: {edit_request_body: new}}
+        tests:
+        - {request: {method: POST, url: http://a/f, body: a cat, headers: {Content-Length: '5'}}, expect: {request: {body: a dog POST, without: [Content-Length]}}}
+        - {request: {method: POST, url: http://a/r, body: 1 and 22}, expect: {request: {body: <1> and <22>}}}
+        - {request: {method: POST, url: http://a/j, body: '{\"a\":1,\"c\":1}'}, expect: {request: {body: '{\"a\":2,\"b\":\"/j\",\"d\":3}'}}}
+        - {request: {method: POST, url: http://a/s, body: old}, expect: {request: {body: new}}}
+        - {request: {method: POST, url: http://a/j, body: no json}, expect: {denied: true, tags: [rule_failed]}}";
+    edit_response_body: "
+        rules: [{when: 'resp.body:secret', then: [{edit_response_body: {find: secret, with: '***'}}, {set_response_header: {X-Edited: yes}}]}]
+        tests:
+        - {request: {url: http://a/}, response: {body: a secret}, expect: {response: {body: 'a ***', headers: {X-Edited: 'yes'}}}}
+        - {request: {url: http://a/}, response: {body: nothing}, expect: {response: {body: nothing, without: [X-Edited]}}}
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: a secret\\n\\n\"}, expect: {response: {body: \"data: a ***\\n\\n\"}}}";
+    inject_html: "
+        rules: [{then: {inject_html: '<i>${host}</i>'}}]
+        tests:
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/html}, body: <head></head>}, expect: {response: {body: '<head><i>a</i></head>'}}}
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/plain}, body: <head></head>}, expect: {response: {body: <head></head>}}}";
+    edit_message: "
+        rules: [{when: 'body:hello', then: {edit_message: {find: hello, with: bye}}}]
+        tests:
+        - {request: {url: http://a/}, message: hello you, expect: {message: bye you}}
+        - {request: {url: http://a/}, message: other, expect: {message: other}}
+        - {request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: hello\\n\\ndata: x\\n\\n\"}, expect: {response: {body: \"data: bye\\n\\ndata: x\\n\\n\"}}}";
+    drop_message: "
+        rules: [{when: {message: {contains: ad}, from: server}, then: drop_message}]
+        tests: [{request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: ad\\n\\ndata: y\\n\\n\"}, expect: {response: {body: \"data: x\\n\\ndata: y\\n\\n\"}}}]";
+    truncate_response: "
+        rules: [{then: {truncate_response: 3B}}]
+        tests: [{request: {url: http://a/}, response: {body: abcdef}, expect: {response: {body: abc}}}]";
+    reset_response: "
+        rules: [{then: {reset_response: 2}}]
+        tests: [{request: {url: http://a/}, response: {body: abcdef}, expect: {response: {body: ab}}}]";
+    reset_request: "
+        rules: [{then: {reset_request: {after: 2}}}]
+        tests: [{request: {method: POST, url: http://a/, body: abcdef}, expect: {request: {body: ab}}}]";
+    corrupt_response: "
+        rules: [{then: {corrupt_response: 3}}]
+        tests: [{request: {url: http://a/}, response: {body: abcdef}, expect: {response: {body: abbdeg}}}]";
+    tag: "
+        rules: [{when: 'method:GET', then: {tag: 'seen-${host}'}}]
+        tests: [{request: {url: http://a/}, expect: {tags: [seen-a, ruled]}}]";
+    comment: "
+        rules: [{then: {comment: 'odd ${host}'}}]
+        tests: [{request: {url: http://a/}, expect: {tags: ['comment:odd a']}}]";
+    colour: "
+        rules: [{then: {colour: red}}]
+        tests: [{request: {url: http://a/}, expect: {tags: ['colour:red']}}]";
+    set_variable: "
+        variables: {base: x}
+        rules: [{then: {set_variable: {v: '${var.base}-${path}'}}}, {then: {add_request_header: {X-V: '${var.v}'}}}]
+        tests: [{request: {url: http://a/p}, expect: {request: {headers: {X-V: x-/p}}}}]";
+    capture: "
+        rules:
+        - {when: {path: {regex: '^/user/(?<id>\\d+)'}}, then: {add_request_header: {X-Id: '${var.id}'}}}
+        - {when: 'resp.header:location', then: [{capture: {name: to, from: '${resp.header.location}', regex: '//([^/]+)'}}, {add_response_header: {X-To: '${var.to}'}}]}
+        - {when: 'method:POST', then: [{capture: {name: m, request_json: $.model}}, {add_request_header: {X-M: '${var.m}'}, }]}
+        tests:
+        - {request: {method: POST, url: http://a/, body: '{\"model\":\"m1\"}'}, expect: {request: {headers: {X-M: m1}}}}
+        - {request: {url: http://a/user/42/x}, expect: {request: {headers: {X-Id: '42'}}}}
+        - {request: {url: http://a/}, response: {headers: {Location: 'http://b.test/x'}}, expect: {response: {headers: {X-To: b.test}}}}";
+    delay: "
+        rules: [{then: {delay: {time: 5ms, jitter: 2ms}}}, {then: {tag: later}}]
+        tests: [{request: {url: http://a/}, expect: {tags: [later]}}]";
+    throttle: "
+        rules: [{then: {throttle: 1MB}}]
+        tests: [{request: {method: POST, url: http://a/, body: up}, response: {body: down}, expect: {request: {body: up}, response: {body: down}}}]";
+    stop: "
+        rules: [{when: 'path:/x', then: stop}, {name: second, then: {add_request_header: {X-A: '1'}}}]
+        tests:
+        - {request: {url: http://a/x}, expect: {not_matched: [second], request: {without: [X-A]}}}
+        - {request: {url: http://a/y}, expect: {matched: [second]}}";
+    log: "
+        rules: [{then: {log: 'a line for ${url}'}}]
+        tests: [{request: {url: http://a/}, expect: {tags: [ruled]}}]";
+    print: "
+        rules: [{phase: done, then: {print: '${method} ${url} ${status}'}}]
+        tests: [{request: {url: http://a/}}]";
+    print_error: "
+        rules: [{then: {print_error: '${url}'}}]
+        tests: [{request: {url: http://a/}}]";
+    nothing: "
+        rules: [{name: n, then: nothing}]
+        tests: [{request: {url: http://a/}, expect: {matched: [n]}}]";
+}
+
+/// A program of one rule that does this.
+fn program(rule: &str) -> Arc<Program> {
+    let source = Source::text("row.yaml", format!("rules: [{{then: {rule}}}]"));
+    Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::new(Some("PEM".into()), None)))
+        .unwrap_or_else(|e| panic!("{rule}: {e}"))
+}
+
+async fn way(rule: &str, url: &str) -> interflow_flow::Way {
+    let sample = trial::sample(&interflow_rules::trial_asked(url), &Default::default()).unwrap();
+    trial::run(&program(rule), sample).await.way
+}
+
+#[tokio::test]
+async fn ways_upstream() {
+    use interflow_flow::Version;
+    let url = "https://x.a.test/";
+    assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [b.test]}}", url).await.via.unwrap(), ["http://p:1"]);
+    assert_eq!(way("{upstream_proxy: {via: 'http://p:1', bypass: [a.test]}}", url).await.via, None);
+    assert_eq!(way("direct", url).await.via, Some(Vec::new()));
+    assert_eq!(way("{http_version: 1.1}", url).await.version, Some(Version::Http11));
+    assert_eq!(way("{http_version: 2}", url).await.version, Some(Version::H2));
+    assert_eq!(way("{connect_to: ':8443'}", url).await.dial.unwrap().to_string(), "x.a.test:8443");
+    assert!(way("danger_skip_tls_verify", url).await.danger_skip_verify);
+    assert_eq!(way("own_connection", url).await.partition, Some(0));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.pem");
+    std::fs::write(&file, "x").unwrap();
+    let rule = format!("{{client_certificate: {{certificate: '{0}', key: '{0}'}}}}", file.display());
+    assert_eq!(way(&rule, url).await.client_certificate, Some((file.clone(), file)));
+}
+
+#[tokio::test]
+async fn tunnels_are_chosen() {
+    for (rule, tunnel) in [("tunnel", true), ("intercept", false)] {
+        let sample = trial::sample(&interflow_rules::trial_asked("https://a/"), &Default::default()).unwrap();
+        assert_eq!(trial::run(&program(rule), sample).await.tunnel, Some(tunnel));
+    }
+}
+
+#[tokio::test]
+async fn files_are_served_and_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("site")).unwrap();
+    std::fs::write(at("site/a.json"), "{}").unwrap();
+    std::fs::write(at("site/index.html"), "<head>").unwrap();
+    std::fs::write(at("secret"), "s").unwrap();
+    let site = at("site").display().to_string();
+    let get = async |rule: &str, url: &str| {
+        let sample = trial::sample(&interflow_rules::trial_asked(url), &Default::default()).unwrap();
+        trial::run(&program(rule), sample).await
+    };
+    for (rule, url, status, body, media) in [
+        (format!("{{map_local: '{site}'}}"), "http://a/a.json", 200, "{}", "application/json"),
+        (format!("{{map_local: '{site}'}}"), "http://a/", 200, "<head>", "text/html; charset=utf-8"),
+        (format!("{{map_local: '{site}/a.json'}}"), "http://a/x", 200, "{}", "application/json"),
+        (
+            format!("{{map_local: {{path: '{site}', strip: /s, status: 203}}}}"),
+            "http://a/s/a.json",
+            203,
+            "{}",
+            "application/json",
+        ),
+        (
+            format!("{{map_local: {{path: '{site}', regex: 'http://a/v'}}}}"),
+            "http://a/v/a.json",
+            200,
+            "{}",
+            "application/json",
+        ),
+        (
+            format!("{{map_local: {{path: '{site}/$1.json', regex: '/(\\w+)$'}}}}"),
+            "http://a/x/a",
+            200,
+            "{}",
+            "application/json",
+        ),
+        (
+            format!("{{map_local: {{path: '{site}/$1', regex: '/f=(.*)$'}}}}"),
+            "http://a/f=../secret",
+            404,
+            "404 Not Found: there is no such file\n",
+            "text/plain; charset=utf-8",
+        ),
+        (
+            format!("{{map_local: '{site}'}}"),
+            "http://a/%2e%2e/secret",
+            404,
+            "404 Not Found: there is no such file\n",
+            "text/plain; charset=utf-8",
+        ),
+        ("serve_ca".into(), "http://a/", 200, "PEM", "application/x-x509-ca-cert"),
+        (format!("{{answer: {{file: '{site}/a.json'}}}}"), "http://a/", 200, "{}", "application/json"),
+    ] {
+        let trial = get(&rule, url).await;
+        let (head, got) = trial.response.unwrap_or_else(|| panic!("{rule} {url}"));
+        assert!(trial.answered);
+        assert_eq!(
+            (head.status.as_u16(), &got[..], head.headers.get_str("content-type")),
+            (status, body.as_bytes(), Some(media)),
+            "{rule} {url}"
+        );
+    }
+    let through = get(&format!("{{map_local: {{path: '{site}', fall_through: true}}}}"), "http://a/none").await;
+    assert!(!through.answered && through.request.is_some());
+
+    let log = at("log.txt");
+    let rule = format!("{{append_file: {{file: '{}', text: '${{url}}'}}}}", log.display());
+    get(&rule, "http://a/1").await;
+    get(&rule, "http://a/2").await;
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "http://a/1\nhttp://a/2\n");
+
+    let copy = at("copy/${path}");
+    let rule = format!("{{save_response_body: '{}'}}", copy.display());
+    let told = serde_json::from_value(serde_json::json!({"body": "kept"})).unwrap();
+    trial::run(&program(&rule), trial::sample(&interflow_rules::trial_asked("http://a/x"), &told).unwrap()).await;
+    for _ in 0..500 {
+        if std::fs::read(at("copy/x")).is_ok_and(|b| b == b"kept") {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("the body was not saved");
+}
+
+#[tokio::test]
+async fn a_held_flow_goes_on_as_was_decided() {
+    use interflow_rules::Decision;
+    let cases = [
+        (r#"{"action":"continue"}"#, "GET http://a/ -> 200 body"),
+        (r#"{"action":"deny","reason":"no"}"#, "denied"),
+        (r#"{"action":"answer","status":418,"body":"tea"}"#, "answered 418 tea"),
+        (
+            r#"{"action":"change","method":"PUT","url":"http://b/x","headers":[["X-A","1"]],"body":"new"}"#,
+            "PUT http://b/x -> 200 body",
+        ),
+    ];
+    for (decision, outcome) in cases {
+        let program = program("[{hold: {note: look}}]");
+        let told = serde_json::from_value(serde_json::json!({"body": "body"})).unwrap();
+        let sample = trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap();
+        let holds = Arc::clone(&program.holds());
+        let waiting = tokio::spawn(async move { trial::run(&program, sample).await });
+        while holds.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let decision: Decision = serde_json::from_str(decision).unwrap();
+        holds.decide(holds.list()[0].id, decision.clone()).unwrap();
+        let trial = waiting.await.unwrap();
+        let shown = match (&trial.denied, trial.answered, &trial.request, &trial.response) {
+            (Some(_), ..) => "denied".to_owned(),
+            (_, true, _, Some((head, body))) => {
+                format!("answered {} {}", head.status.as_u16(), String::from_utf8_lossy(body))
+            }
+            (_, _, Some((request, sent)), Some((head, body))) => {
+                if let Decision::Change { .. } = decision {
+                    assert_eq!(&sent[..], b"new");
+                    assert_eq!(request.headers.get_str("x-a"), Some("1"));
+                }
+                format!(
+                    "{} {} -> {} {}",
+                    request.method,
+                    request.url,
+                    head.status.as_u16(),
+                    String::from_utf8_lossy(body)
+                )
+            }
+            _ => "nothing".into(),
+        };
+        assert_eq!(shown, outcome);
+        assert!(trial.tags.contains(&"held".to_owned()));
+    }
+    let nobody = program("[{hold: {timeout: 5ms}}]");
+    let sample = || trial::sample(&interflow_rules::trial_asked("http://a/"), &Default::default()).unwrap();
+    assert!(trial::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
+    let passing = program("[{hold: {timeout: 5ms, pass: true}}]");
+    assert!(trial::run(&passing, sample()).await.denied.is_none());
+}
+
+#[test]
+fn every_action_has_its_row() {
+    let elsewhere = [
+        "upstream_proxy",
+        "direct",
+        "http_version",
+        "connect_to",
+        "danger_skip_tls_verify",
+        "own_connection",
+        "client_certificate",
+        "tunnel",
+        "intercept",
+        "map_local",
+        "serve_ca",
+        "append_file",
+        "save_response_body",
+        "hold",
+    ];
+    for action in interflow_rules::action::ACTIONS {
+        assert!(ROWS.contains(&action.name) || elsewhere.contains(&action.name), "{} has no test", action.name);
+    }
+}
