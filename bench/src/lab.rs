@@ -67,9 +67,17 @@ impl Lab {
     }
 
     /// Starts the fake provider with TLS.
-    pub fn with_provider(mut self) -> Result<Self> {
+    pub fn with_provider(self) -> Result<Self> {
+        self.with_provider_watching(&[])
+    }
+
+    /// The same; it counts the requests in which one of these texts arrives.
+    pub fn with_provider_watching(mut self, markers: &[&str]) -> Result<Self> {
         let mut command = Command::new(beside_us("fake-llm")?);
         command.arg(self.llm.to_string()).arg(self.path("leaf.pem")).arg(self.path("leaf.key"));
+        for marker in markers {
+            command.arg("--watch").arg(marker);
+        }
         self.provider = Some(self.start("provider", command, self.llm, Role::Around)?);
         Ok(self)
     }

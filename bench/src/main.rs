@@ -69,7 +69,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Tables: mitm, forward, llm-mitm, media. All of them when none is named.
+    /// Tables: mitm, forward, llm-mitm, redact, media. All of them when none is named.
     tables: Vec<String>,
     /// Longer runs, more of them, and every case.
     #[arg(long)]

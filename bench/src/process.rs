@@ -32,7 +32,7 @@ impl Running {
     /// Starts a command in a process group of its own, its output going to `log`, and waits until `ready` accepts connections.
     ///
     /// # Errors
-    /// When it cannot be started, ends, or does not listen within 60 s; the message holds the end of its log.
+    /// When it cannot be started, ends, or does not listen within 180 s; the message holds the end of its log.
     pub fn start(name: &str, mut command: Command, log: &Path, ready: SocketAddr) -> Result<Self> {
         if TcpStream::connect(ready).is_ok() {
             return Err(format!("{name}: somebody else listens on {ready} already").into());
@@ -41,7 +41,7 @@ impl Running {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
         let child = command.spawn().map_err(|e| format!("{name}: {command:?}: {e}"))?;
         let mut running = Self { child };
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(180);
         while TcpStream::connect(ready).is_err() {
             let ended = running.child.try_wait()?;
             if ended.is_some() || Instant::now() > until {

@@ -71,6 +71,8 @@ pub struct Exchange {
 pub enum Check {
     /// Byte for byte the content of this file.
     File(PathBuf),
+    /// Any body that holds this text.
+    Holds(String),
     /// A stream of this many bytes with this many stamped events, each of whose delays is measured.
     Stamped {
         /// Body length.

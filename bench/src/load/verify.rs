@@ -14,6 +14,8 @@ const STAMP_DIGITS: usize = 19;
 pub enum Expected {
     /// These bytes.
     Exact(Box<[u8]>),
+    /// Anything that holds these bytes.
+    Holds(Box<[u8]>),
     /// A stamped stream.
     Stamped {
         /// Body length.
@@ -28,6 +30,7 @@ impl Expected {
     pub fn load(check: &Check) -> std::io::Result<Self> {
         Ok(match check {
             Check::File(path) => Self::Exact(std::fs::read(path)?.into()),
+            Check::Holds(text) => Self::Holds(text.as_bytes().into()),
             Check::Stamped { bytes, events } => Self::Stamped { bytes: *bytes, events: *events },
         })
     }
@@ -36,6 +39,7 @@ impl Expected {
     pub fn len(&self) -> usize {
         match self {
             Self::Exact(bytes) => bytes.len(),
+            Self::Holds(_) => 0,
             Self::Stamped { bytes, .. } => *bytes,
         }
     }
@@ -65,6 +69,7 @@ impl<'a> Verifier<'a> {
                     return Err(format!("the body differs from the origin's behind byte {}", self.at));
                 }
             }
+            Expected::Holds(_) => self.seen.extend_from_slice(bytes),
             Expected::Stamped { .. } => {
                 self.seen.extend_from_slice(bytes);
                 self.find_stamps();
@@ -76,6 +81,15 @@ impl<'a> Verifier<'a> {
 
     /// Checks that nothing is missing.
     pub fn finish(&self) -> Result<(), String> {
+        if let Expected::Holds(text) = self.expected {
+            let shown = || String::from_utf8_lossy(&self.seen[..self.seen.len().min(300)]).into_owned();
+            let found = memmem::find(&self.seen, text).is_some();
+            return if found {
+                Ok(())
+            } else {
+                Err(format!("the answer lacks {:?}: {}", String::from_utf8_lossy(text), shown()))
+            };
+        }
         if self.at != self.expected.len() {
             return Err(format!("a body of {} bytes in place of {}", self.at, self.expected.len()));
         }

@@ -1,4 +1,4 @@
-//! Interflow itself: intercepting without and with recording, only tunnelling, and as a gateway for media.
+//! Interflow itself: intercepting without and with recording, only tunnelling, and as a gateway.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,6 +15,9 @@ pub enum Interflow {
     Recording,
     Tunnelling,
     Media,
+    Gateway,
+    Redacting,
+    Scanning,
 }
 
 /// How many flows the recording arm's store holds, once the arm has stopped.
@@ -29,6 +32,25 @@ pub fn recorded_flows(lab: &Lab) -> Result<u64> {
     if status.success() { Ok(lines) } else { Err(format!("interflow flows list: {status}").into()) }
 }
 
+impl Interflow {
+    fn gateway_config(self, lab: &Lab) -> String {
+        if self == Self::Media {
+            return "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n".into();
+        }
+        let redact = match self {
+            Self::Redacting => "",
+            Self::Scanning => "outbound = \"redact\"\n",
+            _ => "gateway = \"off\"\n",
+        };
+        let (certificate, key) = (lab.path("leaf.pem"), lab.path("leaf.key"));
+        let target = format!("https://localhost:{}", lab.llm().port());
+        format!(
+            "[redact]\n{redact}[gateway.tls]\ncertificate = {certificate:?}\nkey = {key:?}\n\
+             [llm.upstream.openai]\ntarget = \"{target}\"\n[llm.upstream.anthropic]\ntarget = \"{target}\"\n"
+        )
+    }
+}
+
 impl Peer for Interflow {
     fn name(&self) -> &'static str {
         match self {
@@ -36,6 +58,9 @@ impl Peer for Interflow {
             Self::Recording => "interflow+record",
             Self::Tunnelling => "interflow-tunnel",
             Self::Media => "interflow-media",
+            Self::Gateway => "gateway",
+            Self::Redacting => "gateway+redact",
+            Self::Scanning => "gateway+outbound",
         }
     }
 
@@ -54,16 +79,20 @@ impl Peer for Interflow {
             Self::Straight => command.arg("--no-record"),
             Self::Recording => &mut command,
             Self::Tunnelling => command.args(["--no-record", "--no-intercept"]),
-            Self::Media => {
-                let config = lab.path("interflow-media.toml");
-                fs::write(&config, "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n")?;
+            _ => {
+                let config = lab.path(&format!("{}.toml", self.name()));
+                fs::write(&config, self.gateway_config(lab))?;
                 command.arg("--no-record").arg("--config").arg(config)
             }
         };
         command.env("INTERFLOW_HOME", lab.path(self.name()));
         let mut arm = Arm::forward(lab, self, addr, command)?;
-        if *self == Self::Media {
-            (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false);
+        match self {
+            Self::Media => (arm.plain, arm.tls, arm.anywhere) = (Some(Via::Reverse(gateway)), None, false),
+            Self::Gateway | Self::Redacting | Self::Scanning => {
+                (arm.plain, arm.tls, arm.anywhere) = (None, Some(Via::Reverse(gateway)), false);
+            }
+            Self::Straight | Self::Recording | Self::Tunnelling => {}
         }
         Ok(arm)
     }

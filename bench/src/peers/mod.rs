@@ -4,6 +4,7 @@ mod bare_relay;
 mod goproxy;
 mod haproxy;
 mod interflow;
+mod litellm;
 pub mod mediaflow;
 mod mitmdump;
 mod nginx;
@@ -82,6 +83,9 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(interflow::Interflow::Recording),
         Box::new(interflow::Interflow::Tunnelling),
         Box::new(interflow::Interflow::Media),
+        Box::new(interflow::Interflow::Gateway),
+        Box::new(interflow::Interflow::Redacting),
+        Box::new(interflow::Interflow::Scanning),
         Box::new(haproxy::Haproxy::Http),
         Box::new(haproxy::Haproxy::Tcp),
         Box::new(nginx::Nginx),
@@ -94,6 +98,7 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(tinyproxy::Tinyproxy),
         Box::new(proxy_py::ProxyPy),
         Box::new(mediaflow::Mediaflow),
+        Box::new(litellm::Litellm),
     ]
 }
 

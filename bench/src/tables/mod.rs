@@ -4,6 +4,7 @@ mod forward;
 mod llm_mitm;
 mod media;
 mod mitm;
+mod redact;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -150,8 +151,13 @@ pub type Make = fn(&Effort) -> Result<Table>;
 /// # Errors
 /// On an unknown name.
 pub fn chosen(names: &[String]) -> Result<Vec<Make>> {
-    let all: [(&str, Make); 4] =
-        [("mitm", mitm::table), ("forward", forward::table), ("llm-mitm", llm_mitm::table), ("media", media::table)];
+    let all: [(&str, Make); 5] = [
+        ("mitm", mitm::table),
+        ("forward", forward::table),
+        ("llm-mitm", llm_mitm::table),
+        ("redact", redact::table),
+        ("media", media::table),
+    ];
     if names.is_empty() {
         return Ok(all.map(|(_, make)| make).into());
     }

@@ -1,0 +1,64 @@
+//! LiteLLM's proxy in front of the fake provider, with one worker per core and TLS.
+
+use std::fs;
+use std::process::Command;
+
+use crate::Result;
+use crate::lab::{Lab, Role};
+use crate::load::spec::Via;
+use crate::peers::{Arm, Peer, pip, port, run_quietly};
+
+pub struct Litellm;
+
+/// 1.82.7 and 1.82.8 were published by somebody else and steal keys.
+const PACKAGE: &str = "litellm[proxy]!=1.82.7,!=1.82.8";
+
+impl Peer for Litellm {
+    fn name(&self) -> &'static str {
+        "litellm"
+    }
+
+    fn install(&self) -> Result<String> {
+        let python = pip("litellm", &[PACKAGE], "python")?;
+        let mut version = Command::new(python);
+        version.args(["-c", "import importlib.metadata as m; print('litellm', m.version('litellm'))"]);
+        Ok(run_quietly(version)?.trim().to_owned())
+    }
+
+    fn start(&self, lab: &Lab) -> Result<Arm> {
+        let addr = port()?;
+        let config = lab.path("litellm.yaml");
+        let port = lab.llm().port();
+        let model = |name: &str, provider: &str, path: &str| {
+            format!(
+                "  - model_name: {name}\n    litellm_params:\n      model: {provider}/{name}\n      \
+                 api_base: https://localhost:{port}{path}\n      api_key: sk-fake\n"
+            )
+        };
+        let text = format!(
+            "model_list:\n{}{}litellm_settings:\n  ssl_verify: false\n  telemetry: false\n",
+            model("fake-openai", "openai", "/v1"),
+            model("fake-anthropic", "anthropic", "")
+        );
+        fs::write(&config, text)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut command = Command::new(pip("litellm", &[PACKAGE], "litellm")?);
+        command.arg("--config").arg(&config).args(["--host", "127.0.0.1", "--port", &addr.port().to_string()]);
+        command.args(["--num_workers", &cores.to_string()]);
+        command
+            .arg("--ssl_certfile_path")
+            .arg(lab.path("leaf.pem"))
+            .arg("--ssl_keyfile_path")
+            .arg(lab.path("leaf.key"));
+        command.env("LITELLM_LOG", "ERROR").env("LITELLM_LOCAL_MODEL_COST_MAP", "True").current_dir(lab.path("."));
+        let running = lab.start(self.name(), command, addr, Role::Proxy)?;
+        Ok(Arm {
+            name: self.name().into(),
+            version: String::new(),
+            plain: None,
+            tls: Some(Via::Reverse(addr)),
+            anywhere: false,
+            running: Some(running),
+        })
+    }
+}

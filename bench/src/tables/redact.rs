@@ -1,0 +1,156 @@
+//! Table `redact`: philter-ai-proxy's load test with its five scenarios, 10 users, TLS on both legs, real detection and real event
+//! streams; the provider counts every request in which the planted number arrives.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::Result;
+use crate::lab::Lab;
+use crate::load::spec::{Check, Exchange, Pace, Spec, Version};
+use crate::peers::{self, Arm};
+use crate::tables::{Effort, Kind, Row, Session, Table};
+
+const ARMS: [&str; 4] = ["gateway", "gateway+redact", "gateway+outbound", "litellm"];
+
+/// What must not reach the provider.
+pub const PLANTED: &str = "123-45-6789";
+const USERS: usize = 10;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scenario {
+    OpenAi,
+    Anthropic,
+    Stream,
+    Outbound,
+    Long,
+}
+
+pub fn table(effort: &Effort) -> Result<Table> {
+    let lab = Lab::new(effort.pin)?.with_provider_watching(&[PLANTED])?;
+    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let title = "philter-ai-proxy's load test: 10 users, TLS on both legs, a fake provider; gateway is Interflow without redaction";
+    let mut session = Session::new("redact", title, &lab, arms, effort);
+    let cases = [
+        (Scenario::OpenAi, "openai", "Chat Completions, one message of 60 characters that holds a number"),
+        (Scenario::Anthropic, "anthropic", "Messages, the same message"),
+        (Scenario::Stream, "openai-streaming", "Chat Completions, the answer in 4 events 10 ms apart"),
+        (Scenario::Outbound, "outbound-scan", "Chat Completions whose answer of 2 KB holds a number that must go"),
+        (Scenario::Long, "openai 50 turns", "Chat Completions, a history of 50 turns in 64 KiB"),
+    ];
+    for (scenario, name, what) in cases {
+        let body = lab.path(&format!("{name}.json"));
+        fs::write(&body, question(scenario))?;
+        let what = format!("{what}; {USERS} users in a closed loop, kept alive");
+        session.case(name, &what, Kind::Throughput, |arm| spec(&lab, effort, arm, scenario, &body));
+    }
+    leaks(&mut session, &lab)?;
+    Ok(session.finish())
+}
+
+fn question(scenario: Scenario) -> String {
+    let asked = format!("Please check whether {PLANTED} is in order for my tax form, thanks.");
+    let model = if scenario == Scenario::Anthropic { "fake-anthropic" } else { "fake-openai" };
+    let mut messages = vec![];
+    if scenario == Scenario::Long {
+        for turn in 0..50 {
+            let role = if turn % 2 == 0 { "user" } else { "assistant" };
+            let text = "The committee met again and went through the list of open questions. ".repeat(18);
+            messages.push(json!({ "role": role, "content": format!("Turn {turn}. {text}") }));
+        }
+    }
+    messages.push(json!({ "role": "user", "content": asked }));
+    json!({
+        "model": model, "max_tokens": 256, "stream": scenario == Scenario::Stream, "messages": messages,
+    })
+    .to_string()
+}
+
+/// Through Interflow the answer repeats the question: the placeholder comes back, and must be the number again.
+fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &PathBuf) -> Option<Spec> {
+    let ours = arm.name.starts_with("gateway");
+    let outbound = arm.name == "gateway+outbound";
+    if outbound != (scenario == Scenario::Outbound) && arm.name != "direct" && (outbound || arm.name != "gateway") {
+        return None;
+    }
+    let door = match (ours, scenario) {
+        (true, Scenario::Anthropic) => "/anthropic",
+        (true, _) => "/openai",
+        (false, _) => "",
+    };
+    let path = if scenario == Scenario::Anthropic { "/v1/messages" } else { "/v1/chat/completions" };
+    let check = match (scenario, arm.name.as_str()) {
+        (Scenario::Stream, _) => "data: [DONE]",
+        (_, "direct" | "litellm") => "content",
+        (Scenario::Outbound, "gateway+outbound") => "Your number is",
+        _ => PLANTED,
+    };
+    let mut headers = vec![
+        ("Content-Type", "application/json".to_owned()),
+        ("Authorization", "Bearer sk-fake".to_owned()),
+        ("x-api-key", "sk-fake".to_owned()),
+        ("anthropic-version", "2023-06-01".to_owned()),
+    ];
+    match scenario {
+        Scenario::Outbound => {
+            let filler = "The quick brown fox jumps over the lazy dog. ".repeat(44);
+            headers.push(("x-text", format!("Your number is {PLANTED}. {filler}")));
+        }
+        Scenario::Stream => headers.extend([("x-chunks", "4".to_owned()), ("x-gap", "10".to_owned())]),
+        _ => headers.push(("x-echo", "1".to_owned())),
+    }
+    Some(Spec {
+        via: arm.tls?,
+        tls: true,
+        version: Version::H1,
+        exchanges: vec![Exchange {
+            authority: format!("localhost:{}", lab.llm().port()),
+            path: format!("{door}{path}"),
+            body: Some(body.clone()),
+            check: Check::Holds(check.into()),
+        }],
+        headers: headers.into_iter().map(|(n, v)| (n.into(), v)).collect(),
+        login: None,
+        pace: Pace::Closed(USERS),
+        new_connection: false,
+        resume_tls: false,
+        certificate: None,
+        warm_up: effort.warm_up(),
+        seconds: effort.seconds,
+        threads: 1,
+    })
+}
+
+/// Sends one request through each redacting arm alone, and asks the provider what it saw before and after.
+fn leaks(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
+    let mut rows = Vec::new();
+    for arm in session.arms.iter().filter(|a| a.name == "gateway+redact" || a.name == "litellm") {
+        let before = sightings(lab)?;
+        let body = lab.path("openai.json");
+        let mut row = Row { arm: arm.name.clone(), ..Row::default() };
+        if let Some(spec) = spec(lab, session.effort, arm, Scenario::OpenAi, &body) {
+            super::one_run(session.lab, arm, session.origin, &spec, &mut row);
+        }
+        let seen = sightings(lab)? - before;
+        if seen > 0 {
+            row.failure = Some(format!("the planted number reached the provider in {seen} requests"));
+        }
+        rows.push(row);
+    }
+    let what = "the first scenario once more by itself; a row fails when the provider received the planted number";
+    session.push("leaks", what, Kind::Throughput, rows);
+    Ok(())
+}
+
+fn sightings(lab: &Lab) -> Result<u64> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stats = runtime.block_on(async {
+        let tls = std::sync::Arc::new(interflow_testkit::danger_client(&["http/1.1"]));
+        let mut wire = interflow_testkit::Wire::connect(lab.llm()).await?.into_tls("localhost", tls).await?;
+        wire.send("GET /stats HTTP/1.1\r\nHost: localhost\r\n\r\n").await?;
+        wire.answer().await
+    })?;
+    let stats: serde_json::Value = serde_json::from_slice(&stats.body)?;
+    stats["sightings"][PLANTED].as_u64().ok_or_else(|| format!("no sightings in {stats}").into())
+}
