@@ -2,7 +2,7 @@
 //! streams; the provider counts every request in which the planted number arrives.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::json;
 
@@ -68,7 +68,7 @@ fn question(scenario: Scenario) -> String {
 }
 
 /// Through Interflow the answer repeats the question: the placeholder comes back, and must be the number again.
-fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &PathBuf) -> Option<Spec> {
+fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) -> Option<Spec> {
     let ours = arm.name.starts_with("gateway");
     let outbound = arm.name == "gateway+outbound";
     if outbound != (scenario == Scenario::Outbound) && arm.name != "direct" && (outbound || arm.name != "gateway") {
@@ -107,7 +107,7 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &PathBu
         exchanges: vec![Exchange {
             authority: format!("localhost:{}", lab.llm().port()),
             path: format!("{door}{path}"),
-            body: Some(body.clone()),
+            body: Some(body.to_owned()),
             check: Check::Holds(check.into()),
         }],
         headers: headers.into_iter().map(|(n, v)| (n.into(), v)).collect(),
