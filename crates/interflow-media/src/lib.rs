@@ -9,6 +9,7 @@ pub mod config;
 pub mod endpoint;
 pub mod hls;
 pub mod relay;
+pub mod remux;
 pub mod token;
 
 pub use config::MediaConfig;

@@ -1,6 +1,7 @@
 //! ISO base media files (ISO 14496-12) without I/O: box headers, fields, what a movie and its fragments say of their
 //! samples. Nothing here trusts a size that a box states.
 
+mod codec;
 mod fields;
 mod fragment;
 mod header;
@@ -8,6 +9,7 @@ mod movie;
 mod samples;
 mod sidx;
 
+pub use codec::{Aac, Elementary, ParameterSets, codec_string};
 pub use fields::{Broken, Fields};
 pub use fragment::{Fragment, MAX_SAMPLES, Placed, Run, RunSample, TrackFragment};
 pub use header::{BoxRef, FourCc, Header, boxes, child, find};

@@ -18,13 +18,16 @@ mod progressive;
 mod protection;
 mod sample;
 
-pub use cipher::{AesKey, Ctr};
+pub use cipher::{AesKey, Cbc, Ctr};
 pub use decrypter::{Decrypter, Limits};
 pub use error::Error;
 pub use init::{Init, ProtectedEntry};
 pub use keys::{Key, KeyRing, KeyRingError, Kid};
 pub use progressive::{Probe, Progressive, RangeDecrypter};
 pub use protection::{Pattern, Protection, Pssh, Scheme};
+
+#[cfg(test)]
+pub(crate) use tests::media as test_media;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! `interflow media decrypt`: encrypted MP4 in, clear MP4 of the same length out.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -7,8 +8,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use clap::Args;
-use interflow_media::cenc::{Decrypter, Error, KeyRing, Probe, Progressive};
+use interflow_media::cenc::{Decrypter, KeyRing, Probe, Progressive};
 
+use super::ts::ToTs;
 use super::{Input, keys};
 use crate::Failure;
 use crate::flows::Progress;
@@ -28,6 +30,9 @@ pub struct DecryptArgs {
     /// The init segment that FILE belongs to; the output begins with it.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
+    /// Write MPEG-TS in place of MP4 (fragmented files and segments; needs no key for clear ones).
+    #[arg(long)]
+    pub ts: bool,
     /// Where the clear file goes; standard output when it is not given.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -36,7 +41,7 @@ pub struct DecryptArgs {
 /// Runs the command.
 pub fn run(args: &DecryptArgs) -> Result<(), Failure> {
     let ring = keys(&args.key)?;
-    if ring.is_empty() {
+    if ring.is_empty() && !args.ts {
         return Err(Failure::Usage("no key is given: pass one with --key KID:KEY".into()));
     }
     let mut sink = Sink::open(args)?;
@@ -46,29 +51,47 @@ pub fn run(args: &DecryptArgs) -> Result<(), Failure> {
 
 fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Failure> {
     let mut input = Input::open(&args.file)?;
-    if let (Input::File(file), None) = (&mut input, &args.init) {
-        if let Some(progressive) = index(file, &args.file, ring)? {
-            let mut whole = progressive.range(0..progressive.length());
-            return pump(&mut input, &args.file, progressive.length(), sink, &mut |chunk, out| match chunk {
+    if let (Input::File(file), None, false) = (&mut input, &args.init, args.ts)
+        && let Some(progressive) = index(file, &args.file, ring)?
+    {
+        let mut whole = progressive.range(0..progressive.length());
+        return pump(&mut input, &args.file, sink, &mut |chunk, out| {
+            let done = match chunk {
                 Some(chunk) => whole.push(chunk, out),
                 None => whole.finish(),
-            });
-        }
+            };
+            done.map_err(|e| failed(&args.file, &e))
+        });
     }
     let mut decrypter = Decrypter::new(ring.clone());
+    let mut clear = Vec::new();
     if let Some(init) = &args.init {
         let data = std::fs::read(init).map_err(|e| unreadable(init, &e))?;
-        let mut out = Vec::new();
-        decrypter.push(Bytes::from(data), &mut out).and_then(|()| decrypter.finish()).map_err(|e| failed(init, &e))?;
-        out.iter().try_for_each(|piece| sink.write(piece))?;
+        decrypter
+            .push(Bytes::from(data), &mut clear)
+            .and_then(|()| decrypter.finish())
+            .map_err(|e| failed(init, &e))?;
         let parsed = decrypter.init().map(Arc::clone);
         let parsed = parsed.ok_or_else(|| Failure::Failed(format!("{}: it has no `moov` box", init.display())))?;
         decrypter = Decrypter::for_segment(ring.clone(), parsed);
     }
-    let length = std::fs::metadata(&args.file).map_or(0, |m| m.len());
-    pump(&mut input, &args.file, length, sink, &mut |chunk, out| match chunk {
-        Some(chunk) => decrypter.push(chunk, out),
-        None => decrypter.finish(),
+    let mut ts = args.ts.then(ToTs::default);
+    pump(&mut input, &args.file, sink, &mut |chunk, out| {
+        let is_end = chunk.is_none();
+        let done = match chunk {
+            Some(chunk) => decrypter.push(chunk, &mut clear),
+            None => decrypter.finish(),
+        };
+        done.map_err(|e| failed(&args.file, &e))?;
+        let Some(to) = &mut ts else {
+            out.append(&mut clear);
+            return Ok(());
+        };
+        to.push(&mut clear, decrypter.init().is_some(), out).map_err(|e| failed(&args.file, &e))?;
+        match ts.take_if(|_| is_end) {
+            Some(ts) => ts.finish(out).map_err(|e| failed(&args.file, &e)),
+            None => Ok(()),
+        }
     })
 }
 
@@ -88,9 +111,10 @@ fn index(file: &mut File, path: &Path, ring: &KeyRing) -> Result<Option<Arc<Prog
 }
 
 /// Pushes a chunk, or says that there are no more.
-type Step<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), Error> + 'a;
+type Step<'a> = dyn FnMut(Option<Bytes>, &mut Vec<Bytes>) -> Result<(), Failure> + 'a;
 
-fn pump(input: &mut Input, path: &Path, length: u64, sink: &mut Sink, step: &mut Step<'_>) -> Result<(), Failure> {
+fn pump(input: &mut Input, path: &Path, sink: &mut Sink, step: &mut Step<'_>) -> Result<(), Failure> {
+    let length = std::fs::metadata(path).map_or(0, |m| m.len());
     let mut progress = Progress::new("decrypting");
     let mut at = 0;
     let mut out = Vec::new();
@@ -101,12 +125,13 @@ fn pump(input: &mut Input, path: &Path, length: u64, sink: &mut Sink, step: &mut
             break;
         }
         chunk.truncate(n);
-        step(Some(chunk.freeze()), &mut out).map_err(|e| failed(path, &e))?;
+        step(Some(chunk.freeze()), &mut out)?;
         out.drain(..).try_for_each(|piece| sink.write(&piece))?;
         at += n as u64;
         progress.at(at, length);
     }
-    step(None, &mut out).map_err(|e| failed(path, &e))
+    step(None, &mut out)?;
+    out.iter().try_for_each(|piece| sink.write(piece))
 }
 
 /// Where the clear bytes go. A file takes its name only once all of it is right.
@@ -153,6 +178,6 @@ fn unreadable(path: &Path, e: &std::io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be read: {e}", path.display()))
 }
 
-fn failed(path: &Path, e: &Error) -> Failure {
+fn failed(path: &Path, e: &dyn Display) -> Failure {
     Failure::Failed(format!("{}: {e}", path.display()))
 }

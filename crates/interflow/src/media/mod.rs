@@ -1,6 +1,7 @@
 //! `interflow media`: one file per subcommand.
 
 mod decrypt;
+mod ts;
 
 use std::fs::File;
 use std::io::{Read, Stdin};

@@ -1,7 +1,7 @@
 //! Decryption of hand-made MP4s of every shape that the standard allows and writers make use of.
 
 mod bad_input;
-mod media;
+pub mod media;
 mod progressive;
 mod shapes;
 

@@ -1,0 +1,320 @@
+//! Fragments in, transport packets out.
+
+use std::sync::Arc;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use super::Error;
+use super::access_unit::Form;
+use super::packets::{Mark, Pid, pes_header};
+use super::tables::{FIRST, Listed, PMT, pat, pmt};
+use crate::bmff::{Broken, FourCc, Fragment, Header, Movie, Placed, Track, boxes};
+
+/// How timestamps and memory are handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Added to all timestamps, in ticks of 90 kHz. Negative sums wrap, as all timestamps do.
+    pub shift: i64,
+    /// The longest fragment (`moof` with its `mdat`) that is held, in bytes.
+    pub limit: u64,
+}
+
+impl Default for Options {
+    /// 1.4 seconds, so that decoding times before the first picture stay positive; 64 MiB.
+    fn default() -> Self {
+        Self { shift: 126_000, limit: 64 << 20 }
+    }
+}
+
+/// What an init segment says, ready for any number of segments.
+pub struct TsMuxer {
+    options: Options,
+    streams: Vec<Stream>,
+    /// The stream that carries the clock: the first video, else the first of all.
+    clock: usize,
+}
+
+struct Stream {
+    track: Track,
+    /// One form per sample entry.
+    forms: Vec<Form>,
+    listed: Listed,
+    is_video: bool,
+}
+
+/// The longest audio PES, in bytes and in ticks: short enough to start quickly, long enough not to waste packets.
+const AUDIO_BYTES: usize = 2_900;
+const AUDIO_TICKS: i64 = 18_000;
+/// More streams than one PMT packet has room for.
+const MAX_STREAMS: usize = 8;
+
+impl TsMuxer {
+    /// Reads a clear init segment.
+    ///
+    /// # Errors
+    /// When it is broken, encrypted, or has a codec that has no form in MPEG-TS.
+    pub fn new(init: &[u8], options: Options) -> Result<Arc<Self>, Error> {
+        let moov = boxes(init, 0).find(|b| b.as_ref().is_ok_and(|b| b.kind() == b"moov"));
+        let moov = moov.unwrap_or_else(|| Err(Broken::new(FourCc(*b"moov"), 0, "it is missing")))?;
+        let mut streams = Vec::new();
+        for track in Movie::read(&moov)?.tracks {
+            if !matches!(&track.handler.0, b"vide" | b"soun") || track.entries.is_empty() {
+                continue;
+            }
+            let mut forms = Vec::new();
+            let mut listed = None;
+            for entry in &track.entries {
+                let (form, l) = Form::of(&track, entry)?;
+                forms.push(form);
+                listed.get_or_insert(l);
+            }
+            let is_video = track.handler == b"vide";
+            streams.extend(listed.map(|listed| Stream { track, forms, listed, is_video }));
+        }
+        if streams.is_empty() {
+            return Err(Error::NoTracks);
+        }
+        if streams.len() > MAX_STREAMS {
+            return Err(moov.broken(format!("it has more than {MAX_STREAMS} tracks")).into());
+        }
+        let clock = streams.iter().position(|s| s.is_video).unwrap_or(0);
+        Ok(Arc::new(Self { options, streams, clock }))
+    }
+
+    /// One segment, from its first byte.
+    pub fn segment(self: &Arc<Self>) -> TsSegment {
+        let pids = (0..self.streams.len()).map(|i| Pid::new(FIRST + i as u16)).collect();
+        TsSegment {
+            muxer: Arc::clone(self),
+            tables: [Pid::new(0), Pid::new(PMT)],
+            pids,
+            held: self.streams.iter().map(|_| None).collect(),
+            input: BytesMut::new(),
+            need: 8,
+            skip: 0,
+            pos: 0,
+            moof: None,
+        }
+    }
+}
+
+/// A segment that is being made. Each fragment is held until its media data is whole.
+pub struct TsSegment {
+    muxer: Arc<TsMuxer>,
+    tables: [Pid; 2],
+    pids: Vec<Pid>,
+    /// The last PES of each stream: its packets close the segment.
+    held: Vec<Option<Pes>>,
+    /// The box that is coming in.
+    input: BytesMut,
+    /// Bytes that `input` must have to go on.
+    need: u64,
+    /// Bytes of a box that nobody needs.
+    skip: u64,
+    /// Where `input` begins in the segment.
+    pos: u64,
+    moof: Option<Moof>,
+}
+
+struct Moof {
+    fragment: Fragment,
+    placed: Vec<Vec<Placed>>,
+}
+
+struct Pes {
+    data: Vec<u8>,
+    mark: Mark,
+}
+
+/// One sample on its way.
+struct Unit {
+    stream: usize,
+    form: usize,
+    pts: i64,
+    dts: i64,
+    placed: Placed,
+}
+
+/// Samples that go into one PES.
+struct Gathered {
+    stream: usize,
+    stream_id: u8,
+    pts: i64,
+    dts: i64,
+    data: Vec<u8>,
+    mark: Mark,
+}
+
+impl TsSegment {
+    /// Takes the next bytes of the segment and puts what is ready into `out`.
+    ///
+    /// # Errors
+    /// When a box is broken or too large, or samples are not what their codec says.
+    pub fn push(&mut self, mut chunk: Bytes, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        while !chunk.is_empty() {
+            if self.skip > 0 {
+                let n = usize::try_from(self.skip).unwrap_or(usize::MAX).min(chunk.len());
+                chunk.advance(n);
+                (self.skip, self.pos) = (self.skip - n as u64, self.pos + n as u64);
+                continue;
+            }
+            let missing = usize::try_from(self.need).unwrap_or(usize::MAX).saturating_sub(self.input.len());
+            self.input.extend_from_slice(&chunk.split_to(missing.min(chunk.len())));
+            if self.input.len() as u64 >= self.need {
+                self.step(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the segment.
+    ///
+    /// # Errors
+    /// When it ended inside a box, or before the media data of a fragment.
+    pub fn finish(mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        if !self.input.is_empty() || self.skip > 0 || self.moof.is_some() {
+            return Err(Error::Truncated(self.pos + self.input.len() as u64));
+        }
+        let mut bytes = Vec::new();
+        for (pid, held) in self.pids.iter_mut().zip(&mut self.held) {
+            if let Some(pes) = held.take() {
+                let extra = pid.missing(Pid::packets(&pes.data, pes.mark));
+                pid.pes(&pes.data, pes.mark, extra, &mut bytes);
+            }
+        }
+        while self.tables.iter().any(|t| t.missing(0) > 0) {
+            self.tables(&mut bytes);
+        }
+        out.push(bytes.into());
+        Ok(())
+    }
+
+    /// `input` has what was needed: a header, or a whole box.
+    fn step(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        let Some(header) = Header::read(&self.input, self.pos)? else {
+            self.need = (self.input.len() as u64 + 8).min(Header::LONGEST as u64);
+            return Ok(());
+        };
+        let has = self.input.len() as u64;
+        let is_wanted = header.kind == b"moof" || (header.kind == b"mdat" && self.moof.is_some());
+        let size = match header.size {
+            Some(size) => size,
+            None if is_wanted => return Err(Broken::new(header.kind, self.pos, "its size is not stated").into()),
+            None => u64::MAX,
+        };
+        if !is_wanted {
+            (self.skip, self.need, self.pos) = (size.saturating_sub(has), 8, self.pos.saturating_add(has));
+            self.input.clear();
+            return Ok(());
+        }
+        if size > self.muxer.options.limit {
+            return Err(Error::TooLarge { offset: self.pos, size, limit: self.muxer.options.limit });
+        }
+        if has < size {
+            self.need = size;
+            return Ok(());
+        }
+        let whole = std::mem::take(&mut self.input);
+        if header.kind == b"moof" {
+            self.moof = Some(self.index(&whole)?);
+        } else if let Some(moof) = self.moof.take() {
+            let mut bytes = Vec::with_capacity(whole.len() + whole.len() / 16);
+            self.fragment(&moof, &whole, &mut bytes)?;
+            out.push(bytes.into());
+        }
+        (self.pos, self.need) = (self.pos + size, 8);
+        Ok(())
+    }
+
+    fn index(&self, moof: &[u8]) -> Result<Moof, Error> {
+        let broken = Broken::new(FourCc(*b"moof"), self.pos, "it is empty");
+        let b = boxes(moof, self.pos).next().unwrap_or(Err(broken))?;
+        let fragment = Fragment::read(&b)?;
+        let streams = &self.muxer.streams;
+        let placed = fragment
+            .place(|id| streams.iter().find(|s| s.track.id == id).map(|s| s.track.defaults).unwrap_or_default())?;
+        Ok(Moof { fragment, placed })
+    }
+
+    fn fragment(&mut self, moof: &Moof, media: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        let muxer = Arc::clone(&self.muxer);
+        self.tables(out);
+        let mut gathered: Vec<Option<Gathered>> = muxer.streams.iter().map(|_| None).collect();
+        for unit in units(&muxer, moof) {
+            let (Some(stream), Some(slot)) = (muxer.streams.get(unit.stream), gathered.get_mut(unit.stream)) else {
+                continue;
+            };
+            let (track, offset) = (stream.track.id, unit.placed.offset);
+            let form = stream.forms.get(unit.form).ok_or(Error::Sample { track, offset })?;
+            let start = offset.checked_sub(self.pos).and_then(|at| usize::try_from(at).ok());
+            let sample = start.and_then(|at| media.get(at..)?.get(..unit.placed.size as usize));
+            let sample = sample.ok_or(Error::Misplaced { track, offset })?;
+            let joins = |g: &Gathered| {
+                !stream.is_video && g.data.len() + sample.len() < AUDIO_BYTES && unit.pts - g.pts < AUDIO_TICKS
+            };
+            if let Some(done) = slot.take_if(|g| !joins(g)) {
+                self.close(done, out);
+            }
+            let is_sync = unit.placed.is_sync();
+            let pcr = (unit.stream == muxer.clock).then_some(unit.dts);
+            let into = slot.get_or_insert_with(|| Gathered {
+                stream: unit.stream,
+                stream_id: form.stream_id(&stream.listed),
+                pts: unit.pts,
+                dts: unit.dts,
+                data: Vec::with_capacity(sample.len() + 64),
+                mark: Mark { pcr, random_access: is_sync || !stream.is_video },
+            });
+            form.write(sample, is_sync, &mut into.data).ok_or(Error::Sample { track, offset })?;
+        }
+        for rest in gathered.into_iter().flatten() {
+            self.close(rest, out);
+        }
+        Ok(())
+    }
+
+    /// A PES is whole: the one before it goes out.
+    fn close(&mut self, done: Gathered, out: &mut Vec<u8>) {
+        let mut data = Vec::with_capacity(done.data.len() + 19);
+        pes_header(done.stream_id, done.pts, done.dts, done.data.len(), &mut data);
+        data.extend_from_slice(&done.data);
+        let (Some(held), Some(pid)) = (self.held.get_mut(done.stream), self.pids.get_mut(done.stream)) else { return };
+        if let Some(before) = held.replace(Pes { data, mark: done.mark }) {
+            pid.pes(&before.data, before.mark, 0, out);
+        }
+    }
+
+    fn tables(&mut self, out: &mut Vec<u8>) {
+        let listed: Vec<Listed> = self.muxer.streams.iter().map(|s| s.listed.clone()).collect();
+        let [first, second] = &mut self.tables;
+        first.section(&pat(), out);
+        second.section(&pmt(&listed, self.muxer.clock), out);
+    }
+}
+
+/// The samples of a fragment in the order of their decoding.
+fn units(muxer: &TsMuxer, moof: &Moof) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for (traf, placed) in moof.fragment.tracks.iter().zip(&moof.placed) {
+        let found = muxer.streams.iter().enumerate().find(|(_, s)| s.track.id == traf.track);
+        let Some((index, stream)) = found else { continue };
+        let scale = i128::from(stream.track.timescale.max(1));
+        let ticks = |units: i128| (units * 90_000).div_euclid(scale) as i64 + muxer.options.shift;
+        let description = traf.description.unwrap_or(stream.track.defaults.description);
+        // Composition times may lie before decoding times; a decoder cannot, so decoding is moved ahead.
+        let ahead = i128::from(placed.iter().map(|p| p.composition).min().unwrap_or(0).min(0));
+        let mut time = i128::from(traf.time.unwrap_or(0)) - i128::from(stream.track.media_start());
+        for p in placed {
+            units.push(Unit {
+                stream: index,
+                form: (description as usize).wrapping_sub(1),
+                pts: ticks(time + i128::from(p.composition)),
+                dts: ticks(time + ahead),
+                placed: *p,
+            });
+            time += i128::from(p.duration);
+        }
+    }
+    units.sort_by_key(|u| u.dts);
+    units
+}

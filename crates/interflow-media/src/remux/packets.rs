@@ -1,0 +1,177 @@
+//! Transport packets of 188 bytes (ISO 13818-1 2.4.3), and PES packets cut into them.
+
+/// Bytes of a packet.
+pub const PACKET: usize = 188;
+/// Bytes behind its header.
+const ROOM: usize = 184;
+/// Timestamps wrap at 33 bits.
+const WRAP: i64 = 1 << 33;
+
+/// One PID with its continuity counter.
+#[derive(Clone, Copy, Debug)]
+pub struct Pid {
+    id: u16,
+    /// Packets so far; the counter is the lowest four bits.
+    count: usize,
+}
+
+/// What the first packet of a PES says besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    /// The clock, in ticks of 90 kHz.
+    pub pcr: Option<i64>,
+    /// Decoding may begin here.
+    pub random_access: bool,
+}
+
+impl Pid {
+    /// With the counter at 0.
+    pub fn new(id: u16) -> Self {
+        Self { id, count: 0 }
+    }
+
+    /// Packets that are missing to the next multiple of 16 when `more` are still to come.
+    pub fn missing(&self, more: usize) -> usize {
+        (16 - (self.count + more) % 16) % 16
+    }
+
+    /// A section of up to 183 bytes in a packet of its own.
+    pub fn section(&mut self, section: &[u8], out: &mut Vec<u8>) {
+        let end = out.len() + PACKET;
+        self.header(true, false, out);
+        out.push(0);
+        out.extend_from_slice(section);
+        out.resize(end, 0xff);
+    }
+
+    /// How many packets a PES takes.
+    pub fn packets(pes: &[u8], mark: Mark) -> usize {
+        (pes.len() + adaptation_of(mark)).div_ceil(ROOM)
+    }
+
+    /// A PES, cut into packets; `extra` more of them than it takes, so that a counter ends where it should.
+    pub fn pes(&mut self, pes: &[u8], mark: Mark, extra: usize, out: &mut Vec<u8>) {
+        let mut left = Self::packets(pes, mark) + extra;
+        let mut rest = pes;
+        let mut first = true;
+        while !rest.is_empty() {
+            let mark = if first { mark } else { Mark::default() };
+            let room = ROOM - adaptation_of(mark);
+            let wanted = if extra == 0 { room } else { rest.len().div_ceil(left.max(1)) };
+            let (payload, after) = rest.split_at(wanted.min(room).min(rest.len()));
+            self.packet(payload, first, mark, out);
+            (rest, first, left) = (after, false, left.saturating_sub(1));
+        }
+    }
+
+    fn packet(&mut self, payload: &[u8], first: bool, mark: Mark, out: &mut Vec<u8>) {
+        let adaptation = ROOM - payload.len();
+        self.header(first, adaptation > 0, out);
+        let end = out.len() + adaptation;
+        if adaptation > 0 {
+            out.push(adaptation as u8 - 1);
+        }
+        if adaptation > 1 {
+            out.push(u8::from(mark.random_access) << 6 | u8::from(mark.pcr.is_some()) << 4);
+            if let Some(pcr) = mark.pcr {
+                let base = pcr.rem_euclid(WRAP) as u64;
+                // 33 bits of base, 6 reserved, 9 of extension.
+                let [_, _, clock @ ..] = (base << 15 | 0x7e00).to_be_bytes();
+                out.extend_from_slice(&clock);
+            }
+        }
+        out.resize(end, 0xff);
+        out.extend_from_slice(payload);
+    }
+
+    fn header(&mut self, first: bool, adaptation: bool, out: &mut Vec<u8>) {
+        let [high, low] = self.id.to_be_bytes();
+        let counter = (self.count % 16) as u8;
+        out.extend_from_slice(&[0x47, high | u8::from(first) << 6, low, 0x10 | u8::from(adaptation) << 5 | counter]);
+        self.count += 1;
+    }
+}
+
+/// Bytes of the adaptation field that a mark needs.
+fn adaptation_of(mark: Mark) -> usize {
+    match mark {
+        Mark { pcr: Some(_), .. } => 8,
+        Mark { random_access: true, .. } => 2,
+        Mark { .. } => 0,
+    }
+}
+
+/// The header of a PES packet (2.4.3.6) before `length` bytes.
+pub fn pes_header(stream_id: u8, pts: i64, dts: i64, length: usize, out: &mut Vec<u8>) {
+    let has_dts = pts.rem_euclid(WRAP) != dts.rem_euclid(WRAP);
+    let fields = if has_dts { 10 } else { 5 };
+    // A length that does not fit is left open, as only video may.
+    let length = u16::try_from(length + 3 + fields).unwrap_or(0);
+    out.extend_from_slice(&[0, 0, 1, stream_id]);
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(&[0x84, if has_dts { 0xc0 } else { 0x80 }, fields as u8]);
+    timestamp(if has_dts { 3 } else { 2 }, pts, out);
+    if has_dts {
+        timestamp(1, dts, out);
+    }
+}
+
+fn timestamp(prefix: u8, ticks: i64, out: &mut Vec<u8>) {
+    let t = ticks.rem_euclid(WRAP) as u64;
+    out.extend_from_slice(&[
+        prefix << 4 | (t >> 29) as u8 & 0x0e | 1,
+        (t >> 22) as u8,
+        (t >> 14) as u8 | 1,
+        (t >> 7) as u8,
+        (t << 1) as u8 | 1,
+    ]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn timestamps_wrap_at_33_bits() {
+        let mut out = Vec::new();
+        pes_header(0xe0, (1 << 33) + 3, -1, 100, &mut out);
+        assert_eq!(out[4..9], [0, 113, 0x84, 0xc0, 10]);
+        assert_eq!(out[9..], [0x31, 0, 1, 0, 7, 0x1f, 0xff, 0xff, 0xff, 0xff]);
+        out.clear();
+        pes_header(0xc0, 5, 5 + (1 << 33), 70_000, &mut out);
+        assert_eq!((out[4..9].to_vec(), out.len()), (vec![0, 0, 0x84, 0x80, 5], 14));
+    }
+
+    #[test]
+    fn the_clock_stands_in_the_first_packet() {
+        let mut out = Vec::new();
+        Pid::new(0x100).pes(&[7; 300], Mark { pcr: Some(-1), random_access: true }, 0, &mut out);
+        assert_eq!(out[..13], [0x47, 0x41, 0, 0x30, 7, 0x50, 0xff, 0xff, 0xff, 0xff, 0xfe, 0, 7]);
+        assert_eq!(out[188..192], [0x47, 0x01, 0, 0x31]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pes_comes_back_whole_in_as_many_packets_as_were_said(
+            n in 20_usize..3000,
+            extra in 0_usize..16,
+            clock: bool,
+            random_access: bool,
+        ) {
+            let pes: Vec<u8> = (0..n).map(|i| i as u8).collect();
+            let mark = Mark { pcr: clock.then_some(900), random_access };
+            let mut pid = Pid::new(0x101);
+            let mut out = Vec::new();
+            pid.pes(&pes, mark, extra, &mut out);
+            prop_assert_eq!(out.len(), (Pid::packets(&pes, mark) + extra) * PACKET);
+            let mut back = Vec::new();
+            for (i, p) in out.chunks(PACKET).enumerate() {
+                prop_assert_eq!((p[0], p[3] & 15, p[1] & 0x40 != 0), (0x47, (i % 16) as u8, i == 0));
+                let skip = if p[3] & 0x20 != 0 { 1 + usize::from(p[4]) } else { 0 };
+                back.extend_from_slice(&p[4 + skip..]);
+            }
+            prop_assert_eq!(back, pes);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `METHOD=AES-128`: the whole segment in one chain of blocks, with PKCS#7 padding at its end.
+
+use bytes::{Bytes, BytesMut};
+
+use super::Error;
+use crate::cenc::{AesKey, Cbc, Key};
+
+const BLOCK: usize = 16;
+
+/// The IV of a segment without an `IV` attribute: its media sequence number (RFC 8216 5.2).
+pub fn iv_from_sequence(sequence: u64) -> [u8; 16] {
+    u128::from(sequence).to_be_bytes()
+}
+
+/// Reads the `IV` attribute: `0x` and up to 32 hex digits.
+pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
+    let is_hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_hex && (1..=32).contains(&digits.len())).then(|| u128::from_str_radix(digits, 16).ok()).flatten().map(u128::to_be_bytes)
+}
+
+/// Decrypts one segment as it comes. At most 16 bytes are held back: they may be a cut block, or the padding.
+pub struct Aes128Cbc {
+    key: AesKey,
+    chain: Cbc,
+    /// Ciphertext that is not given out yet: 1 to 16 bytes once the segment has begun.
+    held: BytesMut,
+    length: u64,
+}
+
+impl Aes128Cbc {
+    /// For a segment from its first byte.
+    pub fn new(key: &Key, iv: [u8; 16]) -> Self {
+        Self { key: AesKey::new(key), chain: Cbc::new(iv), held: BytesMut::new(), length: 0 }
+    }
+
+    /// Takes the next bytes and puts what is ready into `out`. A chunk that nobody else holds is decrypted where it lies.
+    pub fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) {
+        self.length += chunk.len() as u64;
+        let mut chunk = chunk.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        if !self.held.is_empty() {
+            let missing = BLOCK - self.held.len();
+            self.held.extend_from_slice(&chunk.split_to(missing.min(chunk.len())));
+            if chunk.is_empty() {
+                return;
+            }
+            // More follows, so that this block is not the one with the padding.
+            let mut block = std::mem::take(&mut self.held);
+            self.chain.apply(&self.key, &mut block);
+            out.push(block.freeze());
+        }
+        let ready = chunk.len().saturating_sub(1) / BLOCK * BLOCK;
+        self.held = chunk.split_off(ready);
+        if !chunk.is_empty() {
+            self.chain.apply(&self.key, &mut chunk);
+            out.push(chunk.freeze());
+        }
+    }
+
+    /// The end of the segment: gives out the last block without its padding.
+    ///
+    /// # Errors
+    /// When the segment is not a whole number of blocks or its padding is wrong. What was given out before may then be
+    /// noise, so that the answer must not end as if it were whole.
+    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        let mut last = std::mem::take(&mut self.held);
+        if self.length == 0 {
+            return Ok(());
+        }
+        if last.len() != BLOCK {
+            return Err(Error::Length(self.length));
+        }
+        self.chain.apply(&self.key, &mut last);
+        let n = last.last().map_or(0, |n| usize::from(*n));
+        let is_padding = (1..=BLOCK).contains(&n) && last.iter().skip(BLOCK - n).all(|b| usize::from(*b) == n);
+        if !is_padding {
+            return Err(Error::Padding);
+        }
+        last.truncate(BLOCK - n);
+        if !last.is_empty() {
+            out.push(last.freeze());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
+    use proptest::prelude::*;
+
+    fn encrypt(data: &[u8]) -> Vec<u8> {
+        let n = BLOCK - data.len() % BLOCK;
+        let mut data = [data, &vec![n as u8; n]].concat();
+        let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+        cbc::Encryptor::<aes::Aes128>::new(&Array([7; 16]), &Array(iv_from_sequence(300)))
+            .encrypt_blocks(Array::cast_slice_from_core_mut(blocks));
+        data
+    }
+
+    fn decrypt<'a>(pieces: impl Iterator<Item = &'a [u8]>, iv: [u8; 16]) -> Result<Vec<u8>, Error> {
+        let mut cipher = Aes128Cbc::new(&Key([7; 16]), iv);
+        let mut out = Vec::new();
+        pieces.for_each(|p| cipher.push(Bytes::copy_from_slice(p), &mut out));
+        cipher.finish(&mut out)?;
+        Ok(out.concat())
+    }
+
+    #[test]
+    fn the_iv_is_written_or_counted() {
+        assert_eq!(iv_from_sequence(0x1_02)[13..], [0, 1, 2]);
+        assert_eq!(parse_iv("0x00000000000000000000000000000102"), Some(iv_from_sequence(0x102)));
+        assert_eq!(parse_iv("0X1"), Some(iv_from_sequence(1)));
+        for bad in ["", "0x", "12", "0x+1", "0x000000000000000000000000000000001", "0xg"] {
+            assert_eq!(parse_iv(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_has_the_wrong_key_is_refused() {
+        let data = encrypt(&[5; 100]);
+        let iv = iv_from_sequence(300);
+        assert_eq!(decrypt([&data[..90]].into_iter(), iv), Err(Error::Length(90)));
+        assert_eq!(decrypt([&data[..96]].into_iter(), iv), Err(Error::Padding));
+        let mut cipher = Aes128Cbc::new(&Key([8; 16]), iv);
+        cipher.push(Bytes::from(data), &mut Vec::new());
+        assert_eq!(cipher.finish(&mut Vec::new()), Err(Error::Padding));
+        assert_eq!(decrypt(std::iter::empty(), iv), Ok(Vec::new()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_cuts_give_what_was_encrypted(data in prop::collection::vec(any::<u8>(), 0..200), step in 1_usize..60) {
+            let sealed = encrypt(&data);
+            prop_assert_eq!(decrypt(sealed.chunks(step), iv_from_sequence(300)), Ok(data));
+        }
+    }
+}
