@@ -8,8 +8,6 @@ mod choice;
 mod edit;
 mod pens;
 mod prompt;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -10,6 +10,7 @@ mod grpc;
 mod http2;
 mod interception;
 mod life;
+mod llm;
 mod reverse;
 mod smuggling;
 mod stages;

@@ -158,6 +158,16 @@ impl Proxy {
         Self::put_together(tempfile::tempdir().unwrap(), &[], (Vec::new(), mounts), change)
     }
 
+    /// One with rooms beside its corridor: stages, doors on the gateway port.
+    pub fn rooms(
+        origins: &[&Origin],
+        stages: Vec<Arc<dyn Stage>>,
+        mounts: Vec<Arc<dyn Mount>>,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Self {
+        Self::put_together(tempfile::tempdir().unwrap(), origins, (stages, mounts), change)
+    }
+
     /// One that asks these users, each with the password `enigma`, who they are.
     pub async fn asking(users: &[&str], change: impl FnOnce(&mut EngineConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();

@@ -1,1 +1,0 @@
-//! Redaction over bodies and streams of every provider.

@@ -1,0 +1,197 @@
+//! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
+
+use interflow_redact::RedactMode;
+use interflow_testkit::{Origin, llm};
+use serde_json::{Value, json};
+
+use super::{Gate, MAIL, SSN, arrived, parrot};
+
+fn prompt() -> String {
+    format!("I am Anna Berg, {MAIL}, SSN {SSN}, card 4111 1111 1111 1111.")
+}
+
+fn bodies(stream: bool) -> [(&'static str, Value); 3] {
+    [
+        (
+            "/v1/chat/completions",
+            json!({"model": "m", "stream": stream, "messages": [{"role": "user", "content": prompt()}]}),
+        ),
+        (
+            "/v1/messages",
+            json!({"model": "m", "max_tokens": 9, "stream": stream, "messages": [{"role": "user", "content": [{"type": "text", "text": prompt()}]}]}),
+        ),
+        ("/v1/responses", json!({"model": "m", "stream": stream, "input": prompt()})),
+    ]
+}
+
+fn watched(
+    builder: interflow_testkit::OriginBuilder,
+) -> (interflow_testkit::OriginBuilder, std::sync::Arc<llm::Received>) {
+    let (builder, received) = llm::provider(builder);
+    for marker in [SSN, MAIL, "Berg", "4111"] {
+        received.watch_for(marker);
+    }
+    (builder, received)
+}
+
+/// The texts of an answer, whole or in deltas, in any of the three shapes.
+fn said(body: &str, stream: bool) -> String {
+    let text = |v: &Value| {
+        let places = [
+            "/choices/0/message/content",
+            "/content/0/text",
+            "/output/0/content/0/text",
+            "/choices/0/delta/content",
+            "/delta/text",
+        ];
+        let delta = (v["type"] == "response.output_text.delta").then(|| &v["delta"]);
+        let found = places.iter().find_map(|p| v.pointer(p)).or(delta);
+        found.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    if !stream {
+        return text(&serde_json::from_str(body).unwrap());
+    }
+    let data = body.lines().filter_map(|l| l.strip_prefix("data: "));
+    data.filter_map(|d| serde_json::from_str::<Value>(d).ok()).map(|v| text(&v)).collect()
+}
+
+#[tokio::test]
+async fn through_the_gateway_whole_and_streamed() {
+    let (origin, received) = watched(Origin::http());
+    let origin = origin.start().await;
+    let gate = Gate::start(&origin).await;
+    for stream in [false, true] {
+        for (path, body) in bodies(stream) {
+            for chunks in [1, 7, 40] {
+                let fields = format!(
+                    "Content-Type: application/json\r\nx-echo: 1\r\nx-chunks: {chunks}\r\nanthropic-version: 2023-06-01\r\n"
+                );
+                let answer = gate.send("POST", path, &fields, body.to_string().as_bytes()).await.unwrap();
+                assert_eq!(answer.status, 200, "{}", answer.text());
+                assert_eq!(said(&answer.text(), stream), prompt(), "{path} {stream} {chunks}: {}", answer.text());
+            }
+        }
+    }
+    assert_eq!(received.refused(), 0);
+    received.assert_nothing_leaked();
+    for kept in gate.proxy.flows(18).await {
+        for side in [&kept.sent, &kept.received] {
+            let text = String::from_utf8_lossy(side);
+            assert!(!text.contains(SSN) && !text.contains(MAIL) && !text.is_empty(), "the recorder saw {text}");
+        }
+        assert!(!kept.messages.iter().any(|m| String::from_utf8_lossy(&m.payload).contains(SSN)));
+        assert!(
+            kept.tags.contains(&"redacted".to_owned()) && kept.tags.contains(&"found:ssn".to_owned()),
+            "{:?}",
+            kept.tags
+        );
+    }
+}
+
+#[tokio::test]
+async fn through_interception_flagged_by_default_and_redacted_when_asked() {
+    for mode in [RedactMode::Flag, RedactMode::Redact, RedactMode::Off] {
+        let (origin, received) = watched(Origin::https());
+        let origin = origin.start().await;
+        let gate = Gate::with(&origin, |r| {
+            r.redact.intercepted = mode;
+            r.trusted = vec![&origin];
+        })
+        .await;
+        let body = bodies(true)[0].1.to_string();
+        let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        let head = format!(
+            "POST /v1/chat/completions?echo=1&chunks=9 HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer k\r\nContent-Length: {}\r\n\r\n",
+            origin.authority(),
+            body.len()
+        );
+        wire.send(head + &body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!(said(&answer.text(), true), prompt());
+        let leaked = received.sightings().iter().any(|(_, n)| *n > 0);
+        assert_eq!(leaked, mode != RedactMode::Redact, "{mode:?}");
+        let tags = gate.proxy.flow().await.tags;
+        let has = |t: &str| tags.iter().any(|x| x == t);
+        assert_eq!(
+            (has("redacted"), has("redact:flagged"), has("found:ssn")),
+            (mode == RedactMode::Redact, mode == RedactMode::Flag, mode != RedactMode::Off),
+            "{tags:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn tool_arguments_come_back_with_the_escapes_they_need() {
+    let origin = Origin::http()
+        .answering(|r| {
+            let body: Value = serde_json::from_slice(&r.body).unwrap();
+            let told = body["messages"][0]["content"].as_str().unwrap().to_owned();
+            let half = told.len() / 2;
+            let chunk = |t: &str| json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": t}}]}}]});
+            let arguments = format!("{{\"path\": \"{told}\"}}");
+            let (a, b) = arguments.split_at(half + 10);
+            interflow_testkit::Reply::ok(super::sse(&[chunk(a), chunk(b)])).header("Content-Type", "text/event-stream")
+        })
+        .start()
+        .await;
+    let policy = std::env::temp_dir().join(format!("interflow-gate-{}.toml", std::process::id()));
+    std::fs::write(&policy, "[[terms]]\nname = 'user'\nterms = ['C:\\Users\\\"Anna\"']\n").unwrap();
+    let gate = Gate::with(&origin, |r| r.redact.policy = Some(policy.clone())).await;
+    let content = "C:\\Users\\\"Anna\"";
+    let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": content}]});
+    let answer = gate.post("/v1/chat/completions", body.to_string()).await.text();
+    std::fs::remove_file(&policy).unwrap();
+    assert!(!arrived(&origin).contains("Anna"));
+    let arguments: String = answer
+        .lines()
+        .filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("data: ")?).ok())
+        .filter_map(|v| v["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str().map(str::to_owned))
+        .collect();
+    let arguments: Value = serde_json::from_str(&arguments).unwrap_or_else(|e| panic!("{e}: {arguments}"));
+    assert_eq!(arguments["path"], content);
+}
+
+#[tokio::test]
+async fn placeholders_stay_the_same_in_a_conversation_and_differ_between_them() {
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    let ask = async |first: &str, fields: &str| {
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": format!("{first} {MAIL}")}, {"role": "user", "content": "more"}]});
+        gate.send("POST", "/v1/chat/completions", fields, body.to_string().as_bytes()).await.unwrap();
+        let got: Value = serde_json::from_str(&arrived(&origin)).unwrap();
+        got["messages"][0]["content"].as_str().unwrap().split(' ').next_back().unwrap().to_owned()
+    };
+    let first = ask("a", "").await;
+    assert_eq!(ask("a", "").await, first);
+    assert_ne!(ask("b", "").await, first);
+    assert_ne!(ask("a", "Authorization: Bearer other\r\n").await, first);
+    let named = ask("a", "x-session-id: s\r\n").await;
+    assert_eq!(ask("b", "x-session-id: s\r\n").await, named);
+}
+
+#[tokio::test]
+async fn a_conversation_that_the_provider_continues_by_id_keeps_its_originals() {
+    let origin = Origin::http()
+        .answering(|r| {
+            let body: Value = serde_json::from_slice(&r.body).unwrap();
+            let first = body["input"].as_str().filter(|t| t.contains("EMAIL_")).map(str::to_owned);
+            static LAST: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+            if let Some(first) = first {
+                *LAST.lock().unwrap() = first;
+            }
+            let text = LAST.lock().unwrap().clone();
+            interflow_testkit::Reply::json(&json!({"id": "resp_7", "model": "m", "output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]}))
+        })
+        .start()
+        .await;
+    let gate = Gate::start(&origin).await;
+    gate.post("/v1/responses", json!({"model": "m", "input": format!("I am {MAIL}")}).to_string()).await;
+    gate.proxy.flows(1).await;
+    let later = gate
+        .post(
+            "/v1/responses",
+            json!({"model": "m", "input": "who am I?", "previous_response_id": "resp_7"}).to_string(),
+        )
+        .await;
+    assert_eq!(later.json()["output"][0]["content"][0]["text"], format!("I am {MAIL}"));
+}
