@@ -30,6 +30,7 @@ mod route;
 mod settings;
 pub mod stats;
 mod tracker;
+mod unrecorded;
 mod upgrade;
 mod worker;
 

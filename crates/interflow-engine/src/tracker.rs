@@ -18,6 +18,7 @@ use crate::messages::MessageTap;
 use crate::plan::Plan;
 use crate::settings::Settings;
 use crate::stats::Counters;
+use crate::unrecorded::NotRecorded;
 
 /// What the two legs of a flow both write to.
 pub(crate) struct Shared {
@@ -80,6 +81,9 @@ impl Tracker {
 
     /// The same where nothing may be waited for.
     pub fn begin_capture_at_once(&mut self, settings: &Settings, head: Option<&RequestHead>) {
+        if self.flow.note::<NotRecorded>().is_some() {
+            return;
+        }
         let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
         self.shared = Some(Arc::new(Shared { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) }));
     }

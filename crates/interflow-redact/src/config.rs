@@ -7,6 +7,8 @@ use interflow_flow::units::ByteSize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::BackendConfig;
+
 /// Personal data and secrets on the way to LLM providers: what is taken out, where, and what comes back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -46,6 +48,9 @@ pub struct RedactConfig {
     /// the data folder when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
+    /// Services that are asked what they find too, before a request goes on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub backend: Vec<BackendConfig>,
     /// Exceptions, asked in order; the first one that matches counts, and what it does not say stays as it is above.
     pub route: Vec<RedactRoute>,
 }
@@ -156,6 +161,7 @@ impl Default for RedactConfig {
             memo: 20_000,
             conversations: 1_000,
             secret: None,
+            backend: Vec::new(),
             route: Vec::new(),
         }
     }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_flow::{Flow, RequestHead, Scope, Transport};
+use interflow_flow::{Egress, Flow, RequestHead, Scope, Transport};
 use interflow_llm::Exchange;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
-    MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
+    Backends, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
 };
 
 use super::is_gateway;
@@ -22,6 +22,8 @@ pub struct RedactSettings {
     pub(super) unknown: UnknownRule,
     pub(super) metadata: bool,
     media: [MediaRule; 3],
+    /// Services that are asked for a second opinion.
+    pub(super) backends: Option<Backends>,
     pub(super) max_body: usize,
     pub(super) conversations: usize,
 }
@@ -37,7 +39,12 @@ pub(crate) struct Choice {
 }
 
 impl RedactSettings {
-    pub(super) fn new(config: &RedactConfig, base: &Path, memo: &Arc<Memo>) -> Result<Self, String> {
+    pub(super) fn new(
+        config: &RedactConfig,
+        base: &Path,
+        memo: &Arc<Memo>,
+        egress: &Arc<dyn Egress>,
+    ) -> Result<Self, String> {
         let mut read = HashMap::new();
         let mut policy = |key: &str, path: Option<&PathBuf>| -> Result<Arc<Redactor>, String> {
             if let Some(known) = read.get(&path.cloned()) {
@@ -58,7 +65,12 @@ impl RedactSettings {
             let own = route.policy.as_ref().map(|p| policy(&key, Some(p))).transpose()?;
             routes.push((route.clone(), own));
         }
+        let backends = match config.backend.as_slice() {
+            [] => None,
+            services => Some(Backends::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?),
+        };
         Ok(Self {
+            backends,
             gateway: config.gateway,
             intercepted: config.intercepted,
             base: Choice {

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, ByteStr, Flow, Interest, Phase, RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport,
-    Verdict,
+    Body, ByteStr, Egress, Flow, Interest, Phase, RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step,
+    Transport, Verdict,
 };
 use interflow_llm::{Exchange, Operation, Refusal};
 use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
@@ -32,6 +32,8 @@ pub struct Redaction {
     memo: Arc<Memo>,
     /// The secret that placeholders are made with.
     master: [u8; 32],
+    /// The way out to services that give a second opinion; no recorder sees it.
+    egress: Arc<dyn Egress>,
     kept: Mutex<Kept>,
     counters: Counters,
 }
@@ -72,17 +74,24 @@ pub(crate) struct Note {
 }
 
 impl Redaction {
-    /// The room by its config. `base` is the folder that relative paths begin in.
+    /// The room by its config. `base` is the folder that relative paths begin in; `egress` carries texts to services that are
+    /// asked for a second opinion, and must not be recorded.
     ///
     /// # Errors
     /// A policy that cannot be read, named by its key; no random bytes.
-    pub fn new(config: &RedactConfig, base: &Path, master: [u8; 32]) -> Result<Arc<Self>, String> {
+    pub fn new(
+        config: &RedactConfig,
+        base: &Path,
+        master: [u8; 32],
+        egress: Arc<dyn Egress>,
+    ) -> Result<Arc<Self>, String> {
         let memo = Arc::new(Memo::new(config.memo).map_err(|e| e.to_string())?);
-        let settings = RedactSettings::new(config, base, &memo)?;
+        let settings = RedactSettings::new(config, base, &memo, &egress)?;
         let room = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
             master,
+            egress,
             kept: Mutex::default(),
             counters: Counters::default(),
         };
@@ -94,7 +103,7 @@ impl Redaction {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn compile(&self, config: &RedactConfig, base: &Path) -> Result<RedactSettings, String> {
-        RedactSettings::new(config, base, &self.memo)
+        RedactSettings::new(config, base, &self.memo, &self.egress)
     }
 
     /// Puts it in force. Flows under way keep what they began with.

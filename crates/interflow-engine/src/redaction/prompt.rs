@@ -10,7 +10,9 @@ use bytes::Bytes;
 use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, StatusCode, Verdict};
 use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
 use interflow_llm::{Exchange, Operation, Refusal, coding};
-use interflow_redact::{JsonSpan, MediaRule, RedactError, RedactMode, Redacted, Session, UnknownRule, Vault, VaultKey};
+use interflow_redact::{
+    JsonSpan, MediaRule, RedactError, RedactMode, Redacted, Session, UnknownRule, Vault, VaultKey, texts_of,
+};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -73,17 +75,10 @@ pub(super) async fn redact(
             return Err(room.refuse(flow, &refusal));
         }
     };
-    let session = session(room, &choice, flow, head, &raw, strict);
-    let job = Job { settings, choice, session: Arc::clone(&session), headers: head.headers.clone(), raw: raw.clone() };
-    let done = if raw.len() > LARGE {
-        let failed = |_| bad("request_failed", "the work on the body was cut short");
-        tokio::task::spawn_blocking(move || job.run()).await.map_err(failed).flatten()
-    } else {
-        job.run()
-    };
+    let done = work(room, &settings, &choice, flow, head, &raw, strict).await;
     room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let outcome = match done {
-        Ok(outcome) => outcome,
+    let (outcome, session) = match done {
+        Ok(done) => done,
         Err(refusal) if strict => return Err(room.refuse(flow, &refusal)),
         Err(_) => {
             flow.tag("redact:unread");
@@ -100,6 +95,42 @@ pub(super) async fn redact(
         plain_answer(head);
     }
     Ok(outcome.output.map_or_else(|| raw.into(), |output| changed(head, output)))
+}
+
+/// Reads a body, asks for second opinions, and redacts it.
+async fn work(
+    room: &Redaction,
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<Choice>,
+    flow: &Flow,
+    head: &RequestHead,
+    raw: &Bytes,
+    strict: bool,
+) -> Result<(Outcome, SharedSession), Refusal> {
+    let large = raw.len() > LARGE;
+    let read = {
+        let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
+        beside(large, move || Prompt::read(&settings, &headers, raw)).await?
+    };
+    let session = session(room, choice, flow, head, &read, strict);
+    if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
+        let opinion = backends.spans(&read.texts()?).await.map_err(Work::failed)?;
+        session.lock().set_opinion(opinion);
+    }
+    let job = Job { settings: Arc::clone(settings), choice: Arc::clone(choice), session: Arc::clone(&session), read };
+    Ok((beside(large, move || job.run()).await?, session))
+}
+
+/// Does it here, or, when it takes long, beside the worker's thread.
+async fn beside<T: Send + 'static>(
+    large: bool,
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    if !large {
+        return work();
+    }
+    let cut = |_| bad("request_failed", "the work on the body was cut short");
+    tokio::task::spawn_blocking(work).await.map_err(cut).flatten()
 }
 
 /// What is looked into must come without content coding; most providers obey.
@@ -153,19 +184,22 @@ fn session(
     choice: &Choice,
     flow: &Flow,
     head: &RequestHead,
-    raw: &Bytes,
+    read: &Prompt,
     strict: bool,
 ) -> SharedSession {
     if !strict {
         return Arc::new(Mutex::new(Session::one_way().in_context(choice.context.clone())));
     }
-    // A body with a coding is named by its raw bytes: rare, and only the turns' placeholders then differ.
-    let marked = if coding::is_coded(&head.headers) { None } else { spans::mark(raw, false).ok() };
-    let continued = marked.as_ref().and_then(|m| m.continues.clone()).and_then(|r| ByteStr::from_utf8(raw.slice(r)));
-    if let Some(known) = continued.and_then(|id| room.kept(&id)) {
+    let body = read.body();
+    let (continues, first) = match &read.shape {
+        Shape::Json(marked) => (marked.continues.clone(), marked.first_message.clone()),
+        Shape::Form(_) => (None, None),
+    };
+    let id = continues.and_then(|r| std::str::from_utf8(body.get(r)?).ok());
+    if let Some(known) = id.and_then(|id| room.kept(&ByteStr::from(id))) {
         return known;
     }
-    let first = marked.and_then(|m| m.first_message).and_then(|r| raw.get(r)).unwrap_or_default();
+    let first = first.and_then(|r| body.get(r)).unwrap_or_default();
     let key = VaultKey::for_conversation(&room.master, &conversation(flow, &head.headers, first));
     let vault = Vault::new(&key);
     Arc::new(Mutex::new(Session::reversible(vault).in_context(choice.context.clone())))
@@ -185,6 +219,8 @@ fn conversation(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
         add(headers.get(name).unwrap_or_default());
     }
     add(flow.user.as_deref().unwrap_or_default().as_bytes());
+    // Behind virtual keys all clients share the provider's.
+    add(flow.tags.iter().find(|t| t.starts_with("key:")).map_or(&b""[..], |t| t.as_bytes()));
     match SESSION_HEADERS.iter().find_map(|name| headers.get(name)) {
         Some(named) => add(named),
         None => add(first),
@@ -192,27 +228,70 @@ fn conversation(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
+/// A request's body, read.
+struct Prompt {
+    raw: Bytes,
+    /// Without its content codings, when it has any.
+    plain: Option<Vec<u8>>,
+    shape: Shape,
+}
+
+enum Shape {
+    Json(Marked),
+    Form(Vec<form::Part>),
+}
+
+impl Prompt {
+    fn read(settings: &RedactSettings, headers: &Headers, raw: Bytes) -> Result<Self, Refusal> {
+        let undecodable =
+            |e: std::io::Error| bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}"));
+        let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
+        let body = plain.as_deref().unwrap_or(&raw);
+        let media_type = headers.get_str("content-type").unwrap_or_default();
+        let shape = match form::boundary(media_type) {
+            Some(boundary) => Shape::Form(form::parts(body, &boundary).map_err(|e| bad("bad_form", e.to_string()))?),
+            None => Shape::Json(mark(body, settings)?),
+        };
+        Ok(Self { raw, plain, shape })
+    }
+
+    fn body(&self) -> &[u8] {
+        self.plain.as_deref().unwrap_or(&self.raw)
+    }
+
+    /// What a service is to be asked about.
+    fn texts(&self) -> Result<Vec<String>, Refusal> {
+        let body = self.body();
+        match &self.shape {
+            Shape::Json(marked) => texts_of(body, json_spans(body, marked)).map_err(Work::failed),
+            Shape::Form(parts) => {
+                let text = |p: &form::Part| std::str::from_utf8(body.get(p.range.clone())?).ok().map(str::to_owned);
+                Ok(parts.iter().filter_map(text).collect())
+            }
+        }
+    }
+}
+
+fn mark(body: &[u8], settings: &RedactSettings) -> Result<Marked, Refusal> {
+    spans::mark(body, settings.metadata).map_err(|e| bad("bad_json", format!("the body cannot be read: {e}")))
+}
+
 /// The work on one body, which needs nothing of the flow.
 struct Job {
     settings: Arc<RedactSettings>,
     choice: Arc<Choice>,
     session: SharedSession,
-    headers: Headers,
-    raw: Bytes,
+    read: Prompt,
 }
 
 impl Job {
     fn run(&self) -> Result<Outcome, Refusal> {
-        let undecodable =
-            |e: std::io::Error| bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}"));
-        let plain = coding::decode(&self.headers, &self.raw, self.settings.max_body as u64).map_err(undecodable)?;
-        let body = plain.as_deref().unwrap_or(&self.raw);
-        let media_type = self.headers.get_str("content-type").unwrap_or_default();
+        let body = self.read.body();
         let mut session = self.session.lock();
         let mut work = Work { job: self, session: &mut session, outcome: Outcome::default() };
-        let output = match form::boundary(media_type) {
-            Some(boundary) => work.form(body, &boundary)?,
-            None => work.json(body)?,
+        let output = match &self.read.shape {
+            Shape::Json(marked) => work.json(body, marked)?,
+            Shape::Form(parts) => work.form(body, parts)?,
         };
         let outcome = work.outcome;
         Ok(Outcome { output, ..outcome })
@@ -241,25 +320,21 @@ impl Work<'_> {
         refusal(StatusCode::BAD_GATEWAY, "redaction_error", "request_failed", message)
     }
 
-    fn json(&mut self, body: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
-        let mark = |body: &[u8]| {
-            let read = spans::mark(body, self.job.settings.metadata);
-            read.map_err(|e| bad("bad_json", format!("the body cannot be read: {e}")))
-        };
-        let mut marked = mark(body)?;
-        let edits = self.media(body, &marked)?;
-        let mut owned = None;
-        if !edits.is_empty() {
-            let edited = splice(body, &edits);
-            marked = spans::mark(&edited, self.job.settings.metadata)
-                .map_err(|e| bad("bad_json", format!("a medium could not be taken out: {e}")))?;
-            owned = Some(edited);
+    fn json(&mut self, body: &[u8], marked: &Marked) -> Result<Option<Vec<u8>>, Refusal> {
+        let edits = self.media(body, marked)?;
+        if edits.is_empty() {
+            return self.texts(body, marked);
         }
-        let body = owned.as_deref().unwrap_or(body);
+        let edited = splice(body, &edits);
+        let marked = mark(&edited, &self.job.settings)?;
+        Ok(self.texts(&edited, &marked)?.or(Some(edited)))
+    }
+
+    fn texts(&mut self, body: &[u8], marked: &Marked) -> Result<Option<Vec<u8>>, Refusal> {
         let redactor = &self.job.choice.redactor;
-        let redaction = redactor.redact_spans(body, json_spans(body, &marked), self.session).map_err(Self::failed)?;
+        let redaction = redactor.redact_spans(body, json_spans(body, marked), self.session).map_err(Self::failed)?;
         self.told(&redaction.spans);
-        Ok(redaction.output.or(owned))
+        Ok(redaction.output)
     }
 
     /// What is done with media, and with text files in base64.
@@ -305,8 +380,7 @@ impl Work<'_> {
         Ok(redaction.output.map(|output| STANDARD.encode(output)))
     }
 
-    fn form(&mut self, body: &[u8], boundary: &str) -> Result<Option<Vec<u8>>, Refusal> {
-        let parts = form::parts(body, boundary).map_err(|e| bad("bad_form", e.to_string()))?;
+    fn form(&mut self, body: &[u8], parts: &[form::Part]) -> Result<Option<Vec<u8>>, Refusal> {
         let mut edits = Vec::new();
         for part in parts {
             let content = body.get(part.range.clone()).unwrap_or_default();
@@ -351,7 +425,10 @@ impl Work<'_> {
         for line in text.split_inclusive('\n') {
             let ends = line.len() - line.trim_end().len();
             let (json, end) = line.split_at(line.len() - ends);
-            let redacted = if json.is_empty() { None } else { self.json(json.as_bytes())? };
+            let redacted = match json.as_bytes() {
+                [] => None,
+                json => self.json(json, &mark(json, &self.job.settings)?)?,
+            };
             changed |= redacted.is_some();
             match redacted.map(String::from_utf8) {
                 Some(Ok(redacted)) => out.push_str(&redacted),

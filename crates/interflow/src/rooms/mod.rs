@@ -65,7 +65,7 @@ impl Rooms {
         let limits = Arc::new(LimitRoom::new(config, home)?);
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
         let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
-        let redaction = Arc::new(RedactionRoom::new(config, home)?);
+        let redaction = Arc::new(RedactionRoom::new(config, home, &egress)?);
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RuleRoom::new(config, home, &egress)?);
         let stages: Vec<Arc<dyn Stage>> = vec![

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use interflow_engine::redaction::Redaction;
+use interflow_flow::{Egress, Error, Kind, Reply, Request};
 use sha2::{Digest, Sha256};
 
-use super::{Change, Room};
+use super::{Change, LateEgress, Room};
 use crate::config::Config;
 use crate::home::{Home, write_private};
 
@@ -23,9 +24,9 @@ impl RedactionRoom {
     ///
     /// # Errors
     /// What is wrong in `[redact]`, in a policy, or with the file of the secret.
-    pub fn new(config: &Config, home: &Home) -> Result<Self, String> {
-        let master = master(config, home)?;
-        let redaction = Redaction::new(&config.redact, home.path(), master)?;
+    pub fn new(config: &Config, home: &Home, late: &Arc<LateEgress>) -> Result<Self, String> {
+        let egress = Arc::new(Unrecorded { late: Arc::clone(late), made: OnceLock::new() });
+        let redaction = Redaction::new(&config.redact, home.path(), master(config, home)?, egress)?;
         Ok(Self { home: home.path().to_owned(), redaction })
     }
 }
@@ -39,6 +40,26 @@ impl Room for RedactionRoom {
         let settings = self.redaction.compile(&config.redact, &self.home)?;
         let room = Arc::clone(&self.redaction);
         Ok(Box::new(move || room.put(settings)))
+    }
+}
+
+/// The engine's way out that no recorder sees, once there is an engine.
+struct Unrecorded {
+    late: Arc<LateEgress>,
+    made: OnceLock<Arc<dyn Egress>>,
+}
+
+impl Egress for Unrecorded {
+    fn send(&self, request: Request) -> Reply<'_> {
+        if self.made.get().is_none()
+            && let Some(engine) = self.late.engine()
+        {
+            let _ = self.made.set(engine.unrecorded_egress());
+        }
+        match self.made.get() {
+            Some(egress) => egress.send(request),
+            None => Box::pin(async { Err(Error::new(Kind::Internal, "the corridor does not run yet")) }),
+        }
     }
 }
 

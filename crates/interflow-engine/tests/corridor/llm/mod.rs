@@ -66,7 +66,7 @@ impl Gate {
         let secret = |text: &str| Ok(text.to_owned());
         let late = Arc::new(Late::default());
         let gateway = Gateway::new(Gateway::compile(&rooms.llm, &secret).unwrap(), Arc::clone(&late) as _);
-        let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32]).unwrap();
+        let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(Recogniser::new(Arc::clone(&gateway))),
