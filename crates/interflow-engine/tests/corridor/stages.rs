@@ -298,7 +298,7 @@ async fn a_stage_may_send_a_request_another_way() {
     assert_eq!(wire.answer().await.unwrap().text(), "hello\n indeed");
     assert_eq!(origin.only_request().sni.as_deref(), Some("moved.test"));
 
-    let way = Way { version: Some(Version::Http11), via: Some(Vec::new()), dial: None };
+    let way = Way { version: Some(Version::Http11), via: Some(Vec::new()), ..Way::default() };
     let proxy = Proxy::build(&[&origin], rewrite(way), |_| ());
     let client = proxy.h2(&origin.authority()).await;
     client.get(&origin.url("/")).await.unwrap();

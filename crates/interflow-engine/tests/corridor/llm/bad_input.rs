@@ -1,6 +1,7 @@
 //! What clients and providers get wrong: a clear error to the right party, nothing forwarded unredacted, and on it goes.
 
 use std::io::Write;
+use std::time::Duration;
 
 use interflow_flow::units::ByteSize;
 use interflow_redact::{MediaRule, UnknownRule};
@@ -109,7 +110,8 @@ async fn a_provider_that_answers_html_is_passed_on_with_its_status() {
 async fn a_stream_cut_in_the_middle_of_an_event_is_an_error_for_the_client() {
     let origin = Origin::http()
         .answering(|_| {
-            let cut = Reply::ok("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"EMAIL").ending(Ending::Cut);
+            let piece = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"EMAIL";
+            let cut = Reply::status(200).pieces(vec![piece.into()], Duration::ZERO).ending(Ending::Cut);
             cut.header("Content-Type", "text/event-stream")
         })
         .start()
