@@ -22,7 +22,7 @@ const FLUSH_BYTES: usize = 64 << 10;
 /// What a piece costs beside its bytes: its handle, and what it may pin of the buffer it is cut from.
 const PIECE: usize = 64;
 /// What a flow costs beside its header fields and bodies.
-const FLOW: usize = 1024;
+const FLOW: usize = 1536;
 
 /// Records into an [`EmbeddedStore`](crate::EmbeddedStore).
 #[derive(Clone)]

@@ -6,6 +6,19 @@ use interflow_flow::Headers;
 pub(crate) struct Mask {
     names: Vec<String>,
     prefixes: Vec<String>,
+    /// First letters and lengths of `names`, one bit each: most fields are let go by a look at these.
+    letters: u32,
+    lengths: u64,
+}
+
+/// The bit of a name's first letter, in either case.
+fn letter(name: &[u8]) -> u32 {
+    name.first().map_or(0, |b| 1 << (b & 31))
+}
+
+/// The bit of a name's length; long ones share the last.
+fn length(name: &[u8]) -> u64 {
+    1 << name.len().min(63)
 }
 
 impl Mask {
@@ -13,11 +26,15 @@ impl Mask {
     pub(crate) fn new(fields: &[String]) -> Self {
         let lower = fields.iter().map(|f| f.trim().to_ascii_lowercase());
         let (prefixes, names): (Vec<String>, Vec<String>) = lower.partition(|f| f.ends_with('*'));
-        Self { names, prefixes: prefixes.into_iter().map(|p| p.trim_end_matches('*').to_owned()).collect() }
+        let letters = names.iter().fold(0, |all, n| all | letter(n.as_bytes()));
+        let lengths = names.iter().fold(0, |all, n| all | length(n.as_bytes()));
+        let prefixes = prefixes.into_iter().map(|p| p.trim_end_matches('*').to_owned()).collect();
+        Self { names, prefixes, letters, lengths }
     }
 
     fn hits(&self, name: &[u8]) -> bool {
-        self.names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+        let may_be_named = self.letters & letter(name) != 0 && self.lengths & length(name) != 0;
+        (may_be_named && self.names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes())))
             || self
                 .prefixes
                 .iter()

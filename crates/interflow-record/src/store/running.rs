@@ -28,9 +28,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// A flow with nothing but its beginning.
-    pub(crate) fn begin(slot: Option<Arc<Slot>>, row: FlowRow, seq: i64) -> Self {
-        Self {
+    /// A flow with nothing but its beginning. Boxed, as it is more than a kilobyte and goes from hand to hand.
+    pub(crate) fn begin(slot: Option<Arc<Slot>>, row: FlowRow, seq: i64) -> Box<Self> {
+        Box::new(Self {
             slot,
             row,
             seq,
@@ -40,7 +40,7 @@ impl Running {
             since: Instant::now(),
             bodies: Default::default(),
             marked: Vec::new(),
-        }
+        })
     }
 
     /// Puts the news that concern heads and state into the row.

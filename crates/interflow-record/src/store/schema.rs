@@ -57,7 +57,7 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     // Checkpoints are the writer's own business: segments have to be on the disk before rows are.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
     db.pragma_update(None, "journal_size_limit", 32 << 20)?;
-    db.pragma_update(None, "cache_size", -(16 << 10))?;
+    db.pragma_update(None, "cache_size", -(8 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.busy_timeout(Duration::from_secs(5))?;
     db.set_prepared_statement_cache_capacity(48);

@@ -31,8 +31,8 @@ const SWEEP: Duration = Duration::from_millis(250);
 /// The longest sleep: retention is looked at this often.
 const IDLE: Duration = Duration::from_secs(10);
 /// One transaction holds about this much.
-const BATCH_BYTES: usize = 8 << 20;
-const BATCH_FLOWS: usize = 2048;
+const BATCH_BYTES: usize = 4 << 20;
+const BATCH_FLOWS: usize = 512;
 /// The database's log is taken into the database when it holds about this much, or after this time.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ pub(crate) struct Writer {
     pub(crate) config: RecordConfig,
     pub(crate) hosts: Hosts,
     mask: Mask,
-    pub(crate) open: HashMap<FlowId, Running>,
+    pub(crate) open: HashMap<FlowId, Box<Running>>,
     next_seq: i64,
     /// Counts transactions: tells what belongs to the one that is open.
     generation: u64,
@@ -75,7 +75,7 @@ struct Batch {
     charge: usize,
     flows: usize,
     /// Flows that are over, until the transaction holds.
-    finished: Vec<Running>,
+    finished: Vec<Box<Running>>,
     summaries: Vec<FlowSummary>,
 }
 
