@@ -1,6 +1,5 @@
-//! JA3 (Salesforce, 2017) and JA4 (FoxIO, 2023) fingerprints of a ClientHello.
-
-use std::fmt::{Display, Write as _};
+//! JA3 (Salesforce, 2017) and JA4 (FoxIO, 2023) fingerprints of a ClientHello. Every intercepted connection pays for
+//! them, so numbers are written digit by digit rather than by way of `format!`.
 
 use md5::{Digest as _, Md5};
 use sha2::Sha256;
@@ -10,14 +9,17 @@ use super::{ClientHello, extension, is_grease};
 impl ClientHello {
     /// The text below the JA3 hash: version, ciphers, extensions, groups and point formats in decimal, GREASE left out.
     pub fn ja3_text(&self) -> String {
-        format!(
-            "{},{},{},{},{}",
-            self.legacy_version,
-            joined(plain(&self.ciphers), "-"),
-            joined(plain(&self.extensions), "-"),
-            joined(plain(&self.groups), "-"),
-            joined(&self.point_formats, "-"),
-        )
+        let mut out = Vec::with_capacity(256);
+        decimal(&mut out, self.legacy_version);
+        out.push(b',');
+        separated(&mut out, b'-', plain(&self.ciphers), decimal);
+        out.push(b',');
+        separated(&mut out, b'-', plain(&self.extensions), decimal);
+        out.push(b',');
+        separated(&mut out, b'-', plain(&self.groups), decimal);
+        out.push(b',');
+        separated(&mut out, b'-', self.point_formats.iter().map(|&p| p.into()), decimal);
+        text(out)
     }
 
     /// The JA3 hash: 32 hexadecimal digits. Clients that shuffle their extensions have a new one each time.
@@ -58,22 +60,22 @@ impl ClientHello {
         format!("{:x}{:x}", first >> 4, last & 0xf)
     }
 
-    fn ja4_ciphers(&self) -> String {
-        let mut ciphers: Vec<u16> = plain(&self.ciphers).collect();
-        ciphers.sort_unstable();
-        joined(ciphers.into_iter().map(hex4), ",")
+    fn ja4_ciphers(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        separated(&mut out, b',', sorted(plain(&self.ciphers)), hex4);
+        out
     }
 
-    fn ja4_extensions(&self) -> String {
-        let mut kept: Vec<u16> =
-            plain(&self.extensions).filter(|&e| e != extension::SERVER_NAME && e != extension::ALPN).collect();
-        kept.sort_unstable();
-        let mut text = joined(kept.into_iter().map(hex4), ",");
-        if plain(&self.signature_algorithms).next().is_some() {
-            text.push('_');
-            text.push_str(&joined(plain(&self.signature_algorithms).map(hex4), ","));
+    fn ja4_extensions(&self) -> Vec<u8> {
+        let kept = plain(&self.extensions).filter(|&e| e != extension::SERVER_NAME && e != extension::ALPN);
+        let mut out = Vec::with_capacity(256);
+        separated(&mut out, b',', sorted(kept), hex4);
+        let mut algorithms = plain(&self.signature_algorithms).peekable();
+        if algorithms.peek().is_some() {
+            out.push(b'_');
+            separated(&mut out, b',', algorithms, hex4);
         }
-        text
+        out
     }
 }
 
@@ -81,30 +83,71 @@ fn plain(list: &[u16]) -> impl Iterator<Item = u16> + '_ {
     list.iter().copied().filter(|&n| !is_grease(n))
 }
 
-fn hex4(n: u16) -> String {
-    format!("{n:04x}")
+fn sorted(numbers: impl Iterator<Item = u16>) -> impl Iterator<Item = u16> {
+    let mut all: Vec<u16> = numbers.collect();
+    all.sort_unstable();
+    all.into_iter()
 }
 
-fn joined(items: impl IntoIterator<Item = impl Display>, separator: &str) -> String {
-    let mut out = String::new();
-    for item in items {
-        if !out.is_empty() {
-            out.push_str(separator);
+fn separated(out: &mut Vec<u8>, by: u8, numbers: impl Iterator<Item = u16>, write: fn(&mut Vec<u8>, u16)) {
+    for (i, number) in numbers.enumerate() {
+        if i > 0 {
+            out.push(by);
         }
-        write!(out, "{item}").expect("a String takes everything");
+        write(out, number);
     }
-    out
+}
+
+fn decimal(out: &mut Vec<u8>, number: u16) {
+    let mut unit = 10_000;
+    while unit > 1 && number < unit {
+        unit /= 10;
+    }
+    while unit > 0 {
+        out.push(b'0' + (number / unit % 10) as u8);
+        unit /= 10;
+    }
+}
+
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+
+fn hex4(out: &mut Vec<u8>, number: u16) {
+    for byte in number.to_be_bytes() {
+        hex2(out, byte);
+    }
+}
+
+fn hex2(out: &mut Vec<u8>, byte: u8) {
+    out.push(DIGITS[usize::from(byte >> 4)]);
+    out.push(DIGITS[usize::from(byte & 15)]);
+}
+
+fn text(ascii: Vec<u8>) -> String {
+    String::from_utf8(ascii).expect("digits and their separators are ASCII")
 }
 
 /// The first twelve digits of SHA-256; zeros stand for an empty list.
-fn ja4_hash(text: &str) -> String {
+fn ja4_hash(text: &[u8]) -> String {
     if text.is_empty() { "0".repeat(12) } else { hex(&Sha256::digest(text), 6) }
 }
 
 fn hex(digest: &[u8], bytes: usize) -> String {
-    let mut out = String::with_capacity(bytes * 2);
-    for b in digest.iter().take(bytes) {
-        write!(out, "{b:02x}").expect("a String takes everything");
+    let mut out = Vec::with_capacity(bytes * 2);
+    digest.iter().take(bytes).for_each(|&b| hex2(&mut out, b));
+    text(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_format_writes_them() {
+        for n in 0..=u16::MAX {
+            let (mut ten, mut sixteen) = (Vec::new(), Vec::new());
+            decimal(&mut ten, n);
+            hex4(&mut sixteen, n);
+            assert_eq!((text(ten), text(sixteen)), (n.to_string(), format!("{n:04x}")));
+        }
     }
-    out
 }
