@@ -22,6 +22,21 @@ const order = {
   note: null,
 };
 
+/** A model that looks around once, then answers; a helper that it asks answers at once. */
+function model(messages: { role: string; content: unknown }[]): unknown[] {
+  const first = JSON.stringify(messages[0]);
+  if (first.includes('helper task')) return [{ type: 'text', text: 'the helper is done' }];
+  if (messages.length === 1) {
+    return [
+      { type: 'thinking', thinking: 'a deep thought', signature: 's' },
+      { type: 'text', text: `I look around. ${HOSTILE}` },
+      { type: 'tool_use', id: 't1', name: 'Bash', input: { command: 'ls -l', description: 'List the files' } },
+      { type: 'tool_use', id: 't2', name: 'Task', input: { prompt: 'helper task', description: 'Ask a helper' } },
+    ];
+  }
+  return [{ type: 'text', text: `answer number ${messages.length}` }];
+}
+
 type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
 const answers: Record<string, Answer> = {
@@ -44,6 +59,12 @@ const answers: Record<string, Answer> = {
   '/binary': (_, r) => r.writeHead(200, { 'content-type': 'application/octet-stream' }).end(Buffer.from(Array.from({ length: 4096 }, (_, i) => i % 256))),
   '/missing': (_, r) => r.writeHead(404, { 'content-type': 'application/json' }).end('{"error":"not found"}'),
   '/broken': (_, r) => r.writeHead(500, { 'content-type': 'text/plain' }).end('it broke'),
+  '/v1/messages': (_, r, body) => {
+    const asked = JSON.parse(body.toString()) as { messages: { role: string; content: unknown }[] };
+    r.writeHead(200, { 'content-type': 'application/json' });
+    const usage = { input_tokens: 100, cache_read_input_tokens: 2000, cache_creation_input_tokens: 50, output_tokens: 20 };
+    r.end(JSON.stringify({ id: `m${asked.messages.length}`, model: 'claude-sonnet-4-5', content: model(asked.messages), stop_reason: 'end_turn', usage }));
+  },
   '/moved': (_, r) => r.writeHead(302, { location: '/orders' }).end(),
   '/slow': (_, r) => void setTimeout(() => r.writeHead(200, { 'content-type': 'text/plain' }).end('at last'), 300),
   '/cut': (q, r) => {

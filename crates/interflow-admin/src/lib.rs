@@ -5,6 +5,7 @@ mod api;
 mod config;
 mod guard;
 mod health;
+pub mod mcp;
 mod metrics;
 mod page;
 mod server;

@@ -9,8 +9,9 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use interflow_engine::Engine;
+use interflow_engine::conversations::live::Live;
 use interflow_record::Store;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -30,6 +31,8 @@ pub struct AdminParts {
     pub engine: Arc<Engine>,
     /// The recording, when there is one.
     pub store: Option<Arc<dyn Store>>,
+    /// What puts conversations together, when something is recorded.
+    pub conversations: Option<Live>,
     /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
     pub config: serde_json::Value,
     /// The token that opens it.
@@ -40,6 +43,7 @@ pub struct AdminParts {
 pub(crate) struct AdminState {
     pub engine: Arc<Engine>,
     pub store: Option<Arc<dyn Store>>,
+    pub conversations: Option<Live>,
     pub config: serde_json::Value,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
@@ -74,6 +78,7 @@ impl Admin {
         let state = Arc::new(AdminState {
             engine: parts.engine,
             store: parts.store,
+            conversations: parts.conversations,
             config: parts.config,
             address,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
@@ -85,6 +90,7 @@ impl Admin {
         let router = api::router()
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
+            .route("/mcp", post(api::mcp::post))
             .route("/metrics", get(metrics::metrics))
             .fallback(ui::serve)
             .with_state(state)

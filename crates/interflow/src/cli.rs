@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Start the proxy, the gateway and the admin side.
     Run(RunArgs),
+    /// Start an instance with something to see: a local shop, a fake LLM provider, agents. Needs no network.
+    Demo(crate::demo::DemoArgs),
     /// Run a command through the proxy, its runtimes told to trust the CA; a summary at the end.
     Exec(ExecArgs),
     /// The certificate authority: show, export, install, uninstall, rotate.
@@ -31,6 +33,9 @@ pub enum Command {
     /// Recorded flows: list, show, follow, export, import, replay, compare, prune, check.
     #[command(subcommand)]
     Flows(FlowsCommand),
+    /// Conversations with language models: list, show, export.
+    #[command(subcommand)]
+    Conversations(ConversationsCommand),
     /// Virtual keys for the gateway: add, list, revoke.
     #[command(subcommand)]
     Keys(KeysCommand),
@@ -39,6 +44,8 @@ pub enum Command {
     /// Media files: what is in them, decryption with your own keys.
     #[command(subcommand)]
     Media(crate::media::MediaCommand),
+    /// Let agents look at the recording: the Model Context Protocol over standard input and output, read-only.
+    Mcp(crate::mcp::McpArgs),
     /// The configuration: check, print, schema, reference.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -190,5 +197,6 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+pub use crate::conversations::ConversationsCommand;
 pub use crate::flows::FlowsCommand;
 pub use crate::keys::KeysCommand;

@@ -5,12 +5,15 @@ mod ca;
 mod cli;
 mod config;
 mod config_command;
+mod conversations;
+mod demo;
 mod doctor;
 mod exec;
 mod flows;
 mod home;
 mod keys;
 mod log;
+mod mcp;
 mod media;
 mod redact;
 mod rooms;
@@ -68,6 +71,9 @@ fn complain(text: &str, code: u8) -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<(), Failure> {
+    if let Command::Demo(args) = &cli.command {
+        return demo::run(args);
+    }
     let loaded = config::load(cli.config.as_deref());
     // The commands on the configuration itself say more about what is wrong with it.
     if let Command::Config(command) = &cli.command {
@@ -85,9 +91,11 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Run(args) => run::run(&args, loaded, home),
         Command::Exec(args) => exec::exec(&args, loaded, &home),
         Command::Ca(command) => ca::run(&command, &home),
+        Command::Conversations(command) => conversations::run(command, &loaded.config, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
+        Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
-        Command::Config(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
+        Command::Config(_) | Command::Demo(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use interflow_admin::{Admin, AdminParts};
 use interflow_engine::config::InterceptMode;
+use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
 use interflow_net::ca::Ca;
@@ -25,6 +26,8 @@ pub struct Running {
     pub engine: Arc<Engine>,
     /// The recording, when there is one.
     pub store: Option<Arc<EmbeddedStore>>,
+    /// What puts conversations together, when something is recorded: it ends with its last holder.
+    conversations: Option<Live>,
     /// The admin side, when it listens.
     pub admin: Option<(Admin, SocketAddr)>,
     /// The token of the admin side.
@@ -138,6 +141,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
     let parts = Parts { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
     let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
     rooms.attach(&engine);
+    let conversations = store.as_ref().map(|s| rooms.conversations(s)).transpose()?;
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
@@ -145,6 +149,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             let parts = AdminParts {
                 engine: Arc::clone(&engine),
                 store: store.clone().map(|s| s as Arc<dyn Store>),
+                conversations: conversations.clone(),
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
             };
@@ -158,7 +163,15 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
         );
     }
-    Ok(Running { engine, store, admin, token, rooms: Arc::new(rooms), home: home.clone() })
+    Ok(Running {
+        engine,
+        store,
+        conversations: conversations,
+        admin,
+        token,
+        rooms: Arc::new(rooms),
+        home: home.clone(),
+    })
 }
 
 fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>, Failure> {
@@ -239,6 +252,18 @@ impl Running {
         }
         let _ = end.send(());
         self.close();
+    }
+
+    /// Ends at once when everything told so far is recorded, conversations too.
+    pub async fn settle(self) -> Result<(), Failure> {
+        if let (Some(store), Some(live)) = (&self.store, &self.conversations) {
+            let flushed = Arc::clone(store);
+            tokio::task::spawn_blocking(move || flushed.flush()).await.map_err(|e| e.to_string())??;
+            live.settled().await?;
+        }
+        self.engine.stop().await;
+        self.close();
+        Ok(())
     }
 
     /// Writes out what is still waiting to be recorded.

@@ -2,11 +2,15 @@
 import { get, wordsOf } from './api';
 import type { Stats } from './types';
 
-export type Place = 'traffic' | 'overview' | 'settings';
+export type Place = 'traffic' | 'conversations' | 'overview' | 'settings';
 export type Theme = 'system' | 'light' | 'dark';
 
-const PATHS: Record<Place, string> = { traffic: '/', overview: '/overview', settings: '/settings' };
-const TITLES: Record<Place, string> = { traffic: 'Traffic', overview: 'Overview', settings: 'Settings' };
+const PATHS: Record<Place, string> = {
+  traffic: '/', conversations: '/conversations', overview: '/overview', settings: '/settings',
+};
+const TITLES: Record<Place, string> = {
+  traffic: 'Traffic', conversations: 'Conversations', overview: 'Overview', settings: 'Settings',
+};
 
 export interface Notice {
   id: number;

@@ -4,7 +4,7 @@ export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
   | 'filter' | 'pause' | 'choose' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4'
-  | 'help' | 'theme' | 'goTraffic' | 'goOverview' | 'goSettings';
+  | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goOverview' | 'goSettings';
 
 export interface Binding {
   action: Action;
@@ -47,8 +47,9 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
-  bind('Pages', false, 'goOverview', ['Alt+2'], 'Overview'),
-  bind('Pages', false, 'goSettings', ['Alt+3'], 'Settings'),
+  bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
+  bind('Pages', false, 'goOverview', ['Alt+3'], 'Overview'),
+  bind('Pages', false, 'goSettings', ['Alt+4'], 'Settings'),
   bind('Pages', false, 'theme', ['T'], 'light, dark, or as the system has it'),
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];

@@ -2,12 +2,14 @@
 //! are both made from it.
 
 mod body;
+mod conversations;
 mod error;
 mod events;
 mod flows;
 mod hostile;
 mod input;
 mod instance;
+pub(crate) mod mcp;
 mod openapi;
 mod replay;
 mod routes;

@@ -62,6 +62,9 @@ fn path_parameters(path: &str) -> Vec<Value> {
             let schema = match name {
                 "side" => json!({"type": "string", "enum": ["request", "response"]}),
                 "index" => json!({"type": "integer", "minimum": 0}),
+                "conversation" => {
+                    json!({"type": "string", "description": "a conversation's id, its beginning, or `last`"})
+                }
                 _ => json!({"type": "string", "description": "a flow's id"}),
             };
             json!({"name": name, "in": "path", "required": true, "schema": schema})

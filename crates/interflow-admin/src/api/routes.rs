@@ -6,7 +6,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{body, events, flows, instance, openapi, replay, transfer, words};
+use super::{body, conversations, events, flows, instance, openapi, replay, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -100,6 +100,7 @@ const FORMAT: &str =
 /// Every route of the API.
 pub(crate) fn all() -> Vec<Route> {
     let mut all = of_flows();
+    all.extend(of_conversations());
     all.extend(of_archives());
     all.extend(of_the_instance());
     all
@@ -163,6 +164,74 @@ fn of_flows() -> Vec<Route> {
         Route::new(get, "/diff", "What differs between two flows", json("Diff"), replay::diff)
             .required("a", "string", "the id of the first flow")
             .required("b", "string", "the id of the second flow"),
+    ]
+}
+
+fn of_conversations() -> Vec<Route> {
+    use conversations::{changes, export, list, of_flows, rebuild, show, totals};
+    let get = Method::GET;
+    vec![
+        Route::new(
+            get.clone(),
+            "/conversations",
+            "Conversations with language models, the latest first",
+            json("ConversationPage"),
+            list,
+        )
+        .param("query", "string", "keys as for flows: agent:, model:, provider:, host:, user:, tokens:, time:, dur:")
+        .param("limit", "integer", "conversations on a page, 1 to 500; 100 when not given")
+        .param("after", "string", "only those behind the conversation of this id")
+        .param("parent", "string", "only sub-agents of the conversation of this id")
+        .param("all", "boolean", "also sub-agents, and conversations of utility calls alone"),
+        Route::new(
+            get.clone(),
+            "/conversations/totals",
+            "Tokens and cost over time, by agent and model",
+            json("Totals"),
+            totals,
+        )
+        .param("since", "string", "how far back: 24h, 7d (default)")
+        .param("span", "string", "the length of each span: 1h, 1d (default)"),
+        Route::new(
+            get.clone(),
+            "/conversations/of",
+            "Which of some flows are exchanges with models, and of what conversation",
+            json("Exchanges"),
+            of_flows,
+        )
+        .required("flows", "string", "ids of flows, parted by commas"),
+        Route::new(
+            Method::POST,
+            "/conversations/rebuild",
+            "Put all conversations together anew from the recorded flows",
+            json("Rebuilt"),
+            rebuild,
+        ),
+        Route::new(
+            get.clone(),
+            "/conversations/{conversation}",
+            "One conversation, laid out in turns",
+            json("Conversation"),
+            show,
+        )
+        .param("leaf", "string", "the key of the message it leads to; the last one when not given"),
+        Route::new(
+            get.clone(),
+            "/conversations/{conversation}/export",
+            "One conversation with its sub-agents as a document",
+            BYTES,
+            export,
+        )
+        .param("format", "string", "markdown (default), jsonl or html"),
+        Route::new(
+            get,
+            "/conversations/{conversation}/changes",
+            "What changed from the request before to this one, and why the cache gave what it gave",
+            json("Changes"),
+            changes,
+        )
+        .required("flow", "string", "the flow of the exchange")
+        .param("part", "integer", "the exchange's number within a WebSocket; 0 when not given"),
     ]
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), doings(), instance()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), instance()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -47,6 +47,65 @@ fn named(name: &str) -> Value {
 
 fn any() -> Value {
     json!({})
+}
+
+fn conversations() -> Value {
+    let real = || json!({"type": "number"});
+    let used = object(
+        &[
+            ("exchanges", number()),
+            ("input", number()),
+            ("output", number()),
+            ("cache_read", number()),
+            ("cache_write", number()),
+            ("reasoning", number()),
+            ("cost", real()),
+            ("unpriced", number()),
+        ],
+        &[],
+    );
+    let facts = [
+        ("id", text()),
+        ("session", text()),
+        ("started", number()),
+        ("updated", number()),
+        ("agent", text()),
+        ("model", text()),
+        ("provider", text()),
+        ("host", text()),
+        ("title", text()),
+        ("turns", number()),
+        ("used", used.clone()),
+    ];
+    let optional = [("parent", text()), ("user", text()), ("live", flag())];
+    let of_flow = object(
+        &[
+            ("conversation", text()),
+            ("agent", text()),
+            ("model", text()),
+            ("input", number()),
+            ("output", number()),
+            ("cost", maybe(&real())),
+        ],
+        &[],
+    );
+    let total = object(&[("from", number()), ("agent", text()), ("model", text()), ("used", used)], &[]);
+    let thread = object(
+        &[("leaf", maybe(&text())), ("turns", list(&any())), ("exchanges", list(&any())), ("branches", list(&any()))],
+        &[],
+    );
+    let opened = [("version", text()), ("link", any()), ("children", list(&any())), ("thread", thread)];
+    json!({
+        "ConversationPage": object(&[
+            ("conversations", list(&object(&facts, &optional))),
+            ("next", maybe(&text())),
+        ], &[]),
+        "Conversation": object(&[opened.as_slice(), &facts].concat(), &optional),
+        "Changes": object(&[("changes", any())], &[]),
+        "Totals": object(&[("since", number()), ("span", number()), ("totals", list(&total))], &[]),
+        "Exchanges": object(&[("flows", json!({"type": "object", "additionalProperties": of_flow}))], &[]),
+        "Rebuilt": object(&[("exchanges", number())], &[]),
+    })
 }
 
 fn vocabulary() -> Value {

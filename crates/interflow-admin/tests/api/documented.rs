@@ -99,6 +99,20 @@ async fn answers_have_the_documented_shapes() {
     assert_eq!(wrong(schemas, &schemas["Error"], &error, "error"), None);
 }
 
+/// Asks, and holds the answer against its schema.
+pub async fn assert_documented(it: &Instance, path: &str, input: Option<Value>) {
+    let document = it.json("/openapi.json").await;
+    let method = if input.is_some() { "post" } else { "get" };
+    let answer = match input {
+        Some(input) => it.post(path, input).await.json(),
+        None => it.json(path).await,
+    };
+    let template = template(&document, path);
+    let schema = &document["paths"][&template][method]["responses"]["200"]["content"]["application/json"]["schema"];
+    assert!(schema.is_object(), "{method} {template}");
+    assert_eq!(wrong(&document["components"]["schemas"], schema, &answer, path), None);
+}
+
 /// The documented path that a path is an instance of.
 fn template(document: &Value, path: &str) -> String {
     let wanted: Vec<&str> = path.split('?').next().unwrap().split('/').skip(1).collect();
@@ -118,8 +132,11 @@ async fn every_documented_path_is_there() {
     let document = it.json("/openapi.json").await;
     let mut seen = 0;
     for (path, operations) in document["paths"].as_object().unwrap() {
-        let path =
-            path.replace("{id}", "01JD3V7T2M00000000000000AB").replace("{side}", "request").replace("{index}", "0");
+        let path = path
+            .replace("{id}", "01JD3V7T2M00000000000000AB")
+            .replace("{side}", "request")
+            .replace("{index}", "0")
+            .replace("{conversation}", "last");
         for method in operations.as_object().unwrap().keys() {
             let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
             let fields = [("Host", host.as_str()), ("Authorization", &bearer), ("Content-Type", "application/json")];

@@ -3,6 +3,7 @@
 
 mod archives;
 mod bodies;
+mod conversations;
 mod documented;
 mod door;
 mod events;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use interflow_admin::{Admin, AdminConfig, AdminParts};
 use interflow_engine::config::{EngineConfig, GatewayConfig, ProxyConfig, WorkersConfig};
+use interflow_engine::conversations::live::Live;
 use interflow_engine::{Ca, Engine, Parts};
 use interflow_flow::units::Span;
 use interflow_flow::{
@@ -80,6 +82,7 @@ impl Instance {
         let mut options = AdminConfig::default();
         options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
         let parts = AdminParts {
+            conversations: store.clone().map(|s| Live::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn Store>),
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),

@@ -23,7 +23,12 @@ const BATCH: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the thread is asked.
-type Wish = oneshot::Sender<Result<u64, StoreError>>;
+enum Wish {
+    /// Put everything together anew.
+    Rebuild(oneshot::Sender<Result<u64, StoreError>>),
+    /// Read everything that is recorded by now.
+    Settle(oneshot::Sender<Result<u64, StoreError>>),
+}
 
 /// The way to the thread that puts conversations together. When the last clone is dropped, the thread ends.
 #[derive(Clone)]
@@ -64,7 +69,8 @@ impl Live {
                             None => return,
                         },
                         wish = asked.recv() => match wish {
-                            Some(reply) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
+                            Some(Wish::Rebuild(reply)) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
+                            Some(Wish::Settle(reply)) => drop(reply.send(keeper.catch_up(&mut |_| {}))),
                             None => return,
                         },
                     }
@@ -79,8 +85,23 @@ impl Live {
     /// # Errors
     /// The store refused, or the thread has ended.
     pub async fn rebuild(&self) -> Result<u64, StoreError> {
+        self.ask(Wish::Rebuild).await
+    }
+
+    /// Waits until everything that is recorded by now has been read.
+    ///
+    /// # Errors
+    /// The store refused, or the thread has ended.
+    pub async fn settled(&self) -> Result<(), StoreError> {
+        self.ask(Wish::Settle).await.map(drop)
+    }
+
+    async fn ask(
+        &self,
+        wish: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> Wish,
+    ) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.wishes.send(reply).await.map_err(|_| StoreError::Closed)?;
+        self.wishes.send(wish(reply)).await.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }

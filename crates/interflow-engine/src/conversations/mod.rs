@@ -3,10 +3,13 @@
 //! [`read`] makes exchanges of recorded flows, [`live`] shows them to the assembler as flows end and keeps what it finds,
 //! [`open`] lays a kept conversation out for reading.
 
+pub mod export;
 pub mod live;
 pub mod open;
 pub mod read;
 mod rows;
+
+pub use rows::Pricing;
 
 #[cfg(test)]
 mod tests;

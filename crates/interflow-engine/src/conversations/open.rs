@@ -28,7 +28,6 @@ pub struct Opened {
     /// Its sub-agents.
     pub children: Vec<ChildOf>,
     /// Turns, exchanges, branches.
-    #[serde(flatten)]
     pub thread: Thread,
 }
 

@@ -11,6 +11,7 @@ use interflow_record::{
 };
 use serde_json::{Value, json};
 
+use super::export::{self, Form};
 use super::live::Keeper;
 use super::open;
 use super::rows::Pricing;
@@ -220,4 +221,31 @@ fn exchanges_of_one_websocket_are_read_as_they_come() {
         .collect();
     assert_eq!(texts, ["one", "re one", "two", "re two"]);
     assert_eq!(opened.thread.exchanges.iter().map(|e| e.part).collect::<Vec<_>>(), [1, 4]);
+}
+
+#[test]
+fn documents_hold_everything_and_let_nothing_run() {
+    let (_dir, store) = open_store();
+    let call = json!([{"type": "tool_use", "id": "t1", "name": "Task", "input": {"prompt": "look closely at <a>"}}]);
+    let found = json!([{"type": "text", "text": "<script>alert(1)</script> & ``` found"}]);
+    let result =
+        json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "it is fine"}]});
+    let start = json!({"role": "user", "content": "ask somebody"});
+    let said = json!({"role": "assistant", "content": call});
+    store.insert(asked(1, &json!([start]), &call)).unwrap();
+    store.insert(asked(2, &json!([{"role": "user", "content": "look closely at <a>"}]), &found)).unwrap();
+    store.insert(asked(3, &json!([start, said, result]), &json!([{"type": "text", "text": "all well"}]))).unwrap();
+    Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    let id = open::find(&store, "last").unwrap().unwrap();
+    let tree = export::tree(&store, &id).unwrap().unwrap();
+    assert_eq!(tree.children.len(), 1);
+    let html = export::write(&tree, Form::Html);
+    assert!(!html.contains("<script") && html.contains("&lt;script&gt;") && html.contains("default-src 'none'"));
+    let markdown = export::write(&tree, Form::Markdown);
+    for words in ["ask somebody", "look closely at <a>", "found", "it is fine", "all well"] {
+        assert!(markdown.contains(words) && export::write(&tree, Form::Jsonl).contains(words), "{words}");
+    }
+    for line in export::write(&tree, Form::Jsonl).lines() {
+        assert!(serde_json::from_str::<Value>(line).unwrap().is_object());
+    }
 }

@@ -22,7 +22,10 @@ use interflow_flow::units::Span;
 use interflow_record::formats::Format;
 use interflow_record::formats::pcapng::Leg;
 
+pub use api::Api;
+pub use open::for_reading;
 pub use progress::Progress;
+pub use table::width;
 pub use words::with_opposites;
 
 use crate::Failure;

@@ -113,7 +113,7 @@ fn day(at: Timestamp, zone: &TimeZone) -> jiff::civil::Date {
     moment(at).to_zoned(zone.clone()).date()
 }
 
-fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }

@@ -1,6 +1,7 @@
 //! The rooms beside the corridor, put together from the configuration: which stages stand in it, in which order, and which
 //! doors open on the gateway port.
 
+pub mod conversations;
 mod egress;
 mod limits;
 mod llm;
@@ -12,8 +13,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use interflow_engine::Engine;
+use interflow_engine::conversations::live::Live;
 use interflow_flow::{Mount, Stage};
+use interflow_limits::Limits;
 use interflow_media::MediaDoor;
+use interflow_record::EmbeddedStore;
 
 use crate::Failure;
 use crate::config::Config;
@@ -52,6 +56,7 @@ pub struct Rooms {
     /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::Rules>,
     egress: Arc<LateEgress>,
+    limits: Arc<Limits>,
     rooms: Vec<Arc<dyn Room>>,
 }
 
@@ -87,7 +92,17 @@ impl Rooms {
         let mounts: Vec<Arc<dyn Mount>> =
             vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
         let for_admin = Arc::clone(rules.rules());
-        Ok(Self { stages, mounts, egress, rules: for_admin, rooms: vec![limits, media, llm, redaction, rules] })
+        let counters = Arc::clone(&limits.limits);
+        let rooms: Vec<Arc<dyn Room>> = vec![limits, media, llm, redaction, rules];
+        Ok(Self { stages, mounts, egress, rules: for_admin, limits: counters, rooms })
+    }
+
+    /// What puts conversations together, over the recording.
+    ///
+    /// # Errors
+    /// The system has no thread to give.
+    pub fn conversations(&self, store: &Arc<EmbeddedStore>) -> Result<Live, Failure> {
+        Ok(conversations::start(store, &self.limits)?)
     }
 
     /// Opens the way out, once the corridor runs.

@@ -1,0 +1,126 @@
+//! `interflow conversations`: what was said to and by language models.
+
+mod export;
+mod list;
+mod show;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use interflow_engine::conversations::live::Keeper;
+use interflow_engine::conversations::{export::Form, open};
+use interflow_record::{EmbeddedStore, Store};
+
+use crate::Failure;
+use crate::config::Config;
+use crate::flows::{Api, Form as ListForm, Progress, for_reading};
+use crate::home::Home;
+use crate::rooms;
+
+/// What can be done with conversations.
+#[derive(Debug, Subcommand)]
+pub enum ConversationsCommand {
+    /// List conversations, the latest last.
+    List(ListArgs),
+    /// Show one conversation: turns, tool calls, results, tokens, cost.
+    Show(ShowArgs),
+    /// Write conversations to files: Markdown, JSONL, or one HTML page each.
+    Export(ExportArgs),
+    /// Put all conversations together anew from the recorded flows.
+    Rebuild,
+}
+
+/// How a conversation is named on the command line.
+const ID: &str =
+    "The conversation: its id, the beginning of its id, `last`, or `last-2` for the second before the last";
+
+/// Which conversations are listed, and how.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The query: `agent:claude-code model:opus tokens:>100000 time:>-1d`; bare words search the title.
+    pub query: Vec<String>,
+    /// At most so many, the latest ones.
+    #[arg(short = 'n', long, default_value_t = 50)]
+    pub limit: usize,
+    /// Also sub-agents, and utility calls that belong to no conversation.
+    #[arg(long)]
+    pub all: bool,
+    /// The form.
+    #[arg(long, value_enum, default_value_t = ListForm::Table)]
+    pub format: ListForm,
+}
+
+/// One conversation, and how it is shown.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[arg(help = ID, default_value = "last")]
+    pub id: String,
+    /// The form: text, json, markdown, jsonl or html.
+    #[arg(long, default_value = "text")]
+    pub format: String,
+    /// Everything in full: thoughts, context, whole arguments and results.
+    #[arg(long)]
+    pub full: bool,
+    /// What changed from request to request, and why the provider's cache gave what it gave.
+    #[arg(long)]
+    pub changes: bool,
+}
+
+/// What is written where.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// A conversation's id, or a query as for `list`; everything when it is empty.
+    pub query: Vec<String>,
+    /// The form: markdown, jsonl or html. Told by the file's name when it is not given.
+    #[arg(long)]
+    pub format: Option<Form>,
+    /// The file; a folder when there are several conversations and the form is markdown or html. Standard output when it
+    /// is not given.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// Does it.
+pub fn run(command: ConversationsCommand, config: &Config, home: &Home) -> Result<(), Failure> {
+    match command {
+        ConversationsCommand::List(args) => list::list(&for_reading(config, home)?, &args),
+        ConversationsCommand::Show(args) => show::show(&for_reading(config, home)?, &args),
+        ConversationsCommand::Export(args) => export::export(&for_reading(config, home)?, &args),
+        ConversationsCommand::Rebuild => rebuild(config, home),
+    }
+}
+
+fn rebuild(config: &Config, home: &Home) -> Result<(), Failure> {
+    let exchanges = match Api::of(home)? {
+        Some(api) => {
+            api.post("/conversations/rebuild", &serde_json::json!({}))?["exchanges"].as_u64().unwrap_or_default()
+        }
+        None => {
+            let pricing = rooms::conversations::pricing(config, home)?;
+            let store = EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?;
+            let mut progress = Progress::new("reading exchanges");
+            Keeper::new(&store, pricing).rebuild(&mut |n| progress.at(n, 0))?
+        }
+    };
+    written(writeln!(anstream::stdout(), "{exchanges} exchanges read"))
+}
+
+/// The conversation that a word names.
+fn find(store: &dyn Store, word: &str) -> Result<String, Failure> {
+    let none = || {
+        Failure::Failed(format!(
+            "there is no conversation `{word}`; `interflow conversations list` shows them, and `rebuild` puts those of \
+             flows together that were recorded or imported while no instance ran"
+        ))
+    };
+    open::find(store, word)?.ok_or_else(none)
+}
+
+/// A reader that went away is no failure.
+fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Failed(format!("could not write: {e}"))),
+        _ => Ok(()),
+    }
+}

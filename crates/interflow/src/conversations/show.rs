@@ -1,0 +1,201 @@
+//! `interflow conversations show`: a conversation on a terminal.
+
+use std::io::{self, Write};
+
+use interflow_engine::conversations::export::{self, Form, content, counted};
+use interflow_engine::conversations::open::{self, Opened};
+use interflow_llm::conversation::view::{ExchangeView, Item, What};
+use interflow_llm::message::Role;
+use interflow_record::Store;
+
+use super::list::{count, cut};
+use super::{ShowArgs, find, written};
+use crate::Failure;
+
+/// Lines of a text that are shown when not everything is wanted.
+const LINES: usize = 12;
+/// Characters of a line that are shown then.
+const WIDTH: usize = 200;
+
+/// Prints one conversation.
+pub fn show(store: &dyn Store, args: &ShowArgs) -> Result<(), Failure> {
+    let id = find(store, &args.id)?;
+    let gone = || Failure::Failed(format!("the conversation {id} is gone"));
+    let mut out = anstream::stdout().lock();
+    match args.format.as_str() {
+        "text" => {
+            let opened = open::open(store, &id, None)?.ok_or_else(gone)?;
+            written(Page { out: &mut out, full: args.full }.conversation(&opened))?;
+            if args.changes { changes(&mut out, store, &opened) } else { Ok(()) }
+        }
+        "json" => {
+            let opened = open::open(store, &id, None)?.ok_or_else(gone)?;
+            let text = serde_json::to_string_pretty(&opened).map_err(|e| e.to_string())?;
+            written(writeln!(io::stdout(), "{text}"))
+        }
+        other => {
+            let form: Form = other.parse().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?;
+            let tree = export::tree(store, &id)?.ok_or_else(gone)?;
+            written(io::stdout().write_all(export::write(&tree, form).as_bytes()))
+        }
+    }
+}
+
+/// What changed from request to request.
+fn changes(out: &mut impl Write, store: &dyn Store, opened: &Opened) -> Result<(), Failure> {
+    let bold = anstyle::Style::new().bold();
+    written(writeln!(out, "\n{bold}From request to request{bold:#}"))?;
+    for e in opened.thread.exchanges.iter().filter(|e| !e.facts.purpose.is_beside()) {
+        let Ok(flow) = e.flow.parse() else { continue };
+        let Some(c) = open::changes(store, &opened.listed.row.id, flow, e.part)? else { continue };
+        let told = writeln!(
+            out,
+            "  turn {:<3} {}  {} same, {} removed, {} added; {}",
+            e.facts.turn,
+            e.flow,
+            c.same,
+            c.removed.len(),
+            c.added.len(),
+            c.cache
+        );
+        written(told)?;
+    }
+    Ok(())
+}
+
+/// A page in the making.
+struct Page<'o, W> {
+    out: &'o mut W,
+    full: bool,
+}
+
+impl<W: Write> Page<'_, W> {
+    fn conversation(&mut self, opened: &Opened) -> io::Result<()> {
+        let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
+        let (row, used) = (&opened.listed.row, &opened.listed.used);
+        writeln!(self.out, "{bold}{}{bold:#}", cut(&row.title, 160))?;
+        let agent = format!("{} {}", row.agent, opened.version);
+        let cost = if used.exchanges > used.unpriced { format!(", ${:.4}", used.cost) } else { String::new() };
+        writeln!(
+            self.out,
+            "{dim}{}  {} {}  {}, {}, {} tokens in ({} cached), {} out{cost}{dim:#}",
+            row.id,
+            agent.trim(),
+            row.model,
+            counted(row.turns, "turn"),
+            counted(used.exchanges, "exchange"),
+            count(used.input),
+            count(used.cache_read),
+            count(used.output)
+        )?;
+        for turn in &opened.thread.turns {
+            writeln!(self.out, "\n{dim}── turn {} ──{dim:#}", turn.number)?;
+            for item in &turn.items {
+                self.item(opened, item)?;
+            }
+            let failed = turn.exchanges.iter().filter_map(|i| opened.thread.exchanges.get(*i));
+            for e in failed.filter(|e| e.facts.error.is_some()) {
+                let red = anstyle::AnsiColor::Red.on_default();
+                let error = e.facts.error.as_deref().unwrap_or_default();
+                writeln!(self.out, "{red}error{red:#} {}  {dim}{}{dim:#}", cut(error, 300), e.flow)?;
+            }
+        }
+        for b in &opened.thread.branches {
+            let word = format!("{:?}", b.begins).to_lowercase();
+            writeln!(self.out, "{dim}another way from turn {}: {word}: {}{dim:#}", b.turn, cut(&b.text, 80))?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, opened: &Opened, item: &Item) -> io::Result<()> {
+        let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
+        if let Some(begins) = item.begins {
+            writeln!(self.out, "{dim}   — {} —{dim:#}", format!("{begins:?}").to_lowercase())?;
+        }
+        if let Some(e) = item.exchange.and_then(|i| opened.thread.exchanges.get(i)) {
+            writeln!(self.out, "{dim}{}{dim:#}", exchange(e))?;
+        }
+        match &item.what {
+            What::Text { text } => {
+                let who = if item.role == Role::User { "user" } else { "assistant" };
+                writeln!(self.out, "{bold}{who}{bold:#}")?;
+                self.text(text.trim(), self.full || item.role == Role::Assistant)
+            }
+            What::Thinking { text } if !text.is_empty() && self.full => {
+                writeln!(self.out, "{dim}thinking{dim:#}")?;
+                self.text(text, true)
+            }
+            What::Context { text } if self.full => {
+                writeln!(self.out, "{dim}context{dim:#}")?;
+                self.text(text, true)
+            }
+            What::Thinking { .. } | What::Context { .. } => Ok(()),
+            What::Tool { name, summary, input, result, child, .. } => {
+                let cyan = anstyle::AnsiColor::Cyan.on_default();
+                writeln!(self.out, "{cyan}{}{cyan:#} {}", cut(name, 60), cut(summary, 120))?;
+                if self.full {
+                    self.text(&serde_json::to_string_pretty(input).unwrap_or_default(), true)?;
+                }
+                if let Some(child) = child {
+                    writeln!(self.out, "  {dim}sub-agent {child}{dim:#}")?;
+                }
+                match result {
+                    Some(r) => {
+                        let word = if r.is_error { "failed" } else { "result" };
+                        writeln!(self.out, "  {dim}{word}{dim:#}")?;
+                        self.text(&content(&r.content), self.full)
+                    }
+                    None => writeln!(self.out, "  {dim}no result was seen{dim:#}"),
+                }
+            }
+            What::Image(r) | What::Document(r) => {
+                let name = if r.title.is_empty() { &r.url } else { &r.title };
+                writeln!(self.out, "[{} {}]", cut(&r.media_type, 40), cut(name, 80))
+            }
+            What::Error { name, message } => {
+                let red = anstyle::AnsiColor::Red.on_default();
+                writeln!(self.out, "{red}error {}{red:#} {}", cut(name, 40), cut(message, 300))
+            }
+            What::Other { name, value } => {
+                writeln!(
+                    self.out,
+                    "{dim}{}{dim:#} {}",
+                    cut(name, 40),
+                    cut(&value.to_string(), if self.full { 10_000 } else { 120 })
+                )
+            }
+        }
+    }
+
+    /// A text, indented, without control characters that a terminal would obey.
+    fn text(&mut self, text: &str, full: bool) -> io::Result<()> {
+        let (lines, width) = if full { (usize::MAX, usize::MAX) } else { (LINES, WIDTH) };
+        let all = text.lines().count();
+        for line in text.lines().take(lines) {
+            let plain: String =
+                line.chars().map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).take(width).collect();
+            writeln!(self.out, "  {plain}")?;
+        }
+        if all > lines {
+            let dim = anstyle::Style::new().dimmed();
+            writeln!(self.out, "  {dim}… {} more lines (--full shows them){dim:#}", all - lines)?;
+        }
+        Ok(())
+    }
+}
+
+/// An exchange in a line.
+fn exchange(e: &ExchangeView) -> String {
+    let mut words = vec![e.model.clone()];
+    if let Some(u) = &e.usage {
+        words.push(format!("{} in ({} cached), {} out", count(u.input), count(u.cache_read), count(u.output)));
+    }
+    words.extend(e.cost.map(|c| format!("${c:.4}")));
+    words.extend(e.facts.first_byte.map(|t| format!("first byte {} ms", t / 1000)));
+    words.push(format!("{:.1} s", e.facts.duration as f64 / 1e6));
+    words.extend(e.speed.map(|s| format!("{s:.0} tokens/s")));
+    words.extend(e.facts.stop.clone());
+    words.extend(e.missed.then(|| "cache missed".to_owned()));
+    words.push(e.flow.clone());
+    cut(&words.join(" · "), 400)
+}

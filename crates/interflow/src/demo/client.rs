@@ -1,0 +1,122 @@
+//! The demo's clients: a browser of sorts, and agents, all through the proxy.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::agent;
+
+/// The longest answer that is read, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// Where things are.
+#[derive(Clone, Copy)]
+pub struct World {
+    /// The proxy.
+    pub proxy: SocketAddr,
+    /// The origin's port; its host may have any name of the demo's.
+    pub port: u16,
+}
+
+/// A request.
+pub struct Ask<'a> {
+    pub method: &'a str,
+    pub host: &'a str,
+    pub path: &'a str,
+    pub headers: &'a [(&'a str, &'a str)],
+    pub body: &'a [u8],
+}
+
+impl World {
+    /// Sends a request through the proxy and reads the answer to its end.
+    pub async fn send(self, ask: &Ask<'_>) -> io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let Ask { method, host, path, headers, body } = ask;
+        let mut head =
+            format!("{method} http://{host}:{port}{path} HTTP/1.1\r\nHost: {host}:{port}\r\n", port = self.port);
+        for (name, value) in *headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("Content-Length: {}\r\nConnection: close\r\n\r\n", body.len()));
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body).await?;
+        let mut answer = Vec::new();
+        stream.take(LONGEST).read_to_end(&mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn get(self, host: &str, path: &str) {
+        let headers = [("User-Agent", "Mozilla/5.0 (demo)"), ("Accept", "*/*")];
+        // Some pages break on purpose.
+        let _ = self.send(&Ask { method: "GET", host, path, headers: &headers, body: b"" }).await;
+    }
+
+    /// A WebSocket through a tunnel, a few messages each way.
+    async fn socket(self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let to = format!("shop.example:{}", self.port);
+        stream.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            if stream.read_buf(&mut answer).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let (mut socket, _) =
+            tokio_tungstenite::client_async(format!("ws://{to}/socket"), stream).await.map_err(io::Error::other)?;
+        for n in 1..=4 {
+            let text = format!("{{\"watch\":\"product-{n}\"}}");
+            socket.send(Message::text(text)).await.map_err(io::Error::other)?;
+            let _ = socket.next().await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        socket.close(None).await.map_err(io::Error::other)
+    }
+}
+
+/// A round of traffic of every kind.
+pub async fn round(world: World, round: u32) {
+    let shop = async {
+        for path in
+            ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
+        {
+            let host = if path.contains('.') { "cdn.example" } else { "shop.example" };
+            world.get(host, path).await;
+        }
+        world.get("cdn.example", "/master.m3u8").await;
+        let form = [("Content-Type", "application/x-www-form-urlencoded")];
+        let login = Ask {
+            method: "POST",
+            host: "shop.example",
+            path: "/login",
+            headers: &form,
+            body: b"user=demo&password=hunter2",
+        };
+        let json = [("Content-Type", "application/json"), ("Authorization", "Bearer demo-secret")];
+        let order = Ask {
+            method: "POST",
+            host: "shop.example",
+            path: "/orders?source=demo",
+            headers: &json,
+            body: br#"{"items":[{"product":1,"count":2}],"ship_to":{"city":"Ulm"}}"#,
+        };
+        let blob: Vec<u8> = (0..50_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let upload = Ask {
+            method: "PUT",
+            host: "shop.example",
+            path: "/echo",
+            headers: &[("Content-Type", "application/octet-stream")],
+            body: &blob,
+        };
+        for ask in [&login, &order, &upload] {
+            let _ = world.send(ask).await;
+        }
+        let _ = world.socket().await;
+    };
+    tokio::join!(shop, agent::all(world, round));
+}

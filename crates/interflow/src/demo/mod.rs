@@ -1,0 +1,145 @@
+//! `interflow demo`: an instance with something to see. A local origin, a fake provider of language models and agents that
+//! talk to it; nothing leaves the machine, and nothing is left behind.
+
+mod agent;
+mod client;
+mod model;
+mod origin;
+mod script;
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
+use crate::log;
+use crate::run;
+
+/// Names that the demo's traffic goes to; all of them are this machine.
+const NAMES: [&str; 7] = [
+    "shop.example",
+    "cdn.example",
+    "api.anthropic.com",
+    "api.openai.com",
+    "generativelanguage.googleapis.com",
+    "llm.example",
+    "ollama.example",
+];
+
+/// How long to rest between two rounds of traffic.
+const REST: Duration = Duration::from_secs(8);
+
+/// What the demo is told.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Address of the proxy port; any free one when the usual one is taken.
+    #[arg(long, value_name = "ADDR")]
+    pub proxy: Option<SocketAddr>,
+    /// Address of the admin port; any free one when the usual one is taken.
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<SocketAddr>,
+    /// Keep the recording in this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
+    /// End after so many rounds of traffic, instead of going on until Ctrl-C.
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+}
+
+/// Runs until a signal. It has a data folder of its own, never the owner's.
+pub fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let place = match &args.keep {
+        Some(folder) => Place { folder: folder.clone(), passing: false },
+        None => Place::passing()?,
+    };
+    let home = Home::find(Some(&place.folder))?;
+    let mut config = Config::default();
+    config.log.level = "warn".into();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| format!("the runtime could not be started: {e}"))?;
+    log::start(&config.log)?;
+    let done = runtime.block_on(show(args, config, &home));
+    drop(place);
+    done
+}
+
+async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
+    let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
+    config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free(7070))];
+    config.gateway.listen = vec![free(7071)];
+    config.admin.listen = Some(args.admin.unwrap_or_else(|| free(7072)));
+    let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    config.upstream.resolve = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
+    let running = run::start(&config, home).await?;
+    let _announced = running.announce()?;
+    let proxy =
+        running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
+    greet(&running, proxy);
+    let world = client::World { proxy, port: origin.port() };
+    let traffic = async move {
+        let mut round = 0;
+        while args.rounds.is_none_or(|n| round < n) {
+            client::round(world, round).await;
+            round += 1;
+            if args.rounds.is_none_or(|n| round < n) {
+                tokio::time::sleep(REST).await;
+            }
+        }
+    };
+    if args.rounds.is_some() {
+        traffic.await;
+        return running.settle().await;
+    }
+    tokio::select! {
+        () = traffic => {}
+        () = running.until_told() => {}
+    }
+    Ok(())
+}
+
+fn greet(running: &run::Running, proxy: SocketAddr) {
+    let bold = anstyle::Style::new().bold();
+    anstream::println!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
+    if let Some((_, addr)) = &running.admin {
+        anstream::println!("  look      http://{addr}/?token={}", running.token);
+        anstream::println!("  agents    http://{addr}/conversations?token={}", running.token);
+    }
+    anstream::println!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
+}
+
+/// The usual port where it is free, else any.
+fn free(port: u16) -> SocketAddr {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match std::net::TcpListener::bind(usual) {
+        Ok(_) => usual,
+        Err(_) => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+    }
+}
+
+/// The data folder; a passing one is removed at the end.
+struct Place {
+    folder: PathBuf,
+    passing: bool,
+}
+
+impl Place {
+    fn passing() -> Result<Self, Failure> {
+        let name = format!("interflow-demo-{}-{}", std::process::id(), interflow_flow::Timestamp::now().micros());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        Ok(Self { folder, passing: true })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.passing {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}

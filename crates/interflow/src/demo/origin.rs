@@ -1,0 +1,136 @@
+//! The demo's origin: a shop, its pictures and feeds, a WebSocket, and the fake provider.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::model;
+
+/// The longest request that is read, in bytes.
+const LONGEST: usize = 1 << 20;
+/// How long the model thinks before it answers, and between two pieces.
+const THOUGHT: Duration = Duration::from_millis(180);
+const PIECE: Duration = Duration::from_millis(14);
+
+/// A picture of one pixel.
+const PIXEL: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
+
+/// Starts it; it lives as long as the process.
+pub async fn start() -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let addr = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                // A client that goes away is the client's business.
+                let _ = serve(stream).await;
+            });
+        }
+    });
+    Ok(addr)
+}
+
+async fn serve(mut stream: TcpStream) -> io::Result<()> {
+    let mut start = [0; 2048];
+    let n = stream.peek(&mut start).await?;
+    if String::from_utf8_lossy(&start[..n]).to_ascii_lowercase().contains("upgrade: websocket") {
+        return socket(stream).await;
+    }
+    let Some((head, body)) = read(&mut stream).await? else { return Ok(()) };
+    let mut words = head.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if method == "POST"
+        && let Some(answer) = model::answer(path, &body)
+    {
+        tokio::time::sleep(THOUGHT).await;
+        begin(&mut stream, answer.status, answer.media, None).await?;
+        for piece in &answer.pieces {
+            stream.write_all(piece.as_bytes()).await?;
+            tokio::time::sleep(PIECE).await;
+        }
+        return stream.shutdown().await;
+    }
+    page(&mut stream, path.split('?').next().unwrap_or_default(), &body).await
+}
+
+/// A request's head and body; `None` when it is too long or does not end.
+async fn read(stream: &mut TcpStream) -> io::Result<Option<(String, Vec<u8>)>> {
+    let mut bytes = Vec::new();
+    let end = loop {
+        if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            break at + 4;
+        }
+        if bytes.len() > LONGEST || stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let length =
+        head.to_ascii_lowercase().lines().find_map(|l| l.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    let mut body = bytes.split_off(end);
+    while body.len() < length.unwrap_or_default() {
+        if body.len() > LONGEST || stream.read_buf(&mut body).await? == 0 {
+            return Ok(None);
+        }
+    }
+    Ok(Some((head, body)))
+}
+
+async fn begin(stream: &mut TcpStream, status: u16, media: &str, length: Option<usize>) -> io::Result<()> {
+    let length = length.map(|n| format!("Content-Length: {n}\r\n")).unwrap_or_default();
+    let head =
+        format!("HTTP/1.1 {status} \r\nContent-Type: {media}\r\nServer: demo\r\n{length}Connection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await
+}
+
+async fn page(stream: &mut TcpStream, path: &str, sent: &[u8]) -> io::Result<()> {
+    let products = r#"{"products":[{"id":1,"name":"Lamp","price":"19.90","tags":["light","desk"]},{"id":2,"name":"Chair","price":"89.00","tags":["seat"]}],"next":null}"#;
+    let (status, media, body): (u16, &str, Vec<u8>) = match path {
+        "/" => (200, "text/html; charset=utf-8", b"<!doctype html><html><head><title>Shop</title></head><body><h1>Shop</h1><p>Lamps and chairs.</p></body></html>".to_vec()),
+        "/products" => (200, "application/json", products.into()),
+        "/orders" => (201, "application/json", br#"{"order":4711,"state":"accepted"}"#.to_vec()),
+        "/login" => (302, "text/plain", Vec::new()),
+        "/pixel.gif" => (200, "image/gif", PIXEL.to_vec()),
+        "/app.css" => (200, "text/css", b"body { font: 16px sans-serif }\nh1 { color: teal }\n".to_vec()),
+        "/broken" => (500, "application/json", br#"{"error":"the database is away"}"#.to_vec()),
+        "/busy" => (503, "text/plain", b"try again later".to_vec()),
+        "/master.m3u8" => (200, "application/vnd.apple.mpegurl", b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1280000,RESOLUTION=1280x720\nlow.m3u8\n".to_vec()),
+        "/echo" => (200, "application/octet-stream", sent.to_vec()),
+        "/slow" => {
+            tokio::time::sleep(Duration::from_millis(1200)).await;
+            (200, "text/plain", b"at last".to_vec())
+        }
+        "/events" => {
+            begin(stream, 200, "text/event-stream", None).await?;
+            for n in 1..=6 {
+                stream.write_all(format!("event: stock\ndata: {{\"product\":1,\"left\":{}}}\n\n", 10 - n).as_bytes()).await?;
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+            return stream.shutdown().await;
+        }
+        "/cut" => {
+            begin(stream, 200, "application/json", Some(1000)).await?;
+            stream.write_all(b"{\"half\":").await?;
+            return stream.shutdown().await;
+        }
+        _ => (404, "application/json", br#"{"error":"there is no such page"}"#.to_vec()),
+    };
+    begin(stream, status, media, Some(body.len())).await?;
+    stream.write_all(&body).await?;
+    stream.shutdown().await
+}
+
+/// Says every message back.
+async fn socket(stream: TcpStream) -> io::Result<()> {
+    let mut socket = tokio_tungstenite::accept_async(stream).await.map_err(io::Error::other)?;
+    while let Some(Ok(message)) = socket.next().await {
+        if message.is_text() || message.is_binary() {
+            socket.send(message).await.map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! `interflow mcp`: the recording for agents, over standard input and output. The admin port serves the same at `/mcp`.
+
+use std::io::{self, BufRead, Read, Write};
+
+use interflow_admin::mcp;
+
+use crate::Failure;
+use crate::config::Config;
+use crate::flows::{Api, for_reading};
+use crate::home::Home;
+
+/// The longest message, in bytes.
+const LONGEST: u64 = 4 << 20;
+
+/// What the agent is offered.
+#[derive(Debug, clap::Args)]
+pub struct McpArgs {
+    /// Print the settings for clients that speak over HTTP to the running instance, and end.
+    #[arg(long)]
+    pub http: bool,
+}
+
+/// Serves until the client closes its end.
+pub fn run(args: &McpArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+    if args.http {
+        return settings(home);
+    }
+    let store = for_reading(config, home)?;
+    let mut input = io::stdin().lock();
+    let mut out = io::stdout().lock();
+    loop {
+        let mut line = Vec::new();
+        let n =
+            input.by_ref().take(LONGEST).read_until(b'\n', &mut line).map_err(|e| format!("standard input: {e}"))?;
+        if n == 0 {
+            return Ok(());
+        }
+        if n as u64 == LONGEST && !line.ends_with(b"\n") {
+            return Err(Failure::Failed(format!("a message is longer than {LONGEST} bytes")));
+        }
+        let text = String::from_utf8_lossy(&line);
+        if text.trim().is_empty() {
+            continue;
+        }
+        if let Some(answer) = mcp::answer_text(&store, &text) {
+            let told = writeln!(out, "{answer}").and_then(|()| out.flush());
+            if told.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn settings(home: &Home) -> Result<(), Failure> {
+    let api = Api::of(home)?
+        .ok_or_else(|| Failure::Failed("no instance with an admin port runs: start `interflow run`".into()))?;
+    let settings = serde_json::json!({"mcpServers": {"interflow": {
+        "type": "http",
+        "url": format!("http://{}/mcp", api.address()),
+        "headers": {"Authorization": api.bearer()},
+    }}});
+    let text = serde_json::to_string_pretty(&settings).map_err(|e| e.to_string())?;
+    writeln!(io::stdout(), "{text}").map_err(|e| Failure::Failed(format!("could not write: {e}")))
+}

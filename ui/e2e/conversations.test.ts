@@ -1,0 +1,146 @@
+// Conversations: the list, a thread with tools and a sub-agent, what changed, totals, documents, and the way from a flow.
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { HOSTILE } from './origin';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+const user = (text: string) => ({ role: 'user', content: text });
+
+async function ask(session: string, messages: unknown[]): Promise<void> {
+  const body = {
+    model: 'claude-sonnet-4-5', max_tokens: 500, messages, metadata: { user_id: `u_session_${session}` },
+    tools: [{ name: 'Bash' }, { name: 'Task' }],
+  };
+  const headers = { 'content-type': 'application/json', 'user-agent': 'claude-cli/2.0.1 (external, cli)' };
+  await world.send('/v1/messages', { method: 'POST', headers, body: JSON.stringify(body) });
+}
+
+beforeAll(async () => {
+  world = await World.start();
+  const said = {
+    role: 'assistant',
+    content: [
+      { type: 'text', text: `I look around. ${HOSTILE}` },
+      { type: 'tool_use', id: 't1', name: 'Bash', input: { command: 'ls -l', description: 'List the files' } },
+      { type: 'tool_use', id: 't2', name: 'Task', input: { prompt: 'helper task', description: 'Ask a helper' } },
+    ],
+  };
+  const back = {
+    role: 'user',
+    content: [
+      { type: 'tool_result', tool_use_id: 't1', content: 'a.rs\n'.repeat(5000) },
+      { type: 'tool_result', tool_use_id: 't2', content: 'the helper is done' },
+    ],
+  };
+  await ask('one', [user('what is here?')]);
+  await ask('one', [user('helper task')]);
+  await ask('one', [user('what is here?'), said, back]);
+  await ask('one', [user('what is here?'), said, back, { role: 'assistant', content: 'answer number 3' }, user('and more?')]);
+  await ask('two', [user('another talk')]);
+  page = await world.page('/conversations');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+describe('the list', () => {
+  it('shows each conversation once, without its sub-agents', async () => {
+    await expect.poll(() => page.locator('.entry').count(), { timeout: 8000 }).toBe(2);
+    const first = page.locator('.entry', { hasText: 'what is here?' });
+    await expect.poll(() => first.textContent()).toMatch(/claude-code.*claude-sonnet-4-5.*2 turns/s);
+    expect(await first.textContent()).toContain('$');
+    await page.getByLabel('all').check();
+    await expect.poll(() => page.locator('.entry').count()).toBe(3);
+    await page.getByLabel('all').uncheck();
+    await expect.poll(() => page.locator('.entry').count()).toBe(2);
+  });
+
+  it('is filtered by a query that the address carries', async () => {
+    const box = page.getByLabel('Filter conversations');
+    await box.fill('another');
+    await box.press('Enter');
+    await expect.poll(() => page.locator('.entry').count()).toBe(1);
+    expect(new URL(page.url()).searchParams.get('q')).toBe('another');
+    await box.fill('stats:4');
+    await box.press('Enter');
+    await page.getByText('did you mean', { exact: false }).or(page.locator('.side .error-box')).first().waitFor();
+    await box.fill('');
+    await box.press('Enter');
+    await expect.poll(() => page.locator('.entry').count()).toBe(2);
+  });
+
+  it('shows totals by model and by agent', async () => {
+    await page.getByRole('button', { name: 'Totals' }).click();
+    await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
+    await page.getByRole('button', { name: 'by agent' }).click();
+    await page.getByRole('rowheader', { name: 'claude-code' }).waitFor();
+    await page.getByRole('button', { name: 'Totals' }).click();
+  });
+});
+
+describe('a thread', () => {
+  it('opens by keys and shows turns, and nothing in it runs', async () => {
+    await page.locator('body').click({ position: { x: 700, y: 400 } });
+    await page.keyboard.press('j');
+    await page.keyboard.press('j');
+    await page.getByRole('heading', { name: 'what is here?' }).waitFor();
+    expect(await page.getByRole('region', { name: /^Turn \d/ }).count()).toBe(2);
+    const text = await page.locator('.thread').textContent();
+    for (const words of ['I look around. <script>', 'answer number 3', 'and more?', '% cached']) expect(text).toContain(words);
+    expect(await page.evaluate('window.pwned')).toBeUndefined();
+    expect(new URL(page.url()).searchParams.get('c')).toMatch(/^[0-9a-f]{16}$/);
+  });
+
+  it('unfolds thoughts, tools in full, and the sub-agent within', async () => {
+    await page.getByText('Thinking').click();
+    await page.getByText('a deep thought').waitFor();
+    await page.locator('.tool', { hasText: 'List the files' }).locator('summary').click();
+    await page.locator('.tool', { hasText: 'List the files' }).getByText('"ls -l"').waitFor();
+    const result = page.locator('.tool', { hasText: 'List the files' });
+    expect((await result.textContent())!.length).toBeLessThan(3000);
+    await result.getByRole('button', { name: /more characters/ }).click();
+    await expect.poll(async () => (await result.textContent())!.length).toBeGreaterThan(24_000);
+    await page.locator('.tool', { hasText: 'Ask a helper' }).locator('summary').first().click();
+    await page.locator('article.nested').getByText('the helper is done').waitFor();
+  });
+
+  it('explains what changed between two requests', async () => {
+    await page.getByRole('button', { name: 'changes' }).nth(1).click();
+    await page.getByText('message the same').waitFor();
+    await page.locator('.changes').getByText('came from the cache').waitFor();
+  });
+
+  it('is saved as a document', async () => {
+    const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'HTML' }).click()]);
+    expect(file.suggestedFilename()).toMatch(/^[0-9a-f]{16}\.html$/);
+  });
+
+  it('leads to its flows, and they lead back', async () => {
+    await page.getByRole('link', { name: 'flow', exact: true }).first().click();
+    const link = page.getByRole('link', { name: 'conversation of claude-code' });
+    await link.waitFor();
+    expect(await page.locator('.drawn .model').first().textContent()).toContain('claude-sonnet-4-5');
+    await link.click();
+    await page.getByRole('heading', { name: 'what is here?' }).waitFor();
+  });
+
+  it('fits a narrow window', async () => {
+    await page.setViewportSize({ width: 420, height: 800 });
+    await page.getByRole('button', { name: 'Back to the list' }).click();
+    await page.locator('.entry').first().waitFor();
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    expect(wide).toBeLessThanOrEqual(420);
+    await page.setViewportSize({ width: 1440, height: 860 });
+  });
+});
+
+describe('the pages', () => {
+  it('ask for nothing elsewhere and complain of nothing', () => {
+    expect(world.strays).toEqual([]);
+    expect(world.complaints).toEqual([]);
+  });
+});
