@@ -6,6 +6,7 @@
 pub mod bmff;
 pub mod cenc;
 pub mod config;
+pub mod dash;
 pub mod endpoint;
 pub mod hls;
 pub mod relay;

@@ -99,7 +99,9 @@ fn now() -> u64 {
 }
 
 fn directives(params: &Params) -> Pairs {
-    params.pairs().iter().filter(|(n, _)| n.starts_with("_HLS_")).cloned().collect()
+    // `_n`, `_t` and `_p` are what a DASH player fills into a pattern.
+    let is_one = |name: &str| name.starts_with("_HLS_") || matches!(name, "_n" | "_t" | "_p");
+    params.pairs().iter().filter(|(n, _)| is_one(n)).cloned().collect()
 }
 
 fn by_token(

@@ -47,7 +47,7 @@ impl Job<'_> {
     /// LL-HLS directives of the player go upstream (RFC 8216bis 6.2.5).
     fn with_directives(self, mut address: Address) -> Address {
         let mut path = address.url.path.as_str().as_bytes().to_vec();
-        for (name, value) in &self.asked.directives {
+        for (name, value) in self.asked.directives.iter().filter(|(n, _)| n.starts_with("_HLS_")) {
             path.push(if path.contains(&b'?') { b'&' } else { b'?' });
             push_value(name.as_bytes(), &mut path);
             path.push(b'=');

@@ -2,6 +2,8 @@
 
 mod access;
 mod children;
+mod dash;
+mod decrypt;
 mod guide;
 mod hls;
 mod links;
@@ -11,6 +13,7 @@ mod playlist;
 mod reply;
 mod small;
 mod stream;
+mod timeline;
 
 pub use access::Asked;
 pub use children::Children;

@@ -10,6 +10,7 @@ use interflow_flow::{
 
 use super::access::{Asked, admit};
 use super::reply::{Answer, Stop, words};
+use super::timeline::{Clocks, Lines};
 use crate::config::MediaConfig;
 use crate::relay::hosts::Hosts;
 use crate::relay::resume::Patience;
@@ -43,6 +44,10 @@ pub struct State {
     pub fetch: Arc<Fetch>,
     /// The same for what many ask for.
     pub shared: Shared,
+    /// Clocks of origins.
+    pub clocks: Clocks,
+    /// Numbers of segments of live tracks.
+    pub lines: Lines,
     /// Caps on streams.
     pub hosts: Hosts,
     /// What runs.
@@ -87,6 +92,8 @@ impl State {
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
             shared: Shared::new(Arc::clone(&fetch), bounds),
             fetch,
+            clocks: Clocks::default(),
+            lines: Lines::default(),
             hosts: Hosts::new(config.streams_per_host, config.stream_wait.0),
             streams,
             config,
@@ -180,7 +187,14 @@ impl Media {
         if let Some(file) = path.strip_prefix("/proxy/hls/segment") {
             return job.hls_segment(file.strip_prefix('.').unwrap_or_default()).await;
         }
+        if let Some(file) = path.strip_prefix("/proxy/mpd/segment") {
+            return job.mpd_segment(file.strip_prefix('.').unwrap_or_default()).await;
+        }
         match path {
+            "/proxy/mpd/manifest.m3u8" | "/proxy/mpd/manifest" => job.mpd_master().await,
+            "/proxy/mpd/manifest.mpd" => job.mpd_manifest().await,
+            "/proxy/mpd/playlist.m3u8" | "/proxy/mpd/playlist" => job.mpd_playlist().await,
+            "/proxy/mpd/init.mp4" | "/proxy/mpd/init" => job.mpd_init().await,
             "/proxy/hls/manifest.m3u8"
             | "/proxy/hls/manifest"
             | "/proxy/hls/playlist.m3u8"

@@ -1,5 +1,6 @@
 //! Media through the gateway port of the built binary: relay, links, playlists, manifests, and what must not be fetched.
 
+mod dash;
 mod guard;
 mod hls;
 mod links;

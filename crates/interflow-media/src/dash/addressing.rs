@@ -1,0 +1,259 @@
+//! How a representation's segments are addressed: template, timeline, list, or one file (ISO 23009-1 5.3.9).
+
+use std::fmt::Write as _;
+
+use super::xml::Element;
+
+/// One run of segments of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its first segment's time, when it is given.
+    pub t: Option<u64>,
+    /// How long each one is.
+    pub d: u64,
+    /// How many follow the first; -1: until the next run, or the end.
+    pub r: i64,
+    /// Parts of each segment (low latency).
+    pub k: u64,
+}
+
+/// A part of a file.
+pub type ByteRange = (u64, u64);
+
+/// Where an initialization section is: an address and a range of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Initialization {
+    /// The address; the representation's own when there is none.
+    pub address: Option<String>,
+    /// The range.
+    pub range: Option<ByteRange>,
+}
+
+/// What template, list and base have in common, inherited from level to level.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Addressing {
+    /// Units per second.
+    pub timescale: u64,
+    /// Time in units that is 0 of the period.
+    pub offset: u64,
+    /// Units of each segment, without a timeline.
+    pub duration: Option<u64>,
+    /// Number of the first segment.
+    pub start_number: Option<u64>,
+    /// Number of the last segment.
+    pub end_number: Option<u64>,
+    /// How much earlier than whole a segment may be fetched, in seconds.
+    pub available_early: f64,
+    /// The timeline.
+    pub timeline: Option<Vec<Run>>,
+    /// What kind it is.
+    pub form: Form,
+    /// The initialization section.
+    pub init: Initialization,
+}
+
+/// The kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// One file without an index that is known.
+    #[default]
+    Whole,
+    /// One file with an index.
+    Base {
+        /// Where the index is.
+        index: Option<ByteRange>,
+    },
+    /// By a pattern.
+    Template {
+        /// The pattern.
+        media: String,
+    },
+    /// One by one: address and range of each.
+    List {
+        /// The segments.
+        media: Vec<(Option<String>, Option<ByteRange>)>,
+    },
+}
+
+impl Addressing {
+    /// What holds inside an element that has one of the elements of addressing, or none of them.
+    #[must_use]
+    pub fn inherit(&self, element: &Element) -> Self {
+        let mut own = self.clone();
+        let Some(e) = element
+            .children
+            .iter()
+            .find(|c| matches!(c.name.as_str(), "SegmentTemplate" | "SegmentList" | "SegmentBase"))
+        else {
+            return own;
+        };
+        own.timescale = e.number("timescale").filter(|t| *t > 0).unwrap_or(self.timescale.max(1));
+        own.offset = e.number("presentationTimeOffset").unwrap_or(self.offset);
+        own.duration = e.number("duration").filter(|d| *d > 0).or(self.duration);
+        own.start_number = e.number("startNumber").or(self.start_number);
+        own.end_number = e.number("endNumber").or(self.end_number);
+        if let Some(early) = e.get("availabilityTimeOffset") {
+            own.available_early += early_by(early);
+        }
+        if let Some(timeline) = e.child("SegmentTimeline") {
+            own.timeline = Some(timeline.all("S").filter_map(run).collect());
+        }
+        if let Some(init) = e.child("Initialization") {
+            own.init = Initialization {
+                address: init.get("sourceURL").map(str::to_owned),
+                range: init.get("range").and_then(byte_range),
+            };
+        }
+        match e.name.as_str() {
+            "SegmentTemplate" => {
+                let inherited = match &self.form {
+                    Form::Template { media } => media.clone(),
+                    _ => String::new(),
+                };
+                own.form = Form::Template { media: e.get("media").map_or(inherited, str::to_owned) };
+                if let Some(init) = e.get("initialization") {
+                    own.init = Initialization { address: Some(init.to_owned()), range: None };
+                }
+            }
+            "SegmentList" => {
+                let media: Vec<_> = e
+                    .all("SegmentURL")
+                    .map(|u| (u.get("media").map(str::to_owned), u.get("mediaRange").and_then(byte_range)))
+                    .collect();
+                if !media.is_empty() || !matches!(own.form, Form::List { .. }) {
+                    own.form = Form::List { media };
+                }
+            }
+            _ => {
+                let inherited = match &self.form {
+                    Form::Base { index } => *index,
+                    _ => None,
+                };
+                own.form = Form::Base { index: e.get("indexRange").and_then(byte_range).or(inherited) };
+            }
+        }
+        own
+    }
+}
+
+/// `INF` stands for: as soon as anything of it is known.
+pub fn early_by(text: &str) -> f64 {
+    if text.trim() == "INF" {
+        f64::INFINITY
+    } else {
+        text.trim().parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0)
+    }
+}
+
+fn run(s: &Element) -> Option<Run> {
+    let d = s.number("d")?;
+    Some(Run { t: s.number("t"), d, r: s.number("r").unwrap_or(0), k: s.number("k").unwrap_or(1) })
+}
+
+/// `0-99`, first and last byte.
+pub fn byte_range(text: &str) -> Option<ByteRange> {
+    let (first, last) = text.trim().split_once('-')?;
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last).then_some((first, last))
+}
+
+/// What a pattern is filled with.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filling<'a> {
+    /// `$RepresentationID$`.
+    pub id: &'a str,
+    /// `$Bandwidth$`.
+    pub bandwidth: u64,
+    /// `$Number$`.
+    pub number: u64,
+    /// `$Time$`.
+    pub time: u64,
+    /// `$SubNumber$`.
+    pub part: u64,
+}
+
+/// Fills a pattern (ISO 23009-1 5.3.9.4.4): `$Number%05d$`, `$$` and the others. What is no identifier stays.
+pub fn fill(pattern: &str, with: Filling<'_>) -> String {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let behind = &rest[at + 1..];
+        let Some(end) = behind.find('$') else {
+            out.push_str(&rest[at..]);
+            return out;
+        };
+        let identifier = &behind[..end];
+        rest = &behind[end + 1..];
+        let (name, width) = match identifier.split_once('%') {
+            Some((name, format)) => (name, width(format)),
+            None => (identifier, Some(1)),
+        };
+        let number = match name {
+            "" if identifier.is_empty() => {
+                out.push('$');
+                continue;
+            }
+            "RepresentationID" => {
+                out.push_str(with.id);
+                continue;
+            }
+            "Number" => with.number,
+            "Time" => with.time,
+            "Bandwidth" => with.bandwidth,
+            "SubNumber" => with.part,
+            _ => {
+                let _ = write!(out, "${identifier}$");
+                continue;
+            }
+        };
+        let _ = write!(out, "{number:0width$}", width = width.unwrap_or(1));
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The width in `05d`; no wider than a number can be.
+fn width(format: &str) -> Option<usize> {
+    let digits = format.strip_suffix(['d', 'i', 'u', 'x'])?.trim_start_matches('0');
+    if digits.is_empty() { Some(1) } else { digits.parse().ok().map(|w: usize| w.min(20)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_filled() {
+        let with = Filling { id: "v$1", bandwidth: 5000, number: 7, time: 0, part: 2 };
+        for (pattern, filled) in [
+            ("$RepresentationID$/$Number$.m4s", "v$1/7.m4s"),
+            ("$Number%05d$", "00007"),
+            ("$Number%09d$-$Time$", "000000007-0"),
+            ("$Time%04d$", "0000"),
+            ("$Bandwidth%06d$", "005000"),
+            ("a$$b", "a$b"),
+            ("$Number$_$SubNumber$", "7_2"),
+            ("$Other$ $Number", "$Other$ $Number"),
+            ("plain", "plain"),
+            ("$Number%0999999999d$", "00000000000000000007"),
+        ] {
+            assert_eq!(fill(pattern, with), filled, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn levels_inherit_from_one_another() {
+        let read = |text: &str| super::super::xml::read(text.as_bytes()).unwrap();
+        let period = read("<P><SegmentTemplate timescale='10' startNumber='3' media='$Number$.m4s'/></P>");
+        let set = read(
+            "<A><SegmentTemplate initialization='i.mp4'><SegmentTimeline><S t='0' d='5' r='-1'/></SegmentTimeline></SegmentTemplate></A>",
+        );
+        let own = read("<R><SegmentTemplate presentationTimeOffset='40' availabilityTimeOffset='1.5'/></R>");
+        let a = Addressing::default().inherit(&period).inherit(&set).inherit(&own).inherit(&read("<R/>"));
+        assert_eq!((a.timescale, a.start_number, a.offset, a.available_early), (10, Some(3), 40, 1.5));
+        assert_eq!(a.form, Form::Template { media: "$Number$.m4s".into() });
+        assert_eq!(a.init.address.as_deref(), Some("i.mp4"));
+        assert_eq!(a.timeline, Some(vec![Run { t: Some(0), d: 5, r: -1, k: 1 }]));
+    }
+}

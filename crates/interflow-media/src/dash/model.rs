@@ -1,0 +1,347 @@
+//! What a manifest says, with everything inherited and every address base resolved.
+
+use interflow_flow::Result;
+
+use super::addressing::{Addressing, early_by};
+use super::time::{duration, moment};
+use super::wrong;
+use super::xml::Element;
+use crate::relay::Base;
+
+/// The most addresses that one thing is looked for at.
+const BASES: usize = 4;
+
+/// A manifest.
+#[derive(Clone, Debug, Default)]
+pub struct Manifest {
+    /// Whether it changes.
+    pub is_live: bool,
+    /// When it became available, in seconds since 1970.
+    pub available: f64,
+    /// How long all of it is, in seconds.
+    pub duration: Option<f64>,
+    /// How far back it reaches, in seconds.
+    pub window: Option<f64>,
+    /// How far behind the edge it asks to be played, in seconds.
+    pub delay: Option<f64>,
+    /// How often it changes, in seconds.
+    pub update: Option<f64>,
+    /// Where to get the clock: scheme and value.
+    pub clocks: Vec<(String, String)>,
+    /// Where it wants to be fetched from next.
+    pub location: Option<String>,
+    /// Its periods in order.
+    pub periods: Vec<Period>,
+}
+
+/// A period.
+#[derive(Clone, Debug, Default)]
+pub struct Period {
+    /// Its name.
+    pub id: String,
+    /// When it begins, in seconds of the presentation.
+    pub start: f64,
+    /// How long it is, in seconds, when that is known.
+    pub duration: Option<f64>,
+    /// Its adaptation sets.
+    pub sets: Vec<AdaptationSet>,
+}
+
+/// What a set is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Media {
+    /// Pictures that move.
+    Video,
+    /// Sound.
+    Audio,
+    /// Subtitles.
+    Text,
+    /// Thumbnails.
+    Image,
+}
+
+impl Media {
+    /// `video`, `audio`, `text` or `image`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Video => "video",
+            Self::Audio => "audio",
+            Self::Text => "text",
+            Self::Image => "image",
+        }
+    }
+}
+
+/// An adaptation set.
+#[derive(Clone, Debug)]
+pub struct AdaptationSet {
+    /// Its name; its place in the period when it has none.
+    pub id: String,
+    /// What it is.
+    pub media: Media,
+    /// The language.
+    pub language: Option<String>,
+    /// What people call it.
+    pub label: Option<String>,
+    /// Its roles: `main`, `alternate`, `forced-subtitle`, …
+    pub roles: Vec<String>,
+    /// Whether it is for winding on and back.
+    pub is_trick: bool,
+    /// Its representations.
+    pub representations: Vec<Representation>,
+}
+
+/// A representation.
+#[derive(Clone, Debug)]
+pub struct Representation {
+    /// Its name.
+    pub id: String,
+    /// Bits per second.
+    pub bandwidth: u64,
+    /// Its media type.
+    pub mime: String,
+    /// Its codecs, when it says.
+    pub codecs: Option<String>,
+    /// Its size in pixels.
+    pub size: Option<(u32, u32)>,
+    /// Pictures per second.
+    pub frame_rate: Option<f64>,
+    /// Channels, as HLS writes them.
+    pub channels: Option<String>,
+    /// `PQ` or `HLG`.
+    pub range: Option<&'static str>,
+    /// Columns and rows of thumbnails in one picture.
+    pub tiles: Option<(u32, u32)>,
+    /// Whether it is encrypted.
+    pub is_protected: bool,
+    /// Where its addresses begin; the first one first.
+    pub bases: Vec<String>,
+    /// How its segments are addressed.
+    pub addressing: Addressing,
+}
+
+/// Reads a manifest that came from this address.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read(root: &Element, base: &Base) -> Result<Manifest> {
+    if root.name != "MPD" {
+        return Err(wrong(format!("it begins with <{}>, not with <MPD>", root.name)));
+    }
+    refuse_remote(root)?;
+    let seconds = |name: &str| root.get(name).and_then(duration);
+    let mut manifest = Manifest {
+        is_live: root.get("type") == Some("dynamic"),
+        available: root.get("availabilityStartTime").and_then(moment).unwrap_or(0.0),
+        duration: seconds("mediaPresentationDuration"),
+        window: seconds("timeShiftBufferDepth"),
+        delay: seconds("suggestedPresentationDelay"),
+        update: seconds("minimumUpdatePeriod"),
+        clocks: root.all("UTCTiming").filter_map(clock).collect(),
+        location: root.child("Location").map(|l| base.resolve(&l.text)),
+        periods: Vec::new(),
+    };
+    let level = Level { bases: vec![base.clone()], early: 0.0 }.inside(root);
+    let periods: Vec<&Element> = root.all("Period").filter(|p| !is_emptied(p)).collect();
+    let mut begins = 0.0;
+    for (i, element) in periods.iter().enumerate() {
+        let start = element.get("start").and_then(duration).unwrap_or(begins);
+        let next = periods.get(i + 1).and_then(|p| p.get("start")).and_then(duration);
+        let end = manifest.duration.filter(|_| i + 1 == periods.len());
+        let length = element.get("duration").and_then(duration).or_else(|| next.or(end).map(|e| e - start));
+        let length = length.filter(|l| *l > 0.0);
+        begins = start + length.unwrap_or(0.0);
+        let inside = level.inside(element);
+        let addressing = Addressing { timescale: 1, ..Addressing::default() }.inherit(element);
+        let sets = element
+            .all("AdaptationSet")
+            .filter(|s| !is_emptied(s))
+            .enumerate()
+            .filter_map(|(n, s)| set(s, n, &inside, &addressing))
+            .collect();
+        let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
+        manifest.periods.push(Period { id, start, duration: length, sets });
+    }
+    if manifest.periods.is_empty() {
+        return Err(wrong("it has no period"));
+    }
+    Ok(manifest)
+}
+
+fn clock(element: &Element) -> Option<(String, String)> {
+    Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
+}
+
+/// An element that is to be fetched from elsewhere, to be taken for nothing.
+fn is_emptied(element: &Element) -> bool {
+    element.get("xlink:href") == Some("urn:mpeg:dash:resolve-to-zero:2013")
+}
+
+/// Elements that are to be fetched from elsewhere are not: a manifest could lead anywhere by them.
+fn refuse_remote(root: &Element) -> Result<()> {
+    let remote = |e: &Element| e.get("xlink:href").is_some() && !is_emptied(e);
+    for period in root.all("Period") {
+        if remote(period) || period.children.iter().any(remote) {
+            return Err(wrong("it has parts to be fetched from elsewhere (xlink), which is not done"));
+        }
+    }
+    Ok(())
+}
+
+/// Address bases of one level.
+#[derive(Clone)]
+struct Level {
+    bases: Vec<Base>,
+    early: f64,
+}
+
+impl Level {
+    /// Those inside an element that may have bases of its own.
+    fn inside(&self, element: &Element) -> Self {
+        let own: Vec<&Element> = element.all("BaseURL").collect();
+        if own.is_empty() {
+            return self.clone();
+        }
+        let mut bases = Vec::new();
+        for base in &own {
+            for parent in &self.bases {
+                bases.extend(Base::read(&parent.resolve(&base.text)));
+            }
+        }
+        bases.truncate(BASES);
+        let early = own.first().and_then(|b| b.get("availabilityTimeOffset")).map_or(0.0, early_by);
+        Self { bases: if bases.is_empty() { self.bases.clone() } else { bases }, early: self.early + early }
+    }
+}
+
+fn property<'a>(element: &'a Element, scheme: &str) -> Option<&'a str> {
+    let is_one = |e: &&Element| {
+        matches!(e.name.as_str(), "EssentialProperty" | "SupplementalProperty") && e.get("schemeIdUri") == Some(scheme)
+    };
+    element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
+}
+
+fn set(element: &Element, place: usize, level: &Level, addressing: &Addressing) -> Option<AdaptationSet> {
+    let level = level.inside(element);
+    let addressing = addressing.inherit(element);
+    let first = element.child("Representation")?;
+    let either = |name: &str| first.get(name).or_else(|| element.get(name));
+    let media = media_of(either("mimeType"), element.get("contentType"), either("codecs"), element)?;
+    let representations = element.all("Representation").map(|r| representation(r, element, &level, &addressing));
+    Some(AdaptationSet {
+        id: element.get("id").map_or_else(|| format!("n{place}"), str::to_owned),
+        media,
+        language: element.get("lang").map(str::to_owned),
+        label: element.child("Label").map(|l| l.text.clone()).or_else(|| element.get("label").map(str::to_owned)),
+        roles: element.all("Role").filter_map(|r| r.get("value")).map(str::to_owned).collect(),
+        is_trick: property(element, "http://dashif.org/guidelines/trickmode").is_some(),
+        representations: representations.collect(),
+    })
+}
+
+fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, element: &Element) -> Option<Media> {
+    let by_codec = |codecs: &str| {
+        let codec = codecs.split(['.', ',']).next().unwrap_or_default().trim();
+        match codec {
+            "stpp" | "wvtt" => Some(Media::Text),
+            "avc1" | "avc3" | "hvc1" | "hev1" | "dvh1" | "dvhe" | "dva1" | "dvav" | "av01" | "vp08" | "vp09"
+            | "vp8" | "vp9" | "vvc1" | "vvi1" | "mp4v" => Some(Media::Video),
+            "mp4a" | "ac-3" | "ec-3" | "ac-4" | "opus" | "Opus" | "fLaC" | "flac" | "mp3" | "dtsc" | "dtse"
+            | "dtsx" | "mhm1" | "alac" => Some(Media::Audio),
+            _ => None,
+        }
+    };
+    let mime = mime.unwrap_or_default();
+    if let Some(media) = codecs.and_then(by_codec).filter(|m| *m == Media::Text) {
+        return Some(media);
+    }
+    let top = content.unwrap_or_else(|| mime.split('/').next().unwrap_or_default());
+    match top {
+        "video" => Some(Media::Video),
+        "audio" => Some(Media::Audio),
+        "text" => Some(Media::Text),
+        "image" => Some(Media::Image),
+        _ if mime.contains("ttml") || mime.contains("vtt") => Some(Media::Text),
+        _ => codecs.and_then(by_codec).or_else(|| {
+            let has = |name: &str| {
+                element.get(name).is_some() || element.all("Representation").any(|r| r.get(name).is_some())
+            };
+            if has("width") || has("height") {
+                Some(Media::Video)
+            } else {
+                has("audioSamplingRate").then_some(Media::Audio)
+            }
+        }),
+    }
+}
+
+fn representation(element: &Element, set: &Element, level: &Level, addressing: &Addressing) -> Representation {
+    let either = |name: &str| element.get(name).or_else(|| set.get(name));
+    let both = [element, set];
+    let level = level.inside(element);
+    let mut addressing = addressing.inherit(element);
+    addressing.available_early += level.early;
+    let number = |name: &str| either(name).and_then(|v| v.trim().parse::<u32>().ok());
+    let characteristics = both
+        .iter()
+        .find_map(|e| property(e, "urn:mpeg:mpegB:cicp:TransferCharacteristics"))
+        .and_then(|v| v.trim().parse::<u32>().ok());
+    Representation {
+        id: element.get("id").unwrap_or_default().to_owned(),
+        bandwidth: element.number("bandwidth").unwrap_or(0),
+        mime: either("mimeType").unwrap_or_default().to_owned(),
+        codecs: either("codecs").map(str::to_owned),
+        size: number("width").zip(number("height")),
+        frame_rate: either("frameRate").and_then(rate),
+        channels: both.iter().find_map(|e| e.child("AudioChannelConfiguration")).and_then(channels),
+        range: match characteristics {
+            Some(16) => Some("PQ"),
+            Some(18) => Some("HLG"),
+            _ => None,
+        },
+        tiles: both
+            .iter()
+            .find_map(|e| property(e, "http://dashif.org/guidelines/thumbnail_tile"))
+            .and_then(|v| v.split_once('x'))
+            .and_then(|(c, r)| Some((c.trim().parse().ok()?, r.trim().parse().ok()?))),
+        is_protected: both.iter().any(|e| e.child("ContentProtection").is_some()),
+        bases: level.bases.iter().map(|b| b.resolve("")).collect(),
+        addressing,
+    }
+}
+
+/// `25` or `30000/1001`.
+fn rate(text: &str) -> Option<f64> {
+    let (n, d) = text.split_once('/').unwrap_or((text, "1"));
+    let (n, d): (f64, f64) = (n.trim().parse().ok()?, d.trim().parse().ok()?);
+    (n > 0.0 && d > 0.0).then(|| n / d)
+}
+
+/// Channels by whichever scheme says it (ISO 23001-8, Dolby).
+fn channels(element: &Element) -> Option<String> {
+    let value = element.get("value")?.trim();
+    let scheme = element.get("schemeIdUri").unwrap_or_default();
+    if scheme.contains("dolby") {
+        let bits = u32::from_str_radix(value, 16).ok()?;
+        return Some(dolby_channels(bits).to_string());
+    }
+    if scheme.ends_with("ChannelConfiguration") && scheme.contains("cicp") {
+        let count = match value.parse::<u32>().ok()? {
+            n @ 1..=6 => n,
+            7 | 12 | 14 => 8,
+            9 => 3,
+            10 => 4,
+            11 => 7,
+            n => n,
+        };
+        return Some(count.to_string());
+    }
+    value.parse::<u32>().ok().filter(|n| *n > 0).map(|n| n.to_string())
+}
+
+/// Places of the Dolby channel map that stand for two speakers each.
+fn dolby_channels(bits: u32) -> u32 {
+    const PAIRS: u32 = 0x0674;
+    let bits = bits & 0xffff;
+    bits.count_ones() + (bits & PAIRS).count_ones()
+}

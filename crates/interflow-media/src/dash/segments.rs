@@ -1,0 +1,194 @@
+//! Which segments of a representation are there now.
+
+use super::addressing::{Addressing, ByteRange, Filling, Form, Run, fill};
+use super::model::{Manifest, Period, Representation};
+use crate::bmff::SegmentIndex;
+
+/// The most segments that are listed of one representation.
+const MOST: usize = 200_000;
+
+/// One segment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Segment {
+    /// Its number.
+    pub number: u64,
+    /// Its time in units.
+    pub time: u64,
+    /// When it begins, in seconds of the period.
+    pub start: f64,
+    /// How long it is, in seconds.
+    pub duration: f64,
+    /// Its address, not resolved; the representation's own when there is none.
+    pub address: Option<String>,
+    /// Its bytes, when it is a part of what is there.
+    pub range: Option<ByteRange>,
+}
+
+/// The segments of a representation at a moment (seconds since 1970). Those of a file with an index are told by
+/// [`of_index`], once that is read.
+pub fn list(representation: &Representation, period: &Period, manifest: &Manifest, now: f64) -> Vec<Segment> {
+    let a = &representation.addressing;
+    let elapsed = manifest.is_live.then(|| now - manifest.available - period.start);
+    let scale = a.timescale.max(1) as f64;
+    let mut found = match &a.timeline {
+        Some(runs) => of_timeline(a, runs, period, elapsed),
+        None => match a.duration {
+            Some(duration) => evenly(a, duration, period, manifest, elapsed),
+            None => Vec::new(),
+        },
+    };
+    match &a.form {
+        Form::Template { media } => {
+            for (segment, part) in &mut found {
+                let filling = Filling {
+                    id: &representation.id,
+                    bandwidth: representation.bandwidth,
+                    number: segment.number,
+                    time: segment.time,
+                    part: *part,
+                };
+                segment.address = Some(fill(media, filling));
+            }
+        }
+        Form::List { media } => {
+            if found.is_empty() && media.len() == 1 {
+                found = vec![(whole(period), 0)];
+            }
+            found.truncate(media.len());
+            for ((segment, _), (address, range)) in found.iter_mut().zip(media) {
+                (segment.address, segment.range) = (address.clone(), *range);
+            }
+        }
+        Form::Base { .. } | Form::Whole => found = vec![(whole(period), 0)],
+    }
+    let end = period.duration.unwrap_or(f64::INFINITY);
+    let tick = 0.5 / scale;
+    found.into_iter().map(|(s, _)| s).filter(|s| s.start + s.duration > tick && s.start < end - tick).collect()
+}
+
+fn whole(period: &Period) -> Segment {
+    let duration = period.duration.unwrap_or(0.0).max(1.0);
+    Segment { number: 1, time: 0, start: 0.0, duration, address: None, range: None }
+}
+
+fn segment(a: &Addressing, number: u64, time: u64, duration: u64) -> Segment {
+    let scale = a.timescale.max(1) as f64;
+    Segment {
+        number,
+        time,
+        start: (time as f64 - a.offset as f64) / scale,
+        duration: duration as f64 / scale,
+        address: None,
+        range: None,
+    }
+}
+
+/// How many segments of a list there are, which bounds all else.
+fn listed(a: &Addressing) -> Option<u64> {
+    match &a.form {
+        Form::List { media } => Some(media.len() as u64),
+        _ => None,
+    }
+}
+
+/// Segments of the same length, by number. Of a live one those that are whole, within the window.
+fn evenly(
+    a: &Addressing,
+    duration: u64,
+    period: &Period,
+    manifest: &Manifest,
+    elapsed: Option<f64>,
+) -> Vec<(Segment, u64)> {
+    let each = duration as f64 / a.timescale.max(1) as f64;
+    let first_number = a.start_number.unwrap_or(1);
+    let all = period.duration.map(|d| (d / each - 1e-6).ceil().max(0.0) as u64);
+    let mut end = all.or(listed(a));
+    let mut first = 0;
+    if let Some(elapsed) = elapsed {
+        let early = if a.available_early.is_finite() { a.available_early } else { each };
+        let whole = ((elapsed + early) / each + 1e-6).floor().max(0.0) as u64;
+        end = Some(end.map_or(whole, |e| e.min(whole)));
+        if let Some(window) = manifest.window {
+            first = ((elapsed - window) / each).floor().max(0.0) as u64;
+        }
+    }
+    let numbered = a.end_number.map(|last| (last + 1).saturating_sub(first_number));
+    let end = end.into_iter().chain(numbered).chain(listed(a)).min().unwrap_or(0);
+    let first = first.max(end.saturating_sub(MOST as u64));
+    (first..end)
+        .map(|i| {
+            let time = i.saturating_mul(duration).saturating_add(a.offset);
+            (segment(a, first_number.saturating_add(i), time, duration), 0)
+        })
+        .collect()
+}
+
+/// Segments of a timeline, with gaps where it has them.
+fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f64>) -> Vec<(Segment, u64)> {
+    let scale = a.timescale.max(1) as f64;
+    let units = |seconds: f64| (seconds * scale).max(0.0) as u64;
+    // Where a run without an end stops: the period's end, or now.
+    let by_period = period.duration.map(|d| a.offset.saturating_add(units(d)));
+    let early = if a.available_early.is_finite() { a.available_early } else { 0.0 };
+    let by_now = elapsed.map(|e| a.offset.saturating_add(units(e + early)));
+    let mut found = Vec::new();
+    let mut time = runs.first().and_then(|r| r.t).unwrap_or(0);
+    let mut number = a.start_number.unwrap_or(1);
+    let parts_named = matches!(&a.form, Form::Template { media } if media.contains("$SubNumber"));
+    for (i, run) in runs.iter().enumerate() {
+        time = run.t.unwrap_or(time);
+        let count = match u64::try_from(run.r) {
+            Ok(more) => more.saturating_add(1),
+            Err(_) => {
+                let next = runs.get(i + 1).and_then(|n| n.t);
+                let until = next.or(by_period.into_iter().chain(by_now).min());
+                let room = until.unwrap_or(time.saturating_add(run.d)).saturating_sub(time);
+                // A live run ends with the last segment that is whole, another one with the period.
+                if next.is_none() && by_now.is_some_and(|n| Some(n) == until) {
+                    room / run.d.max(1)
+                } else {
+                    room.div_ceil(run.d.max(1))
+                }
+            }
+        };
+        for _ in 0..count.min(MOST as u64) {
+            if found.len() >= MOST || a.end_number.is_some_and(|last| number > last) {
+                return found;
+            }
+            if run.k > 1 && parts_named {
+                let each = run.d / run.k;
+                for part in 0..run.k.min(1000) {
+                    found.push((segment(a, number, time + part * each, each), part + 1));
+                }
+            } else {
+                found.push((segment(a, number, time, run.d), 1));
+            }
+            time = time.saturating_add(run.d);
+            number += 1;
+        }
+    }
+    found
+}
+
+/// The segments that an index tells of. References to further indexes are left out: the caller reads those as well.
+pub fn of_index(index: &SegmentIndex, a: &Addressing, numbered_from: u64) -> Vec<Segment> {
+    let scale = f64::from(index.timescale.max(1));
+    let offset = a.offset as f64 / a.timescale.max(1) as f64;
+    let mut time = index.earliest;
+    let mut found = Vec::new();
+    for reference in &index.references {
+        let start = time as f64 / scale - offset;
+        if !reference.index && reference.size > 0 {
+            found.push(Segment {
+                number: numbered_from + found.len() as u64,
+                time,
+                start,
+                duration: f64::from(reference.duration) / scale,
+                address: None,
+                range: Some((reference.offset, reference.offset + u64::from(reference.size) - 1)),
+            });
+        }
+        time = time.saturating_add(u64::from(reference.duration));
+    }
+    found
+}

@@ -1,0 +1,432 @@
+//! `/proxy/mpd/*`: manifests to HLS and to manifests, segments relayed, decrypted with the owner's keys.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use interflow_flow::{Body, Response, StatusCode};
+
+use super::children::Children;
+use super::decrypt;
+use super::mount::Job;
+use super::reply::{Answer, Stop, playlist};
+use super::timeline::Line;
+use crate::bmff::SegmentIndex;
+use crate::bmff::boxes;
+use crate::cenc::{Init, KeyRing};
+use crate::dash::addressing::{ByteRange, Filling, Form, fill};
+use crate::dash::model::{self, Manifest, Media, Representation};
+use crate::dash::segments::{self, Segment};
+use crate::dash::to_hls::{self, Frame, Part, Track, Wishes};
+use crate::dash::xml::{self, Element};
+use crate::dash::{to_mpd, to_mpd::Wanted};
+use crate::hls::variants::Wish;
+use crate::relay::address::parse;
+use crate::relay::{Ask, Base, Keep, fields};
+
+/// How much of a file is looked at for its index, in bytes.
+const HEAD: u64 = 64 << 10;
+/// The most indexes of one file that are read.
+const INDEXES: usize = 64;
+
+/// A manifest as it was fetched.
+struct Fetched {
+    root: Element,
+    manifest: Manifest,
+    /// Where to get it the next time.
+    address: String,
+}
+
+impl Job<'_> {
+    async fn mpd(self) -> Result<Fetched, Stop> {
+        let asked = self.asked.params.destination("d")?;
+        let address = asked.url.to_string();
+        let cap = self.state.config.document_bytes.0;
+        let document = self.state.shared.document(self.ask_whole(asked)?, Keep::Playlist, cap).await?;
+        if !document.status.is_success() {
+            let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
+            return Err(Stop::Status(document.status, text));
+        }
+        let root = xml::read(&document.body)?;
+        let manifest = model::read(&root, &Base::of(&document.url))?;
+        let address = manifest.location.clone().unwrap_or(address);
+        Ok(Fetched { root, manifest, address })
+    }
+
+    fn wishes(self) -> Wishes {
+        let params = &self.asked.params;
+        let height = params.get("resolution").and_then(Wish::read).or(params.is("max_res").then_some(Wish::Highest));
+        let ts = params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is("remux_to_ts"));
+        Wishes { height, language: params.get("language").map(str::to_owned), ts }
+    }
+
+    /// The keys of the link.
+    fn keys(self) -> Result<Option<KeyRing>, Stop> {
+        let params = &self.asked.params;
+        let Some(key) = params.get("key") else { return Ok(None) };
+        let ring = KeyRing::parse(params.get("key_id"), key).map_err(|e| Stop::bad(format!("`key`: {e}")))?;
+        Ok(Some(ring))
+    }
+
+    /// The multivariant playlist of a manifest.
+    pub async fn mpd_master(self) -> Answer {
+        let Fetched { manifest, address, .. } = self.mpd().await?;
+        self.keys()?;
+        let wishes = self.wishes();
+        let period = to_hls::main_period(&manifest).ok_or_else(|| Stop::upstream("the manifest lists no media"))?;
+        let children = self.asked.children(self.state);
+        let text = to_hls::master(period, &wishes, |track| {
+            let (profile, language) = (track.profile(), track.set.language.as_deref().unwrap_or_default());
+            let parameters = [
+                ("d", address.as_str()),
+                ("profile_id", &profile),
+                ("kind", track.set.media.as_str()),
+                ("lang", language),
+            ];
+            children.url("/proxy/mpd/playlist.m3u8", &parameters)
+        });
+        let mut response = playlist(text);
+        self.asked.params.shape(&mut response.head.headers, false);
+        Ok(response)
+    }
+
+    /// A track's playlist.
+    pub async fn mpd_playlist(self) -> Answer {
+        let params = &self.asked.params;
+        let profile = params.get("profile_id").ok_or_else(|| Stop::bad("the parameter `profile_id` is missing"))?;
+        let media = match params.get("kind") {
+            Some("video") => Some(Media::Video),
+            Some("audio") => Some(Media::Audio),
+            Some("text") => Some(Media::Text),
+            Some("image") => Some(Media::Image),
+            _ => None,
+        };
+        let language = params.get("lang").unwrap_or_default();
+        let Fetched { manifest, address, .. } = self.mpd().await?;
+        let now = self.state.clocks.now(self, &manifest.clocks).await;
+        let mut parts = Vec::new();
+        for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
+            let Some(track) = to_hls::find(period, profile, media, language) else { continue };
+            let mut listed = segments::list(track.own, period, &manifest, now);
+            if let Some(indexed) = self.indexed(track.own).await? {
+                listed = indexed;
+            }
+            parts.push(Part { period, track, segments: listed });
+        }
+        let is_text = parts.first().is_some_and(|p| matches!(p.track.set.media, Media::Text | Media::Image));
+        if parts.is_empty() {
+            return Err(Stop::not_found(format!("the manifest has no track `{profile}`")));
+        }
+        self.shorten(&manifest, &mut parts);
+        let line = if manifest.is_live {
+            self.state.lines.place(&format!("{address} {profile} {language}"), &parts)
+        } else {
+            Line::default()
+        };
+        let ts = self.wishes().ts && !is_text;
+        let start = match params.number("start_offset")? {
+            Some(start) => Some(start),
+            None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
+        };
+        let frame = Frame { sequence: line.sequence, discontinuities: line.discontinuities, start, ts };
+        let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
+        let text = to_hls::media(&manifest, &parts, frame, |wanted| match wanted {
+            to_hls::Wanted::Init(part) => init_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
+            to_hls::Wanted::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
+        });
+        let mut response = playlist(text);
+        params.shape(&mut response.head.headers, false);
+        Ok(response)
+    }
+
+    /// Leaves out what the link skips, and of a live track all but its end.
+    fn shorten(self, manifest: &Manifest, parts: &mut [Part<'_>]) {
+        if let Some(skip) = self.asked.params.get("skip").filter(|_| !manifest.is_live) {
+            let stretches = crate::hls::skip::Stretches::read(skip);
+            for part in parts.iter_mut() {
+                let begins = part.period.start;
+                part.segments.retain(|s| !stretches.touch(begins + s.start, begins + s.start + s.duration));
+            }
+        }
+        let most = self.state.config.dash.live_segments as usize;
+        let all: usize = parts.iter().map(|p| p.segments.len()).sum();
+        if !manifest.is_live || most == 0 || all <= most {
+            return;
+        }
+        let mut over = all - most;
+        for part in parts.iter_mut() {
+            let gone = over.min(part.segments.len());
+            part.segments.drain(..gone);
+            over -= gone;
+        }
+    }
+
+    /// The segments of a file with an index; `None` when the representation is addressed otherwise.
+    async fn indexed(self, own: &Representation) -> Result<Option<Vec<Segment>>, Stop> {
+        let range = match &own.addressing.form {
+            Form::Base { index: Some(range) } => *range,
+            Form::Base { index: None } => (0, HEAD - 1),
+            Form::Whole if own.mime.ends_with("/mp4") || own.mime.ends_with("/webm") => (0, HEAD - 1),
+            _ => return Ok(None),
+        };
+        let Some(address) = own.bases.first() else { return Ok(None) };
+        let mut found: Vec<Segment> = Vec::new();
+        let mut todo = vec![range];
+        let mut read = 0;
+        while let Some(range) = todo.pop() {
+            read += 1;
+            if read > INDEXES {
+                return Err(Stop::upstream("the file's index leads to too many others"));
+            }
+            let bytes = self.bytes(address, Some(range)).await?;
+            let Some(index) = index_in(&bytes, range.0)? else { continue };
+            found.extend(segments::of_index(&index, &own.addressing, found.len() as u64 + 1));
+            let further = index.references.iter().filter(|r| r.index && r.size > 0);
+            let further: Vec<_> = further.map(|r| (r.offset, r.offset + u64::from(r.size) - 1)).collect();
+            todo.extend(further.into_iter().rev());
+        }
+        found.sort_by(|a, b| a.start.total_cmp(&b.start));
+        Ok((!found.is_empty()).then_some(found))
+    }
+
+    fn ask_for(self, address: &str, range: Option<ByteRange>) -> Result<Ask, Stop> {
+        let mut ask = self.ask_whole(parse(address)?)?;
+        if let Some((first, last)) = range {
+            let _ = ask.headers.set("Range", format!("bytes={first}-{last}"));
+        }
+        Ok(ask)
+    }
+
+    /// The bytes at an address, or a range of them.
+    async fn bytes(self, address: &str, range: Option<ByteRange>) -> Result<Bytes, Stop> {
+        let ask = self.ask_for(address, range)?;
+        let cap = self.state.config.document_bytes.0;
+        let document = self.state.shared.document(ask, Keep::Segment, cap).await?;
+        match (document.status, range) {
+            (StatusCode::PARTIAL_CONTENT, _) | (StatusCode::OK, None) => Ok(document.body),
+            // The origin knows no ranges.
+            (StatusCode::OK, Some((first, last))) => {
+                let end = document.body.len().min(usize::try_from(last).unwrap_or(usize::MAX).saturating_add(1));
+                Ok(document.body.slice(usize::try_from(first).unwrap_or(usize::MAX).min(end)..end))
+            }
+            (status, _) => Err(Stop::Status(status, format!("{} answered {status}", document.url.authority))),
+        }
+    }
+
+    /// An initialization section, in clear when the link has keys.
+    pub async fn mpd_init(self) -> Answer {
+        let params = &self.asked.params;
+        let address = params.get("init_url").ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
+        let bytes = self.bytes(&super::params::plain(address), range_of(params.get("init_range"))?).await?;
+        let bytes = match self.keys()? {
+            Some(keys) => decrypt::init(keys, bytes)?,
+            None => bytes,
+        };
+        let kind = params.get("mime_type").filter(|k| k.contains('/')).unwrap_or("video/mp4");
+        let mut response = Response::full(StatusCode::OK, kind, bytes);
+        fields::secure(&mut response.head);
+        params.shape(&mut response.head.headers, true);
+        Ok(response)
+    }
+
+    /// A segment, decrypted when the link has keys.
+    pub async fn mpd_segment(self, extension: &str) -> Answer {
+        let params = &self.asked.params;
+        if extension == "ts" {
+            return self.mpd_ts().await;
+        }
+        let range = range_of(params.get("segment_range"))?;
+        let mut response = self.first_that_answers(range).await?;
+        if let Some(keys) = self.keys()?
+            && response.head.status.is_success()
+        {
+            let at = match range {
+                Some((first, _)) => first,
+                None => crate::relay::resume::content_range(&response.head).map_or(0, |(first, _)| first),
+            };
+            let init = self.init_section().await?;
+            response.body = decrypt::segment(keys, init, at, response.body)?;
+        }
+        if range.is_some() && response.head.status == StatusCode::PARTIAL_CONTENT {
+            // To the client this part is the whole.
+            response.head.status = StatusCode::OK;
+            response.head.reason = Bytes::from_static(b"OK");
+            response.head.headers.remove("content-range");
+            response.head.headers.remove("accept-ranges");
+        }
+        if let Some(kind) = params.get("mime_type").filter(|k| k.contains('/')) {
+            let _ = response.head.headers.set("Content-Type", kind);
+        }
+        params.shape(&mut response.head.headers, true);
+        Ok(response)
+    }
+
+    /// The initialization section that the link names, read.
+    async fn init_section(self) -> Result<Option<Arc<Init>>, Stop> {
+        let params = &self.asked.params;
+        let Some(address) = params.get("init_url") else { return Ok(None) };
+        let bytes = self.bytes(&super::params::plain(address), range_of(params.get("init_range"))?).await?;
+        Init::parse(&bytes).map(Some).map_err(|e| decrypt::stop(&e))
+    }
+
+    /// The segment from the first address that has it.
+    async fn first_that_answers(self, range: Option<ByteRange>) -> Answer {
+        let addresses = self.segment_addresses()?;
+        let mut last = None;
+        for address in addresses {
+            let answer = self.relay_range(parse(&address)?, range).await;
+            match &answer {
+                Ok(r) if r.head.status.is_success() || r.head.status == StatusCode::NOT_MODIFIED => return answer,
+                _ => last = Some(answer),
+            }
+        }
+        last.unwrap_or_else(|| Err(Stop::bad("the parameter `segment_url` is missing")))
+    }
+
+    /// Where the segment may be: one address and its alternatives, patterns filled in.
+    fn segment_addresses(self) -> Result<Vec<String>, Stop> {
+        let params = &self.asked.params;
+        let all = params.pairs().iter().filter(|(n, _)| n == "segment_url" || n == "alt").map(|(_, v)| v);
+        if !params.is("pattern") {
+            return Ok(all.map(|a| super::params::plain(a)).collect());
+        }
+        let number = |name: &str| match self.asked.directives.iter().find(|(n, _)| n == name) {
+            Some((_, v)) => v.parse::<u64>().map_err(|_| Stop::bad(format!("`{name}` is no number"))),
+            None => Ok(0),
+        };
+        let filling = Filling { number: number("_n")?, time: number("_t")?, part: number("_p")?, ..Filling::default() };
+        Ok(all.map(|a| fill(a, filling)).collect())
+    }
+
+    /// A manifest whose media passes through us.
+    pub async fn mpd_manifest(self) -> Answer {
+        let Fetched { mut root, manifest, address, .. } = self.mpd().await?;
+        let keyed = self.keys()?.is_some();
+        let children = self.asked.children(self.state);
+        let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
+        to_mpd::rewrite(&mut root, &manifest, &own, keyed, &mut |wanted| match wanted {
+            Wanted::Init(address, range) => init_url(&children, address, range),
+            Wanted::Segment { addresses, range, init, pattern } => {
+                let init = init.filter(|_| keyed);
+                segment_child(
+                    &children,
+                    "mp4",
+                    &addresses,
+                    range,
+                    init.as_ref().map(|(a, r)| (a.as_str(), *r)),
+                    pattern,
+                )
+            }
+        });
+        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        root.write(&mut text);
+        let mut response = Response::full(StatusCode::OK, "application/dash+xml", text);
+        response.head.headers.append_parsed(b"Cache-Control", b"no-cache");
+        self.asked.params.shape(&mut response.head.headers, false);
+        Ok(response)
+    }
+
+    async fn relay_range(self, address: crate::relay::Address, range: Option<ByteRange>) -> Answer {
+        match range {
+            None => self.relay(address, "segment", true).await,
+            Some(_) => self.relay_part(address, range).await,
+        }
+    }
+
+    async fn relay_part(self, address: crate::relay::Address, range: Option<ByteRange>) -> Answer {
+        let ask = self.ask_for(&address.url.to_string(), range)?;
+        let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
+        let response = self.state.shared.get(ask, Keep::Segment).await?.response;
+        let head = fields::back(&response.head);
+        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
+        let body = self.state.streams.follow(response.body, "segment", origin, peer, user);
+        if head.status == StatusCode::OK {
+            return Err(Stop::upstream("the origin knows no ranges, which this manifest needs"));
+        }
+        Ok(Response { head, body: if self.head.method == interflow_flow::Method::HEAD { Body::Empty } else { body } })
+    }
+
+    async fn mpd_ts(self) -> Answer {
+        let text = "segments are not made into MPEG-TS here: leave remux_to_ts out";
+        Err(Stop::Status(StatusCode::NOT_IMPLEMENTED, text.into()))
+    }
+}
+
+/// The index among some bytes of a file.
+fn index_in(bytes: &[u8], offset: u64) -> Result<Option<SegmentIndex>, Stop> {
+    for b in boxes(bytes, offset) {
+        // What is cut off behind the index is media.
+        let Ok(b) = b else { return Ok(None) };
+        if b.kind() == b"sidx" {
+            let index = SegmentIndex::read(&b).map_err(|e| Stop::upstream(format!("the file's index: {e}")))?;
+            return Ok(Some(index));
+        }
+    }
+    Ok(None)
+}
+
+fn range_of(text: Option<&str>) -> Result<Option<ByteRange>, Stop> {
+    let Some(text) = text else { return Ok(None) };
+    let open = text.strip_suffix('-').and_then(|first| Some((first.parse().ok()?, u64::MAX / 2)));
+    let range = crate::dash::addressing::byte_range(text).or(open);
+    range.map(Some).ok_or_else(|| Stop::bad(format!("`{text}` is no range: write it as 0-99")))
+}
+
+fn init_of(own: &Representation) -> Option<(String, Option<ByteRange>)> {
+    let init = &own.addressing.init;
+    let filling = Filling { id: &own.id, bandwidth: own.bandwidth, ..Filling::default() };
+    let base = Base::read(own.bases.first()?)?;
+    match (&init.address, init.range) {
+        (Some(address), range) => Some((base.resolve(&fill(address, filling)), range)),
+        (None, Some(range)) => Some((base.resolve(""), Some(range))),
+        // A file with an index begins with its initialization section.
+        (None, None) => match &own.addressing.form {
+            Form::Base { index: Some((first, _)) } if *first > 0 => Some((base.resolve(""), Some((0, first - 1)))),
+            _ => None,
+        },
+    }
+}
+
+fn init_url(children: &Children, address: &str, range: Option<ByteRange>) -> String {
+    let range = range.map(|(first, last)| format!("{first}-{last}"));
+    let mut parameters = vec![("init_url", address)];
+    parameters.extend(range.as_deref().map(|r| ("init_range", r)));
+    children.url("/proxy/mpd/init.mp4", &parameters)
+}
+
+fn segment_url(children: &Children, track: Track<'_>, segment: &Segment, ts: bool, keyed: bool) -> Option<String> {
+    let reference = segment.address.as_deref().unwrap_or_default();
+    let bases = track.own.bases.iter().filter_map(|b| Base::read(b));
+    let addresses: Vec<String> = bases.map(|b| b.resolve(reference)).collect();
+    let init = if keyed || ts { init_of(track.own) } else { None };
+    let extension = match track.set.media {
+        Media::Image => "jpg",
+        Media::Text if track.own.mime.contains("vtt") => "vtt",
+        _ if ts => "ts",
+        _ => "mp4",
+    };
+    let init = init.as_ref().map(|(a, r)| (a.as_str(), *r));
+    (!addresses.is_empty()).then(|| segment_child(children, extension, &addresses, segment.range, init, false))
+}
+
+fn segment_child(
+    children: &Children,
+    extension: &str,
+    addresses: &[String],
+    range: Option<ByteRange>,
+    init: Option<(&str, Option<ByteRange>)>,
+    pattern: bool,
+) -> String {
+    let text = |(first, last): ByteRange| format!("{first}-{last}");
+    let (range, init_range) = (range.map(text), init.and_then(|(_, r)| r).map(text));
+    let mut parameters: Vec<(&str, &str)> = Vec::new();
+    for (i, address) in addresses.iter().enumerate() {
+        parameters.push((if i == 0 { "segment_url" } else { "alt" }, address));
+    }
+    parameters.extend(range.as_deref().map(|r| ("segment_range", r)));
+    parameters.extend(init.map(|(a, _)| ("init_url", a)));
+    parameters.extend(init_range.as_deref().map(|r| ("init_range", r)));
+    if pattern {
+        parameters.push(("pattern", "1"));
+    }
+    children.url(&format!("/proxy/mpd/segment.{extension}"), &parameters)
+}

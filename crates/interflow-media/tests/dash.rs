@@ -1,0 +1,379 @@
+//! Manifests: each way of addressing, each thing inherited, live and not, and the playlists made of them.
+
+use interflow_media::dash::model::{self, Manifest, Media};
+use interflow_media::dash::segments::{self, Segment};
+use interflow_media::dash::to_hls::{self, Frame, Part, Track, Wanted, Wishes};
+use interflow_media::dash::{to_mpd, xml};
+use interflow_media::hls::variants::Wish;
+use interflow_media::relay::Base;
+use proptest::prelude::*;
+
+fn read(text: &str) -> Manifest {
+    let root = xml::read(text.as_bytes()).unwrap();
+    model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap()
+}
+
+/// The segments of the first representation of each period, addresses resolved.
+fn listed(text: &str, now: f64) -> Vec<Vec<(u64, f64, f64, String)>> {
+    let manifest = read(text);
+    let of = |s: Segment, base: &str| {
+        (s.number, s.start, s.duration, Base::read(base).unwrap().resolve(s.address.as_deref().unwrap_or_default()))
+    };
+    let one = |p: &model::Period| {
+        let own = &p.sets[0].representations[0];
+        segments::list(own, p, &manifest, now).into_iter().map(|s| of(s, &own.bases[0])).collect()
+    };
+    manifest.periods.iter().map(one).collect()
+}
+
+fn vod(duration: &str, inside: &str) -> String {
+    format!(
+        "<MPD type='static' mediaPresentationDuration='{duration}'><Period><AdaptationSet mimeType='video/mp4'>{inside}</AdaptationSet></Period></MPD>"
+    )
+}
+
+fn addresses(text: &str) -> Vec<String> {
+    listed(text, 0.0).remove(0).into_iter().map(|(.., a)| a.replace("http://o.test/d/", "")).collect()
+}
+
+#[test]
+fn templates_and_timelines_name_their_segments() {
+    let template = |attributes: &str, inside: &str| {
+        vod(
+            "PT9S",
+            &format!(
+                "<Representation id='v' bandwidth='5'><SegmentTemplate {attributes}>{inside}</SegmentTemplate></Representation>"
+            ),
+        )
+    };
+    for (text, expected) in [
+        (template("media='$Number%05d$.m4s' duration='4'", ""), vec!["00001.m4s", "00002.m4s", "00003.m4s"]),
+        (template("media='$Number$' duration='4' startNumber='0' endNumber='1'", ""), vec!["0", "1"]),
+        (
+            template(
+                "media='$Time$.m4s' timescale='10'",
+                "<SegmentTimeline><S t='0' d='40' r='1'/><S d='10'/></SegmentTimeline>",
+            ),
+            vec!["0.m4s", "40.m4s", "80.m4s"],
+        ),
+        (
+            template(
+                "media='$Time%04d$' timescale='10'",
+                "<SegmentTimeline><S t='0' d='30' r='-1'/></SegmentTimeline>",
+            ),
+            vec!["0000", "0030", "0060"],
+        ),
+        (
+            template("media='$Time$'", "<SegmentTimeline><S t='0' d='2' r='-1'/><S t='6' d='3'/></SegmentTimeline>"),
+            vec!["0", "2", "4", "6"],
+        ),
+        (template("media='$RepresentationID$_$Bandwidth%03d$$$$Number$' duration='9'", ""), vec!["v_005$1"]),
+        (
+            template("media='$Number$-$SubNumber$'", "<SegmentTimeline><S t='0' d='4' k='2' r='1'/></SegmentTimeline>"),
+            vec!["1-1", "1-2", "2-1", "2-2"],
+        ),
+        (
+            template(
+                "media='$Time$' presentationTimeOffset='100'",
+                "<SegmentTimeline><S t='96' d='4' r='4'/></SegmentTimeline>",
+            ),
+            vec!["100", "104", "108"],
+        ),
+    ] {
+        assert_eq!(addresses(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn gaps_of_a_timeline_keep_their_time() {
+    let text = vod(
+        "PT20S",
+        "<Representation><SegmentTemplate media='$Time$'><SegmentTimeline><S t='0' d='4'/><S t='12' d='4'/></SegmentTimeline></SegmentTemplate></Representation>",
+    );
+    let times: Vec<_> = listed(&text, 0.0)[0].iter().map(|(n, s, ..)| (*n, *s)).collect();
+    assert_eq!(times, [(1, 0.0), (2, 12.0)]);
+}
+
+#[test]
+fn addressing_is_inherited_from_every_level() {
+    let text = "<MPD mediaPresentationDuration='PT8S'><BaseURL>http://cdn.test/a/</BaseURL><Period>\
+        <SegmentTemplate duration='4' media='$Number$.m4s'/><BaseURL>p/</BaseURL><AdaptationSet mimeType='video/mp4'><BaseURL>s/</BaseURL>\
+        <SegmentTemplate startNumber='7'/><Representation id='x'><BaseURL>r/</BaseURL></Representation></AdaptationSet></Period></MPD>";
+    let all: Vec<_> = listed(text, 0.0).remove(0).into_iter().map(|(.., a)| a).collect();
+    assert_eq!(all, ["http://cdn.test/a/p/s/r/7.m4s", "http://cdn.test/a/p/s/r/8.m4s"]);
+}
+
+#[test]
+fn several_bases_are_all_kept_for_the_case_that_one_fails() {
+    let text = vod(
+        "PT4S",
+        "<BaseURL>http://one.test/</BaseURL><BaseURL>//two.test/x/</BaseURL><Representation><SegmentTemplate media='m' duration='4'/></Representation>",
+    );
+    assert_eq!(read(&text).periods[0].sets[0].representations[0].bases, ["http://one.test/", "http://two.test/x/"]);
+}
+
+#[test]
+fn lists_have_addresses_ranges_and_numbers() {
+    let text = vod(
+        "PT8S",
+        "<Representation><BaseURL>x/</BaseURL><SegmentList duration='4' startNumber='5'><Initialization sourceURL='i.mp4' range='0-9'/>\
+         <SegmentURL media='1.m4s'/><SegmentURL media='2.m4s' mediaRange='5-9'/></SegmentList></Representation>",
+    );
+    let manifest = read(&text);
+    let own = &manifest.periods[0].sets[0].representations[0];
+    let all = segments::list(own, &manifest.periods[0], &manifest, 0.0);
+    let seen: Vec<_> = all.iter().map(|s| (s.number, s.address.as_deref(), s.range)).collect();
+    assert_eq!(seen, [(5, Some("1.m4s"), None), (6, Some("2.m4s"), Some((5, 9)))]);
+    assert_eq!(own.addressing.init.range, Some((0, 9)));
+}
+
+fn live(attributes: &str, template: &str) -> String {
+    format!(
+        "<MPD type='dynamic' availabilityStartTime='1970-01-01T00:16:40' {attributes}><Period id='a' start='PT0S'>\
+         <AdaptationSet contentType='video'><SegmentTemplate media='$Number$' duration='4' {template}/><Representation id='v'/></AdaptationSet></Period></MPD>"
+    )
+}
+
+#[test]
+fn live_numbers_are_those_of_segments_that_are_whole_and_in_the_window() {
+    for (attributes, template, now, numbers) in [
+        ("", "", 1000.0, 0..0),
+        ("", "", 1003.9, 0..0),
+        ("", "", 1004.0, 1..2),
+        ("", "", 1011.9, 1..3),
+        ("timeShiftBufferDepth='PT8S'", "startNumber='0'", 1021.0, 3..5),
+        ("", "availabilityTimeOffset='3'", 1005.0, 1..3),
+        ("timeShiftBufferDepth='PT4S'", "availabilityTimeOffset='INF'", 1005.0, 1..3),
+        ("", "endNumber='1'", 1090.0, 1..2),
+    ] {
+        let found: Vec<u64> = listed(&live(attributes, template), now)[0].iter().map(|(n, ..)| *n).collect();
+        assert_eq!(found, numbers.collect::<Vec<_>>(), "{attributes} {template} {now}");
+    }
+}
+
+#[test]
+fn a_live_run_without_end_stops_at_what_is_whole() {
+    let text = "<MPD type='dynamic' availabilityStartTime='1970-01-01T00:00:00Z'><Period start='PT10S'><AdaptationSet contentType='audio'>\
+        <SegmentTemplate media='$Time$'><SegmentTimeline><S t='0' d='4' r='-1'/></SegmentTimeline></SegmentTemplate><Representation/></AdaptationSet></Period></MPD>";
+    assert_eq!(listed(text, 21.0)[0].len(), 2);
+}
+
+const MULTI: &str = "<MPD mediaPresentationDuration='PT14S'><Period id='1' duration='PT8S'><AdaptationSet id='v' contentType='video'>\
+    <SegmentTemplate media='a$Number$' duration='4' initialization='a.mp4'/><Representation id='x' bandwidth='9'/></AdaptationSet></Period>\
+    <Period id='2'><AdaptationSet contentType='video'><SegmentTemplate media='b$Number$' duration='4' initialization='b.mp4'/>\
+    <Representation id='y' bandwidth='2'/><Representation id='z' bandwidth='8'/></AdaptationSet></Period></MPD>";
+
+fn media_text(manifest: &Manifest, profile: &str, now: f64, frame: Frame) -> String {
+    let parts: Vec<Part<'_>> = manifest
+        .periods
+        .iter()
+        .filter_map(|period| {
+            let track = to_hls::find(period, profile, Some(Media::Video), "")?;
+            let segments = segments::list(track.own, period, manifest, now);
+            Some(Part { period, track, segments })
+        })
+        .collect();
+    to_hls::media(manifest, &parts, frame, |wanted| match wanted {
+        Wanted::Init(part) => part.track.own.addressing.init.address.clone(),
+        Wanted::Segment(part, segment) => Some(format!("{}:{}", part.track.own.id, segment.address.clone()?)),
+    })
+}
+
+#[test]
+fn periods_follow_one_another_with_a_discontinuity() {
+    let text = media_text(&read(MULTI), "v_x_9", 0.0, Frame::default());
+    assert_eq!(
+        text,
+        "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n\
+         #EXT-X-MAP:URI=\"a.mp4\"\n#EXTINF:4.000000,\nx:a1\n#EXTINF:4.000000,\nx:a2\n#EXT-X-DISCONTINUITY\n\
+         #EXT-X-MAP:URI=\"b.mp4\"\n#EXTINF:4.000000,\nz:b1\n#EXTINF:4.000000,\nz:b2\n#EXT-X-ENDLIST\n"
+    );
+}
+
+#[test]
+fn live_playlists_tell_the_time_and_have_no_end() {
+    let manifest = read(&live("suggestedPresentationDelay='PT12S'", "startNumber='10'"));
+    let frame = Frame { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false };
+    let text = media_text(&manifest, "n0_v_0", 1009.0, frame);
+    for says in [
+        "#EXT-X-MEDIA-SEQUENCE:10\n",
+        "#EXT-X-DISCONTINUITY-SEQUENCE:2\n",
+        "#EXT-X-START:TIME-OFFSET=-12,PRECISE=YES\n",
+        "#EXT-X-PROGRAM-DATE-TIME:1970-01-01T00:16:40.000Z\n#EXTINF:4.000000,\nv:10\n",
+    ] {
+        assert!(text.contains(says), "{says}\n{text}");
+    }
+    assert!(!text.contains("ENDLIST") && !text.contains("PLAYLIST-TYPE"));
+}
+
+const RICH: &str = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTemplate media='$Number$' duration='4'/>\
+    <AdaptationSet contentType='video' codecs='avc1.64001f' frameRate='30000/1001'>\
+      <Representation id='lo' bandwidth='1000' width='640' height='360'/><Representation id='hi' bandwidth='5000' width='1920' height='1080'/></AdaptationSet>\
+    <AdaptationSet contentType='video'><EssentialProperty schemeIdUri='http://dashif.org/guidelines/trickmode' value='1'/>\
+      <Representation id='trick' bandwidth='100' width='640' height='360' codecs='avc1.64001f'/></AdaptationSet>\
+    <AdaptationSet mimeType='audio/mp4' lang='de' codecs='mp4a.40.2'><Label>Deutsch \"neu\"</Label>\
+      <AudioChannelConfiguration schemeIdUri='urn:mpeg:dash:23003:3:audio_channel_configuration:2011' value='2'/><Representation id='de' bandwidth='128'/></AdaptationSet>\
+    <AdaptationSet mimeType='audio/mp4' lang='en' codecs='mp4a.40.2'><Role schemeIdUri='r' value='main'/>\
+      <AudioChannelConfiguration schemeIdUri='urn:mpeg:dash:23003:3:audio_channel_configuration:2011' value='2'/><Representation id='en' bandwidth='96'/></AdaptationSet>\
+    <AdaptationSet mimeType='audio/mp4' lang='en' codecs='ec-3'>\
+      <AudioChannelConfiguration schemeIdUri='tag:dolby.com,2014:dash:audio_channel_configuration:2011' value='F801'/><Representation id='ec' bandwidth='384'/></AdaptationSet>\
+    <AdaptationSet mimeType='text/vtt' lang='en'><Representation id='vtt' bandwidth='1'><BaseURL>s.vtt</BaseURL></Representation></AdaptationSet>\
+    <AdaptationSet contentType='text' lang='fr' codecs='stpp'><Role schemeIdUri='r' value='forced-subtitle'/><Representation id='stpp' bandwidth='1' mimeType='application/mp4'/></AdaptationSet>\
+    <AdaptationSet mimeType='image/jpeg'><Representation id='th' bandwidth='20' width='1000' height='500'>\
+      <EssentialProperty schemeIdUri='http://dashif.org/guidelines/thumbnail_tile' value='10x5'/></Representation></AdaptationSet></Period></MPD>";
+
+fn master(wishes: &Wishes) -> String {
+    let manifest = read(RICH);
+    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: Track<'_>| t.own.id.clone())
+}
+
+#[test]
+fn the_multivariant_playlist_tells_of_every_set() {
+    let text = master(&Wishes::default());
+    for says in [
+        "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"Deutsch 'neu'\",LANGUAGE=\"de\",DEFAULT=NO,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"de\"",
+        "TYPE=AUDIO,GROUP-ID=\"audio-mp4a-2\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"2\",URI=\"en\"",
+        "TYPE=AUDIO,GROUP-ID=\"audio-ec-3-6\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=YES,AUTOSELECT=YES,CHANNELS=\"6\",URI=\"ec\"",
+        "TYPE=SUBTITLES,GROUP-ID=\"subs\",NAME=\"en\",LANGUAGE=\"en\",DEFAULT=NO,AUTOSELECT=YES,URI=\"vtt\"",
+        "NAME=\"fr (forced-subtitle)\",LANGUAGE=\"fr\",DEFAULT=NO,AUTOSELECT=YES,FORCED=YES,URI=\"stpp\"",
+        "#EXT-X-STREAM-INF:BANDWIDTH=5128,CODECS=\"avc1.64001f,mp4a.40.2\",RESOLUTION=1920x1080,FRAME-RATE=29.970,AUDIO=\"audio-mp4a-2\",SUBTITLES=\"subs\"\nhi\n",
+        "#EXT-X-STREAM-INF:BANDWIDTH=1384,CODECS=\"avc1.64001f,ec-3\",RESOLUTION=640x360,FRAME-RATE=29.970,AUDIO=\"audio-ec-3-6\",SUBTITLES=\"subs\"\nlo\n",
+        "#EXT-X-I-FRAME-STREAM-INF:BANDWIDTH=100,CODECS=\"avc1.64001f\",RESOLUTION=640x360,URI=\"trick\"",
+        "#EXT-X-IMAGE-STREAM-INF:BANDWIDTH=20,CODECS=\"jpeg\",RESOLUTION=1000x500,URI=\"th\"",
+    ] {
+        assert!(text.contains(says), "{says}\n{text}");
+    }
+}
+
+#[test]
+fn wishes_choose_heights_and_languages() {
+    let text = master(&Wishes { height: Some(Wish::Height(720)), language: Some("de".into()), ts: false });
+    assert!(
+        text.contains("\nlo\n")
+            && !text.contains("\nhi\n")
+            && text.contains("URI=\"de\"")
+            && !text.contains("URI=\"en\""),
+        "{text}"
+    );
+    let unknown = master(&Wishes { language: Some("xx".into()), ..Wishes::default() });
+    assert!(unknown.contains("URI=\"de\"") && unknown.contains("URI=\"en\""));
+}
+
+#[test]
+fn sound_alone_is_a_variant() {
+    let manifest = read(
+        "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='audio/mp4' codecs='mp4a.40.2'><SegmentTemplate media='$Number$' duration='4'/><Representation id='a' bandwidth='64'/></AdaptationSet></Period></MPD>",
+    );
+    let text = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone());
+    assert!(text.contains("#EXT-X-STREAM-INF:BANDWIDTH=64,CODECS=\"mp4a.40.2\",AUDIO=\"audio-mp4a-x\"\na\n"), "{text}");
+}
+
+#[test]
+fn thumbnails_and_trick_tracks_say_what_they_are() {
+    let manifest = read(RICH);
+    let period = &manifest.periods[0];
+    let text = |id: &str| {
+        let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
+        let segments = segments::list(track.own, period, &manifest, 0.0);
+        to_hls::media(&manifest, &[Part { period, track, segments }], Frame::default(), |w| match w {
+            Wanted::Segment(_, s) => s.address.clone(),
+            Wanted::Init(_) => None,
+        })
+    };
+    assert!(
+        text("th").contains("#EXT-X-IMAGES-ONLY\n#EXT-X-TILES:RESOLUTION=100x100,LAYOUT=10x5,DURATION=0.080\n"),
+        "{}",
+        text("th")
+    );
+    assert!(text("trick").contains("#EXT-X-I-FRAMES-ONLY\n"));
+}
+
+#[test]
+fn sets_are_known_by_whatever_they_say() {
+    for (attributes, media) in [
+        ("contentType='video'", Some(Media::Video)),
+        ("mimeType='audio/mp4'", Some(Media::Audio)),
+        ("codecs='hev1.1.6'", Some(Media::Video)),
+        ("codecs='av01.0.4'", Some(Media::Video)),
+        ("codecs='dvh1.05'", Some(Media::Video)),
+        ("codecs='opus'", Some(Media::Audio)),
+        ("mimeType='application/mp4' codecs='wvtt'", Some(Media::Text)),
+        ("mimeType='application/ttml+xml'", Some(Media::Text)),
+        ("width='1'", Some(Media::Video)),
+        ("mimeType='application/octet-stream'", None),
+    ] {
+        let text = format!("<MPD><Period><AdaptationSet {attributes}><Representation/></AdaptationSet></Period></MPD>");
+        assert_eq!(read(&text).periods[0].sets.first().map(|s| s.media), media, "{attributes}");
+    }
+}
+
+#[test]
+fn what_would_lead_elsewhere_is_refused() {
+    let period = |inside: &str| format!("<MPD xmlns:xlink='x'>{inside}</MPD>");
+    let zero = "<Period xlink:href='urn:mpeg:dash:resolve-to-zero:2013'/><Period/>";
+    assert_eq!(read(&period(zero)).periods.len(), 1);
+    for bad in [period("<Period xlink:href='http://10.0.0.1/'/>"), "<MPD/>".into(), "<html/>".into()] {
+        let root = xml::read(bad.as_bytes()).unwrap();
+        assert!(model::read(&root, &Base::read("http://o.test/").unwrap()).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_manifest_keeps_everything_but_addresses() {
+    let text = "<MPD xmlns='urn:mpeg:dash:schema:mpd:2011' profiles='p' mediaPresentationDuration='PT8S'><BaseURL>http://cdn.test/</BaseURL>\
+        <Location>http://o.test/other</Location><PatchLocation>x</PatchLocation><Period><EventStream schemeIdUri='e'><Event id='1'/></EventStream>\
+        <SegmentTemplate timescale='10' media='$RepresentationID$/$Time$.m4s' initialization='$RepresentationID$/i.mp4'><SegmentTimeline><S t='0' d='40' r='1'/></SegmentTimeline></SegmentTemplate>\
+        <AdaptationSet id='v' mimeType='video/mp4'><ContentProtection schemeIdUri='c'/><Representation id='a' bandwidth='5'/></AdaptationSet>\
+        <AdaptationSet mimeType='audio/mp4'><Representation id='b'><BaseURL>b.mp4</BaseURL><SegmentBase indexRange='10-20'><Initialization range='0-9'/></SegmentBase></Representation></AdaptationSet>\
+        </Period></MPD>";
+    let mut root = xml::read(text.as_bytes()).unwrap();
+    let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
+    to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", true, &mut |wanted| match wanted {
+        to_mpd::Wanted::Init(address, _) => format!("http://us/i?{address}"),
+        to_mpd::Wanted::Segment { addresses, pattern, .. } => format!("http://us/s?{}&p={pattern}", addresses[0]),
+    });
+    let mut out = String::new();
+    root.write(&mut out);
+    for says in [
+        "media=\"http://us/s?http://cdn.test/a/$Time$.m4s&amp;p=true&amp;_t=$Time$\"",
+        "initialization=\"http://us/i?http://cdn.test/a/i.mp4\"",
+        "<SegmentTimeline><S t=\"0\" d=\"40\" r=\"1\"/></SegmentTimeline>",
+        "<BaseURL>http://us/s?http://cdn.test/b.mp4&amp;p=false</BaseURL>",
+        "<SegmentBase indexRange=\"10-20\" timescale=\"10\"><Initialization range=\"0-9\"/></SegmentBase>",
+        "<Location>http://us/m.mpd</Location>",
+        "<EventStream schemeIdUri=\"e\"><Event id=\"1\"/></EventStream>",
+        "profiles=\"p\"",
+    ] {
+        assert!(out.contains(says), "{says}\n{out}");
+    }
+    assert!(!out.contains("ContentProtection") && !out.contains("PatchLocation") && xml::read(out.as_bytes()).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_manifest_makes_it_panic(
+        attributes in prop::collection::vec(("(duration|timescale|startNumber|endNumber|presentationTimeOffset|availabilityTimeOffset)", "-?[0-9]{0,20}|INF|x"), 0..5),
+        runs in prop::collection::vec(("[0-9]{0,20}", "[0-9]{1,20}", "-?[0-9]{1,6}"), 0..4),
+        live in any::<bool>(),
+        now in -1e12..1e12_f64,
+    ) {
+        let attributes: String = attributes.iter().map(|(n, v)| format!(" {n}='{v}'")).collect();
+        let runs: String = runs.iter().map(|(t, d, r)| format!("<S t='{t}' d='{d}' r='{r}'/>")).collect();
+        let kind = if live { "dynamic" } else { "static" };
+        let timeline = if runs.is_empty() { String::new() } else { format!("<SegmentTimeline>{runs}</SegmentTimeline>") };
+        let text = format!("<MPD type='{kind}' timeShiftBufferDepth='PT60S' mediaPresentationDuration='PT3600S'><Period><AdaptationSet contentType='video'><SegmentTemplate media='$Number$$Time$'{attributes}>{timeline}</SegmentTemplate><Representation/></AdaptationSet></Period></MPD>");
+        if let Ok(root) = xml::read(text.as_bytes())
+            && let Ok(manifest) = model::read(&root, &Base::read("http://o.test/").unwrap())
+        {
+            let period = &manifest.periods[0];
+            segments::list(&period.sets[0].representations[0], period, &manifest, now);
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = xml::read(&text);
+    }
+}
