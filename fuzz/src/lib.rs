@@ -1,5 +1,6 @@
 //! What the fuzz targets run: entries that take any bytes and assert what must hold for them.
 
 pub mod archive;
+pub mod media;
 pub mod query;
 pub mod wire;

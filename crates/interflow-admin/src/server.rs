@@ -12,6 +12,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
+use interflow_media::Media;
 use interflow_record::Store;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -33,6 +34,8 @@ pub struct AdminParts {
     pub store: Option<Arc<dyn Store>>,
     /// What puts conversations together, when something is recorded.
     pub conversations: Option<Live>,
+    /// The media room, when there is one.
+    pub media: Option<Arc<Media>>,
     /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
     pub config: serde_json::Value,
     /// The token that opens it.
@@ -44,6 +47,7 @@ pub(crate) struct AdminState {
     pub engine: Arc<Engine>,
     pub store: Option<Arc<dyn Store>>,
     pub conversations: Option<Live>,
+    pub media: Option<Arc<Media>>,
     pub config: serde_json::Value,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
@@ -79,6 +83,7 @@ impl Admin {
             engine: parts.engine,
             store: parts.store,
             conversations: parts.conversations,
+            media: parts.media,
             config: parts.config,
             address,
             questions: Arc::new(Semaphore::new(QUESTIONS)),

@@ -329,7 +329,7 @@ fn a_manifest_keeps_everything_but_addresses() {
     let mut root = xml::read(text.as_bytes()).unwrap();
     let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
     to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", true, &mut |wanted| match wanted {
-        to_mpd::Wanted::Init(address, _) => format!("http://us/i?{address}"),
+        to_mpd::Wanted::Init(addresses, _) => format!("http://us/i?{}", addresses[0]),
         to_mpd::Wanted::Segment { addresses, pattern, .. } => format!("http://us/s?{}&p={pattern}", addresses[0]),
     });
     let mut out = String::new();

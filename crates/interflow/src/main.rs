@@ -84,7 +84,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         return redact::run(args);
     }
     if let Command::Media(command) = &cli.command {
-        return media::run(command);
+        return media::run(command, &loaded.config, cli.home.as_deref());
     }
     let home = Home::find(cli.home.as_deref().or(loaded.config.home.as_deref()))?;
     match cli.command {

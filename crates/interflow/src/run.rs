@@ -150,6 +150,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 engine: Arc::clone(&engine),
                 store: store.clone().map(|s| s as Arc<dyn Store>),
                 conversations: conversations.clone(),
+                media: config.media.enabled.then(|| Arc::clone(&rooms.media)),
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
             };

@@ -10,6 +10,7 @@ mod hostile;
 mod input;
 mod instance;
 pub(crate) mod mcp;
+mod media;
 mod openapi;
 mod replay;
 mod routes;

@@ -6,7 +6,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{body, conversations, events, flows, instance, openapi, replay, transfer, words};
+use super::{body, conversations, events, flows, instance, media, openapi, replay, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -103,7 +103,16 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(of_conversations());
     all.extend(of_archives());
     all.extend(of_the_instance());
+    all.extend(of_media());
     all
+}
+
+fn of_media() -> Vec<Route> {
+    vec![
+        Route::new(Method::GET, "/media/streams", "Media being streamed now", json("MediaStreams"), media::streams),
+        Route::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), media::link)
+            .takes(json("MediaWish")),
+    ]
 }
 
 fn of_flows() -> Vec<Route> {

@@ -5,12 +5,55 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), conversations(), doings(), instance()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), instance(), media()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
     }
     all.into()
+}
+
+/// Streams and links of the media room.
+fn media() -> Value {
+    let stream = object(
+        &[
+            ("id", number()),
+            ("kind", text()),
+            ("origin", text()),
+            ("client", text()),
+            ("user", maybe(&text())),
+            ("started", number()),
+            ("bytes", number()),
+            ("rate", number()),
+        ],
+        &[],
+    );
+    let fields = json!({"type": "object"});
+    let names = [
+        "mediaflow_proxy_url",
+        "endpoint",
+        "destination_url",
+        "stream_transformer",
+        "ip",
+        "path",
+        "user",
+        "api_password",
+        "filename",
+    ];
+    let mut wish: Vec<(&str, Value)> = names.iter().map(|name| (*name, maybe(&text()))).collect();
+    for name in ["query_params", "request_headers", "response_headers", "propagate_response_headers"] {
+        wish.push((name, fields.clone()));
+    }
+    wish.push(("remove_response_headers", list(&text())));
+    wish.push(("hosts", list(&text())));
+    wish.push(("expiration", maybe(&number())));
+    wish.push(("sealed", maybe(&flag())));
+    wish.push(("base64_encode_destination", flag()));
+    json!({
+        "MediaStreams": object(&[("streams", list(&stream)), ("finished", number()), ("bytes", number())], &[]),
+        "MediaLink": object(&[("url", text()), ("expires", maybe(&number()))], &[]),
+        "MediaWish": object(&[], &wish),
+    })
 }
 
 /// An object: its required fields, and those that may be absent.

@@ -85,6 +85,7 @@ impl Instance {
             conversations: store.clone().map(|s| Live::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn Store>),
+            media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
         };

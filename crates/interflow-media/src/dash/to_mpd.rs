@@ -8,8 +8,8 @@ use crate::relay::Base;
 /// A URL in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
-    /// An initialization section: absolute address, range.
-    Init(&'a str, Option<(u64, u64)>),
+    /// An initialization section: absolute addresses to try in turn, range.
+    Init(&'a [String], Option<(u64, u64)>),
     /// A segment: absolute addresses to try in turn, range, and what is needed to decrypt it.
     Segment {
         /// Where it is; patterns when `pattern` says so.
@@ -17,7 +17,7 @@ pub enum Wanted<'a> {
         /// Its bytes.
         range: Option<(u64, u64)>,
         /// The initialization section that it belongs to.
-        init: Option<(String, Option<(u64, u64)>)>,
+        init: Option<(Vec<String>, Option<(u64, u64)>)>,
         /// Whether number, time and part are filled in by the player.
         pattern: bool,
     },
@@ -87,7 +87,7 @@ fn place_segments(
     let filling = Filling { id: &representation.id, bandwidth: representation.bandwidth, ..Filling::default() };
     let init = a.init.address.as_deref().map(|i| fill(i, filling));
     let init = init.or_else(|| a.init.range.map(|_| String::new()));
-    let init = init.and_then(|i| Some((resolved(representation, &i).into_iter().next()?, a.init.range)));
+    let init = init.map(|i| (resolved(representation, &i), a.init.range));
     let mut made = match &a.form {
         Form::Template { media } => {
             let addresses = resolved(representation, &half_filled(media, filling));

@@ -86,6 +86,15 @@ pub fn admit(state: &State, prefix: &str, client: &ClientInfo, head: &RequestHea
         let (params, directives, grant) = by_token(state, &token, &origin, path, query, params)?;
         return Ok(asked(params, directives, grant, true));
     }
+    let translated = super::xtream::translate(path, query);
+    let (path, params) = match translated {
+        Some(t) => (t.endpoint, Params::of(t.pairs)),
+        None => (path, params),
+    };
+    let asked = |params: Params, directives, grant, sealed| Asked {
+        path: path.to_owned(),
+        ..asked(params, directives, grant, sealed)
+    };
     let directives = directives(&params);
     if let Some(user) = by_password(state, &params, &head.headers)? {
         return Ok(asked(params, directives, Grant { user, ..Grant::default() }, true));

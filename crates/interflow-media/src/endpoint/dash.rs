@@ -22,6 +22,7 @@ use crate::dash::{to_mpd, to_mpd::Wanted};
 use crate::hls::variants::Wish;
 use crate::relay::address::parse;
 use crate::relay::{Ask, Base, Keep, fields};
+use crate::remux::{self, TsMuxer};
 
 /// How much of a file is looked at for its index, in bytes.
 const HEAD: u64 = 64 << 10;
@@ -168,7 +169,6 @@ impl Job<'_> {
             Form::Whole if own.mime.ends_with("/mp4") || own.mime.ends_with("/webm") => (0, HEAD - 1),
             _ => return Ok(None),
         };
-        let Some(address) = own.bases.first() else { return Ok(None) };
         let mut found: Vec<Segment> = Vec::new();
         let mut todo = vec![range];
         let mut read = 0;
@@ -177,7 +177,7 @@ impl Job<'_> {
             if read > INDEXES {
                 return Err(Stop::upstream("the file's index leads to too many others"));
             }
-            let bytes = self.bytes(address, Some(range)).await?;
+            let bytes = self.bytes_from(&own.bases, Some(range)).await?;
             let Some(index) = index_in(&bytes, range.0)? else { continue };
             found.extend(segments::of_index(&index, &own.addressing, found.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
@@ -212,11 +212,33 @@ impl Job<'_> {
         }
     }
 
+    /// The same from the first of several addresses that has them.
+    async fn bytes_from(self, addresses: &[String], range: Option<ByteRange>) -> Result<Bytes, Stop> {
+        let mut last = None;
+        for address in addresses {
+            match self.bytes(address, range).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(e) => last = Some(e),
+            }
+        }
+        Err(last.unwrap_or_else(|| Stop::bad("no address is given")))
+    }
+
+    /// The initialization section that the link names.
+    async fn init_bytes(self) -> Result<Option<Bytes>, Stop> {
+        let params = &self.asked.params;
+        let named = params.pairs().iter().filter(|(n, _)| n == "init_url" || n == "init_alt");
+        let addresses: Vec<String> = named.map(|(_, address)| super::params::plain(address)).collect();
+        if addresses.is_empty() {
+            return Ok(None);
+        }
+        self.bytes_from(&addresses, range_of(params.get("init_range"))?).await.map(Some)
+    }
+
     /// An initialization section, in clear when the link has keys.
     pub async fn mpd_init(self) -> Answer {
         let params = &self.asked.params;
-        let address = params.get("init_url").ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
-        let bytes = self.bytes(&super::params::plain(address), range_of(params.get("init_range"))?).await?;
+        let bytes = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
         let bytes = match self.keys()? {
             Some(keys) => decrypt::init(keys, bytes)?,
             None => bytes,
@@ -230,10 +252,11 @@ impl Job<'_> {
 
     /// A segment, decrypted when the link has keys.
     pub async fn mpd_segment(self, extension: &str) -> Answer {
+        if extension == "ts" { self.mpd_ts().await } else { self.clear_segment().await }
+    }
+
+    async fn clear_segment(self) -> Answer {
         let params = &self.asked.params;
-        if extension == "ts" {
-            return self.mpd_ts().await;
-        }
         let range = range_of(params.get("segment_range"))?;
         let mut response = self.first_that_answers(range).await?;
         if let Some(keys) = self.keys()?
@@ -262,9 +285,7 @@ impl Job<'_> {
 
     /// The initialization section that the link names, read.
     async fn init_section(self) -> Result<Option<Arc<Init>>, Stop> {
-        let params = &self.asked.params;
-        let Some(address) = params.get("init_url") else { return Ok(None) };
-        let bytes = self.bytes(&super::params::plain(address), range_of(params.get("init_range"))?).await?;
+        let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
         Init::parse(&bytes).map(Some).map_err(|e| decrypt::stop(&e))
     }
 
@@ -307,14 +328,7 @@ impl Job<'_> {
             Wanted::Init(address, range) => init_url(&children, address, range),
             Wanted::Segment { addresses, range, init, pattern } => {
                 let init = init.filter(|_| keyed);
-                segment_child(
-                    &children,
-                    "mp4",
-                    &addresses,
-                    range,
-                    init.as_ref().map(|(a, r)| (a.as_str(), *r)),
-                    pattern,
-                )
+                segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
             }
         });
         let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -345,9 +359,26 @@ impl Job<'_> {
         Ok(Response { head, body: if self.head.method == interflow_flow::Method::HEAD { Body::Empty } else { body } })
     }
 
+    /// A segment as MPEG-TS.
     async fn mpd_ts(self) -> Answer {
-        let text = "segments are not made into MPEG-TS here: leave remux_to_ts out";
-        Err(Stop::Status(StatusCode::NOT_IMPLEMENTED, text.into()))
+        let init = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
+        let init = match self.keys()? {
+            Some(keys) => decrypt::init(keys, init)?,
+            None => init,
+        };
+        let unfit = |e: remux::Error| Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
+        let muxer = TsMuxer::new(&init, remux::Options::default()).map_err(unfit)?;
+        let mut response = self.clear_segment().await?;
+        if !response.head.status.is_success() {
+            return Ok(response);
+        }
+        // Another form, so another length, other bytes, no ranges.
+        for name in ["content-length", "accept-ranges", "etag", "content-range"] {
+            response.head.headers.remove(name);
+        }
+        let _ = response.head.headers.set("Content-Type", "video/mp2t");
+        response.body = decrypt::transport(&muxer, response.body);
+        Ok(response)
     }
 }
 
@@ -371,26 +402,34 @@ fn range_of(text: Option<&str>) -> Result<Option<ByteRange>, Stop> {
     range.map(Some).ok_or_else(|| Stop::bad(format!("`{text}` is no range: write it as 0-99")))
 }
 
-fn init_of(own: &Representation) -> Option<(String, Option<ByteRange>)> {
+/// Where a representation's initialization section is: addresses to try in turn, and a range.
+fn init_of(own: &Representation) -> Option<(Vec<String>, Option<ByteRange>)> {
     let init = &own.addressing.init;
     let filling = Filling { id: &own.id, bandwidth: own.bandwidth, ..Filling::default() };
-    let base = Base::read(own.bases.first()?)?;
-    match (&init.address, init.range) {
-        (Some(address), range) => Some((base.resolve(&fill(address, filling)), range)),
-        (None, Some(range)) => Some((base.resolve(""), Some(range))),
+    let (reference, range) = match (&init.address, init.range) {
+        (Some(address), range) => (fill(address, filling), range),
+        (None, Some(range)) => (String::new(), Some(range)),
         // A file with an index begins with its initialization section.
         (None, None) => match &own.addressing.form {
-            Form::Base { index: Some((first, _)) } if *first > 0 => Some((base.resolve(""), Some((0, first - 1)))),
-            _ => None,
+            Form::Base { index: Some((first, _)) } if *first > 0 => (String::new(), Some((0, first - 1))),
+            _ => return None,
         },
-    }
+    };
+    let bases = own.bases.iter().filter_map(|b| Base::read(b));
+    let addresses: Vec<String> = bases.map(|b| b.resolve(&reference)).collect();
+    (!addresses.is_empty()).then_some((addresses, range))
 }
 
-fn init_url(children: &Children, address: &str, range: Option<ByteRange>) -> String {
+fn init_url(children: &Children, addresses: &[String], range: Option<ByteRange>) -> String {
     let range = range.map(|(first, last)| format!("{first}-{last}"));
-    let mut parameters = vec![("init_url", address)];
+    let mut parameters = init_parameters(addresses);
     parameters.extend(range.as_deref().map(|r| ("init_range", r)));
     children.url("/proxy/mpd/init.mp4", &parameters)
+}
+
+fn init_parameters(addresses: &[String]) -> Vec<(&str, &str)> {
+    let name = |i| if i == 0 { "init_url" } else { "init_alt" };
+    addresses.iter().enumerate().map(|(i, a)| (name(i), a.as_str())).collect()
 }
 
 fn segment_url(children: &Children, track: Track<'_>, segment: &Segment, ts: bool, keyed: bool) -> Option<String> {
@@ -404,8 +443,7 @@ fn segment_url(children: &Children, track: Track<'_>, segment: &Segment, ts: boo
         _ if ts => "ts",
         _ => "mp4",
     };
-    let init = init.as_ref().map(|(a, r)| (a.as_str(), *r));
-    (!addresses.is_empty()).then(|| segment_child(children, extension, &addresses, segment.range, init, false))
+    (!addresses.is_empty()).then(|| segment_child(children, extension, &addresses, segment.range, init.as_ref(), false))
 }
 
 fn segment_child(
@@ -413,17 +451,17 @@ fn segment_child(
     extension: &str,
     addresses: &[String],
     range: Option<ByteRange>,
-    init: Option<(&str, Option<ByteRange>)>,
+    init: Option<&(Vec<String>, Option<ByteRange>)>,
     pattern: bool,
 ) -> String {
     let text = |(first, last): ByteRange| format!("{first}-{last}");
-    let (range, init_range) = (range.map(text), init.and_then(|(_, r)| r).map(text));
+    let (range, init_range) = (range.map(text), init.and_then(|(_, r)| *r).map(text));
     let mut parameters: Vec<(&str, &str)> = Vec::new();
     for (i, address) in addresses.iter().enumerate() {
         parameters.push((if i == 0 { "segment_url" } else { "alt" }, address));
     }
     parameters.extend(range.as_deref().map(|r| ("segment_range", r)));
-    parameters.extend(init.map(|(a, _)| ("init_url", a)));
+    parameters.extend(init.into_iter().flat_map(|(a, _)| init_parameters(a)));
     parameters.extend(init_range.as_deref().map(|r| ("init_range", r)));
     if pattern {
         parameters.push(("pattern", "1"));

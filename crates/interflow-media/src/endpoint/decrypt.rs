@@ -1,4 +1,4 @@
-//! Bodies of segments decrypted on their way, with keys that the link's owner gave.
+//! Bodies of segments changed on their way: decrypted with keys that the link's owner gave, made into MPEG-TS.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result, StatusCode};
 
 use super::reply::Stop;
 use crate::cenc::{self, Decrypter, Init, KeyRing};
+use crate::remux::{self, TsMuxer, TsSegment};
 
 /// What a failed decryption is to a client: a key that is missing is the link's fault, all else the origin's.
 pub fn stop(error: &cenc::Error) -> Stop {
@@ -40,6 +41,44 @@ pub fn segment(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> s
     };
     let remaining = body.remaining();
     Ok(Body::stream(Clear { body, decrypter, ready: VecDeque::new(), remaining, over: false }))
+}
+
+/// A clear segment as MPEG-TS, fragment by fragment.
+pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
+    Body::stream(Transport { body, segment: Some(muxer.segment()), ready: VecDeque::new() })
+}
+
+struct Transport {
+    body: Body,
+    segment: Option<TsSegment>,
+    ready: VecDeque<Bytes>,
+}
+
+impl BodyStream for Transport {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        let broken =
+            |e: remux::Error| Error::new(Kind::BadResponse, format!("the segment cannot be made into MPEG-TS: {e}"));
+        loop {
+            match self.ready.pop_front() {
+                Some(bytes) if bytes.is_empty() => continue,
+                Some(bytes) => return Poll::Ready(Some(Ok(Frame::Data(bytes)))),
+                None => {}
+            }
+            let Some(segment) = &mut self.segment else { return Poll::Ready(None) };
+            let mut out = Vec::new();
+            let pushed = match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(data))) => segment.push(data, &mut out),
+                Some(Ok(Frame::Trailers(_))) => continue,
+                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                None => self.segment.take().map_or(Ok(()), |s| s.finish(&mut out)),
+            };
+            if let Err(e) = pushed {
+                self.segment = None;
+                return Poll::Ready(Some(Err(broken(e))));
+            }
+            self.ready.extend(out);
+        }
+    }
 }
 
 struct Clear {

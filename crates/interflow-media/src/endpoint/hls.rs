@@ -21,7 +21,7 @@ use crate::hls::{Kind, Options, Place, define::Variables, keys, pathways, rewrit
 use crate::relay::address::{self, Address, push_value};
 use crate::relay::fetch::Document;
 use crate::relay::shared::unconditional;
-use crate::relay::{Ask, Base, Fetched, Keep, fields};
+use crate::relay::{Ask, Base, Fetched, Keep, ahead, fields};
 
 /// The most keys that are fetched to be put into one playlist.
 const KEYS: usize = 64;
@@ -116,7 +116,8 @@ impl Job<'_> {
         Response { head, body }
     }
 
-    async fn rewritten(self, document: &Document) -> Answer {
+    /// A playlist rewritten, as an answer.
+    pub async fn rewritten(self, document: &Document) -> Answer {
         let params = &self.asked.params;
         let mut response = playlist(self.rewritten_list(document, false).await?);
         let kind = document.headers.get_str("content-type");
@@ -157,6 +158,9 @@ impl Job<'_> {
             KeyUse::Relay | KeyUse::Apply => HashMap::new(),
         };
         let options = Options { apply_keys: keys == KeyUse::Apply, start: self.start(&text)?, variables };
+        if self.state.config.cache.prefetch > 0 && matches!(routing.segments, Segments::Ours) {
+            self.state.ahead.learn(&document.url.to_string(), ahead::pieces(&text, &base));
+        }
         let children = self.asked.children_with(self.state, handed_down);
         let mut place = Ours { children: &children, routing, inline, key_url: params.get("key_url") };
         Ok(rewrite(&text, &base, &options, &mut place))

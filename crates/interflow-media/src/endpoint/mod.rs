@@ -14,6 +14,7 @@ mod reply;
 mod small;
 mod stream;
 mod timeline;
+mod xtream;
 
 pub use access::Asked;
 pub use children::Children;

@@ -1,5 +1,6 @@
 //! The room itself: its doors on the gateway port, and which endpoint answers what.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -9,9 +10,11 @@ use interflow_flow::{
 };
 
 use super::access::{Asked, admit};
+use super::links::{LinkWish, Linked};
 use super::reply::{Answer, Stop, words};
 use super::timeline::{Clocks, Lines};
 use crate::config::MediaConfig;
+use crate::relay::ahead::Ahead;
 use crate::relay::hosts::Hosts;
 use crate::relay::resume::Patience;
 use crate::relay::shared::Bounds;
@@ -43,7 +46,9 @@ pub struct State {
     /// Fetches from origins.
     pub fetch: Arc<Fetch>,
     /// The same for what many ask for.
-    pub shared: Shared,
+    pub shared: Arc<Shared>,
+    /// What is fetched ahead.
+    pub ahead: Ahead,
     /// Clocks of origins.
     pub clocks: Clocks,
     /// Numbers of segments of live tracks.
@@ -90,7 +95,8 @@ impl State {
             users,
             password: password.filter(|p| !p.is_empty()),
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
-            shared: Shared::new(Arc::clone(&fetch), bounds),
+            shared: Arc::new(Shared::new(Arc::clone(&fetch), bounds)),
+            ahead: Ahead::default(),
             fetch,
             clocks: Clocks::default(),
             lines: Lines::default(),
@@ -158,13 +164,28 @@ impl Media {
         self.state.load_full()
     }
 
+    /// A link as somebody wishes it, below `base` (`http://host:port/media`).
+    ///
+    /// # Errors
+    /// What is wrong with the wish.
+    pub fn link(&self, wish: &LinkWish, base: &str) -> std::result::Result<Linked, String> {
+        wish.make(&self.state(), base)
+    }
+
+    /// Where the endpoints stand on this gateway, by its address or by what the owner calls it.
+    pub fn base(&self, gateway: SocketAddr) -> String {
+        let state = self.state();
+        let path = state.config.path.trim_end_matches('/');
+        state.public.as_ref().map_or_else(|| format!("http://{gateway}{path}"), |public| format!("{public}{path}"))
+    }
+
     /// The streams under way.
     pub fn streams(&self) -> &Arc<Streams> {
         &self.streams
     }
 
     async fn answer(&self, state: &Arc<State>, flow: &mut Flow, request: Request) -> Answer {
-        let prefix = prefix_of(&state.config, request.head.url.path_only()).unwrap_or_default();
+        let prefix = prefix_of(&state.config, &request.head.url.path).unwrap_or_default();
         let Request { head, body } = request;
         let place = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
         if let Some(answer) = super::small::open(place, &head)? {
@@ -189,6 +210,9 @@ impl Media {
         }
         if let Some(file) = path.strip_prefix("/proxy/mpd/segment") {
             return job.mpd_segment(file.strip_prefix('.').unwrap_or_default()).await;
+        }
+        if path.starts_with("/xtream/") && asked.params.get("xc_origin").is_some() {
+            return job.xtream().await;
         }
         match path {
             "/proxy/mpd/manifest.m3u8" | "/proxy/mpd/manifest" => job.mpd_master().await,
@@ -234,18 +258,20 @@ pub fn below<'a>(path: &'a str, endpoint: &str) -> Option<&'a str> {
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-/// The mount that a path belongs to.
+/// The mount that a path (with its query) belongs to.
 fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let own = config.path.trim_end_matches('/');
     if path.strip_prefix(own).is_some_and(|rest| rest.starts_with('/')) && !own.is_empty() {
         return Some(own);
     }
-    (own.is_empty() || config.compat.mediaflow && is_endpoint(path)).then_some("")
+    let ours = || is_endpoint(path) || super::xtream::translate(path, query).is_some();
+    (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
 
 /// Whether a path is one of ours at the root.
 fn is_endpoint(path: &str) -> bool {
-    const ENDPOINTS: [&str; 12] = [
+    const ENDPOINTS: [&str; 7] = [
         "/proxy",
         "/playlist",
         "/base64",
@@ -253,11 +279,6 @@ fn is_endpoint(path: &str) -> bool {
         "/generate_urls",
         "/generate_encrypted_or_encoded_url",
         "/health",
-        "/player_api.php",
-        "/xmltv.php",
-        "/get.php",
-        "/panel_api.php",
-        "/streaming",
     ];
     path.starts_with("/_token_") || ENDPOINTS.iter().any(|e| below(path, e).is_some())
 }
@@ -279,8 +300,7 @@ impl Mount for MediaDoor {
 
     fn find(&self, knock: &Knock<'_>) -> Option<Mounted> {
         let state = self.0.state.load();
-        let path = knock.path.split_once('?').map_or(&**knock.path, |(path, _)| path);
-        if !state.config.enabled || prefix_of(&state.config, path).is_none() {
+        if !state.config.enabled || prefix_of(&state.config, knock.path).is_none() {
             return None;
         }
         Some(Mounted::Serve(Arc::clone(&self.0) as Arc<dyn Handler>))

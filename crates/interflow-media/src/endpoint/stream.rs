@@ -3,6 +3,7 @@
 use interflow_flow::{Body, Method, Response, StatusCode};
 
 use super::mount::Job;
+use super::params::plain;
 use super::reply::{Answer, Stop};
 use crate::relay::address::{Address, decode_percent, push_value};
 use crate::relay::resume::resuming;
@@ -48,6 +49,15 @@ impl Job<'_> {
             // Ranges would count the front that is taken off.
             for name in ["range", "if-range"] {
                 ask.headers.remove(name);
+            }
+        }
+        if is_segment {
+            // Viewers who differ in nothing but their language see the same segment.
+            ask.headers.remove("accept-language");
+            if state.config.cache.prefetch > 0 && ask.method == Method::GET {
+                let range = ask.headers.get_str("range").map(str::to_owned);
+                let piece = (params.get("d").map(plain).unwrap_or_default(), range);
+                state.ahead.go(&state.shared, &ask, &piece, state.config.cache.prefetch);
             }
         }
         let place = match is_segment && state.shared.knows(&ask) {

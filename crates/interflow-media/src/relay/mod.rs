@@ -1,6 +1,7 @@
 //! Fetching from origins: redirects, headers, bodies that go on after a drop, shared work.
 
 pub mod address;
+pub mod ahead;
 pub mod fetch;
 pub mod fields;
 pub mod hosts;

@@ -110,6 +110,11 @@ impl Shared {
         self.store.lock().bytes
     }
 
+    /// The longest body that is shared, in bytes.
+    pub fn longest(&self) -> u64 {
+        self.bounds.entry.min(self.bounds.memory / 2)
+    }
+
     /// What answers, shared with everybody who asks the same.
     ///
     /// # Errors
@@ -174,7 +179,7 @@ impl Shared {
         let Fetched { url, response } = self.fetch.send(ask.clone()).await?;
         let Response { head, body } = response;
         let status = head.status;
-        let fits = body.remaining().is_none_or(|l| l <= self.bounds.entry.min(self.bounds.memory / 2));
+        let fits = body.remaining().is_none_or(|l| l <= self.longest());
         let body = resuming(body, &head, Ask { url: url.clone(), ..ask.clone() }, &self.fetch, self.bounds.patience);
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             drop(guard);

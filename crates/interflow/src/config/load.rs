@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use toml::{Spanned, Table, Value};
 
-use super::{Config, env};
+use super::{Config, env, mediaflow};
 
 /// A configuration and where it came from.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl std::error::Error for LoadError {}
 /// A file that cannot be read, is no TOML, or has an unknown key or a wrong value; a variable likewise.
 pub fn load(file: Option<&Path>) -> Result<Loaded, LoadError> {
     let vars: Vec<_> = std::env::vars().collect();
-    let config = match file {
+    let mut config = match file {
         None => parse("", "defaults", &vars)?,
         Some(path) => {
             let place = path.display().to_string();
@@ -49,6 +49,7 @@ pub fn load(file: Option<&Path>) -> Result<Loaded, LoadError> {
             parse(&text, &place, &vars)?
         }
     };
+    mediaflow::apply(&mut config, &vars)?;
     Ok(Loaded { config, file: file.map(Path::to_owned) })
 }
 

@@ -2,6 +2,7 @@
 
 mod env;
 mod load;
+mod mediaflow;
 pub mod reference;
 
 use std::net::SocketAddr;

@@ -2,6 +2,7 @@
 
 mod decrypt;
 mod ts;
+mod url;
 
 use std::fs::File;
 use std::io::{Read, Stdin};
@@ -11,18 +12,23 @@ use clap::Subcommand;
 use interflow_media::cenc::KeyRing;
 
 use crate::Failure;
+use crate::config::Config;
+use crate::home::Home;
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
     /// Decrypt an MP4 file or a media segment with keys that you have.
     Decrypt(decrypt::DecryptArgs),
+    /// Make a link for a player, sealed so that nobody can read or change it.
+    Url(url::UrlArgs),
 }
 
 /// Runs one.
-pub fn run(command: &MediaCommand) -> Result<(), Failure> {
+pub fn run(command: &MediaCommand, config: &Config, home: Option<&Path>) -> Result<(), Failure> {
     match command {
         MediaCommand::Decrypt(args) => decrypt::run(args),
+        MediaCommand::Url(args) => url::run(args, config, &Home::find(home.or(config.home.as_deref()))?),
     }
 }
 

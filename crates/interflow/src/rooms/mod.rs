@@ -18,6 +18,7 @@ use interflow_flow::{Mount, Stage};
 use interflow_limits::Limits;
 use interflow_media::MediaDoor;
 use interflow_record::EmbeddedStore;
+use interflow_media::{Media, MediaDoor};
 
 use crate::Failure;
 use crate::config::Config;
@@ -55,6 +56,8 @@ pub struct Rooms {
     pub mounts: Vec<Arc<dyn Mount>>,
     /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::Rules>,
+    /// The media room, for those who look on.
+    pub media: Arc<Media>,
     egress: Arc<LateEgress>,
     limits: Arc<Limits>,
     rooms: Vec<Arc<dyn Room>>,
@@ -93,8 +96,9 @@ impl Rooms {
             vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
         let for_admin = Arc::clone(rules.rules());
         let counters = Arc::clone(&limits.limits);
+        let streams = Arc::clone(media.media());
         let rooms: Vec<Arc<dyn Room>> = vec![limits, media, llm, redaction, rules];
-        Ok(Self { stages, mounts, egress, rules: for_admin, limits: counters, rooms })
+        Ok(Self { stages, mounts, egress, rules: for_admin, media: streams, limits: counters, rooms })
     }
 
     /// What puts conversations together, over the recording.

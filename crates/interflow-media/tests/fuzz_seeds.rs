@@ -1,0 +1,11 @@
+//! Runs every committed fuzz seed through the entry of its target, so that each finding stays found.
+
+#[path = "../../../fuzz/src/media.rs"]
+mod media;
+#[path = "../../../fuzz/src/seeds.rs"]
+mod seeds;
+
+#[test]
+fn every_seed_holds() {
+    seeds::all_hold(&media::ENTRIES);
+}

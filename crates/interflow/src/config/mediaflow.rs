@@ -1,0 +1,216 @@
+//! The settings of mediaflow-proxy (flat variables) and of its Rust twin (`APP__SECTION__KEY`, the TOML file at
+//! `CONFIG_PATH`), read when `media.compat.mediaflow` is on. What our own file says wins.
+
+use std::collections::BTreeMap;
+
+use interflow_engine::config::UpstreamProxyRule;
+use interflow_flow::units::Span;
+use interflow_media::MediaConfig;
+use interflow_media::config::SegmentRoute;
+use serde_json::Value as Json;
+use toml::{Table, Value};
+
+use super::{Config, LoadError};
+
+/// Lays the settings under the configuration.
+///
+/// # Errors
+/// A file at `CONFIG_PATH` that cannot be read, or a value that makes no sense.
+pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadError> {
+    if !config.media.compat.mediaflow {
+        return Ok(());
+    }
+    let settings = Settings::read(vars)?;
+    let usual = MediaConfig::default();
+    let media = &mut config.media;
+    if media.api_password.is_none() {
+        media.api_password = settings.text("api_password").filter(|p| !p.is_empty());
+    }
+    if media.user_agent == usual.user_agent
+        && let Some(agent) = settings.text("user_agent")
+    {
+        media.user_agent = agent;
+    }
+    if let Some(url) = settings.text("stremio_proxy_url").filter(|u| !u.is_empty()) {
+        media.hls.stremio_url.get_or_insert(url);
+    }
+    match settings.text("m3u8_content_routing").as_deref() {
+        Some("direct") => media.hls.segments = SegmentRoute::Direct,
+        Some("stremio") if media.hls.stremio_url.is_some() => media.hls.segments = SegmentRoute::Stremio,
+        _ => {}
+    }
+    if media.hls.live_start == 0.0 {
+        media.hls.live_start = settings.number("livestream_start_offset")?.unwrap_or(0.0);
+    }
+    let whole = |n: Option<f64>| n.map(|n| n.clamp(0.0, f64::from(u32::MAX)) as u64);
+    if media.cache.prefetch == 0 && settings.text("enable_hls_prebuffer").as_deref() != Some("false") {
+        media.cache.prefetch = whole(settings.number("hls_prebuffer_segments")?).unwrap_or(0).min(32) as u8;
+    }
+    if let Some(ttl) = whole(settings.number("hls_segment_cache_ttl")?) {
+        media.cache.ttl = Span::secs(ttl);
+    }
+    if let Some(ttl) = whole(settings.number("epg_cache_ttl")?) {
+        media.epg_ttl = Span::secs(ttl);
+    }
+    if let Some(depth) = whole(settings.number("mpd_live_playlist_depth")?) {
+        media.dash.live_segments = depth as u32;
+    }
+    if let Some(most) = whole(settings.number("max_concurrent_per_host")?) {
+        media.streams_per_host = most as u32;
+    }
+    if let Some(attempts) = whole(settings.number("upstream_retry_attempts")?) {
+        media.resume = attempts.min(20) as u8;
+    }
+    if let Some(ts) = settings.text("remux_to_ts") {
+        media.dash.remux_to_ts = ts.eq_ignore_ascii_case("true");
+    }
+    settings.routes(config)
+}
+
+/// Settings by their flat names, in small letters.
+struct Settings(BTreeMap<String, String>);
+
+/// `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name, where the two differ.
+const RENAMED: [(&str, &str); 8] = [
+    ("auth.api_password", "api_password"),
+    ("proxy.proxy_url", "proxy_url"),
+    ("proxy.all_proxy", "all_proxy"),
+    ("proxy.max_concurrent_per_host", "max_concurrent_per_host"),
+    ("hls.prebuffer_segments", "hls_prebuffer_segments"),
+    ("hls.segment_cache_ttl", "hls_segment_cache_ttl"),
+    ("mpd.live_playlist_depth", "mpd_live_playlist_depth"),
+    ("mpd.remux_to_ts", "remux_to_ts"),
+];
+
+impl Settings {
+    fn read(vars: &[(String, String)]) -> Result<Self, LoadError> {
+        let mut found = BTreeMap::new();
+        let var = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        if let Some(path) = var("CONFIG_PATH") {
+            let wrong = |what: String| LoadError { place: path.clone(), what };
+            let text = std::fs::read_to_string(&path).map_err(|e| wrong(format!("the file cannot be read: {e}")))?;
+            let table: Table = toml::from_str(&text).map_err(|e| wrong(e.message().to_owned()))?;
+            flatten(&table, "", &mut found);
+        }
+        for (name, value) in vars {
+            match name.strip_prefix("APP__") {
+                Some(path) => insert(&mut found, &path.to_ascii_lowercase().replace("__", "."), value.clone()),
+                None => insert(&mut found, &name.to_ascii_lowercase(), value.clone()),
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.0.get(name).cloned()
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, LoadError> {
+        let Some(text) = self.0.get(name).filter(|t| !t.trim().is_empty()) else { return Ok(None) };
+        let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        let wrong = || LoadError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
+        number.map(Some).ok_or_else(wrong)
+    }
+
+    /// Ways to hosts: `TRANSPORT_ROUTES`, and `PROXY_URL` for all when `ALL_PROXY` says so.
+    fn routes(&self, config: &mut Config) -> Result<(), LoadError> {
+        let proxy = self.text("proxy_url").filter(|p| !p.is_empty());
+        if let Some(text) = self.text("transport_routes").filter(|t| !t.trim().is_empty()) {
+            let wrong = |what: String| LoadError { place: "TRANSPORT_ROUTES".into(), what };
+            let routes: BTreeMap<String, Json> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+            // The most precise first: a host, then a wildcard, then everything.
+            let mut routes: Vec<_> = routes.into_iter().map(|(p, r)| (host_of(&p), r)).collect();
+            routes.sort_by_key(|(host, _)| (host == "*", host.contains('*'), std::cmp::Reverse(host.len())));
+            for (host, route) in routes {
+                if route["verify_ssl"] == Json::Bool(false) {
+                    config.upstream.danger_insecure_hosts.push(host.clone());
+                }
+                let through = route["proxy"] != Json::Bool(false);
+                let via = route["proxy_url"].as_str().map(str::to_owned).or_else(|| proxy.clone()).filter(|_| through);
+                config.upstream.proxy.push(UpstreamProxyRule { hosts: vec![host], via: via.into_iter().collect() });
+            }
+        }
+        if let (Some(proxy), Some("true" | "True" | "1")) = (proxy, self.text("all_proxy").as_deref()) {
+            config.upstream.proxy.push(UpstreamProxyRule { hosts: vec!["*".into()], via: vec![proxy] });
+        }
+        Ok(())
+    }
+}
+
+fn flatten(table: &Table, path: &str, found: &mut BTreeMap<String, String>) {
+    for (name, value) in table {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match value {
+            Value::Table(inner) if path != "proxy.transport_routes" => flatten(inner, &path, found),
+            Value::Table(routes) => {
+                let text = serde_json::to_string(routes).unwrap_or_default();
+                found.insert("transport_routes".into(), text);
+            }
+            Value::String(text) => insert(found, &path, text.clone()),
+            other => insert(found, &path, other.to_string()),
+        }
+    }
+}
+
+fn insert(found: &mut BTreeMap<String, String>, path: &str, value: String) {
+    let renamed = RENAMED.iter().find(|(theirs, _)| *theirs == path).map(|(_, flat)| *flat);
+    let name = renamed.map_or_else(|| path.replace('.', "_"), str::to_owned);
+    found.insert(name, value);
+}
+
+/// The host of a route's pattern: `https://*.a.test:443/x`, `all://`.
+fn host_of(pattern: &str) -> String {
+    let rest = pattern.split_once("://").map_or(pattern, |(_, rest)| rest);
+    let host = rest.split(['/', ':']).next().unwrap_or_default();
+    if host.is_empty() { "*".into() } else { host.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(list: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        config.media.compat.mediaflow = true;
+        let vars: Vec<_> = list.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        apply(&mut config, &vars).unwrap();
+        config
+    }
+
+    #[test]
+    fn both_styles_are_read() {
+        let flat = applied(&[("API_PASSWORD", "pw"), ("EPG_CACHE_TTL", "60"), ("M3U8_CONTENT_ROUTING", "direct")]);
+        assert_eq!(flat.media.api_password.as_deref(), Some("pw"));
+        assert_eq!((flat.media.epg_ttl, flat.media.hls.segments), (Span::secs(60), SegmentRoute::Direct));
+        let twin = applied(&[("APP__AUTH__API_PASSWORD", "pw"), ("APP__EPG__CACHE_TTL", "60")]);
+        assert_eq!((twin.media.api_password.as_deref(), twin.media.epg_ttl), (Some("pw"), Span::secs(60)));
+        assert_eq!(applied(&[]).media.epg_ttl, MediaConfig::default().epg_ttl);
+    }
+
+    #[test]
+    fn a_file_of_the_twin_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        let text = "[auth]\napi_password = \"pw\"\n[mpd]\nlive_playlist_depth = 9\n[proxy.transport_routes.\"https://a.test\"]\nproxy_url = \"socks5://p:1\"\n";
+        std::fs::write(&path, text).unwrap();
+        let config = applied(&[("CONFIG_PATH", path.to_str().unwrap())]);
+        assert_eq!((config.media.api_password.as_deref(), config.media.dash.live_segments), (Some("pw"), 9));
+        assert_eq!(config.upstream.proxy[0].via, ["socks5://p:1"]);
+    }
+
+    #[test]
+    fn the_most_precise_route_comes_first() {
+        let routes = r#"{"all://":{"proxy":true},"https://*.a.test":{"verify_ssl":false,"proxy":false},"https://x.a.test:443":{"proxy_url":"http://q:2"}}"#;
+        let config = applied(&[("PROXY_URL", "http://p:1"), ("TRANSPORT_ROUTES", routes)]);
+        let seen: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
+        assert_eq!(seen, [("x.a.test", 1), ("*.a.test", 0), ("*", 1)]);
+        assert_eq!(config.upstream.danger_insecure_hosts, ["*.a.test"]);
+    }
+
+    #[test]
+    fn nothing_is_read_unless_it_is_wanted() {
+        let mut config = Config::default();
+        apply(&mut config, &[("API_PASSWORD".into(), "pw".into())]).unwrap();
+        assert_eq!(config, Config::default());
+    }
+}
