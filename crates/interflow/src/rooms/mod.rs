@@ -16,9 +16,8 @@ use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
 use interflow_flow::{Mount, Stage};
 use interflow_limits::Limits;
-use interflow_media::MediaDoor;
-use interflow_record::EmbeddedStore;
 use interflow_media::{Media, MediaDoor};
+use interflow_record::EmbeddedStore;
 
 use crate::Failure;
 use crate::config::Config;
