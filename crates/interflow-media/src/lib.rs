@@ -11,6 +11,7 @@ pub mod endpoint;
 pub mod hls;
 pub mod relay;
 pub mod remux;
+pub mod sample_aes;
 pub mod token;
 
 pub use config::MediaConfig;

@@ -8,6 +8,7 @@ mod header;
 mod movie;
 mod samples;
 mod sidx;
+mod tree;
 
 pub use codec::{Aac, Elementary, ParameterSets, codec_string};
 pub use fields::{Broken, Fields};
@@ -16,3 +17,4 @@ pub use header::{BoxRef, FourCc, Header, boxes, child, find};
 pub use movie::{Defaults, Edit, Entry, Movie, Track};
 pub use samples::{Sample, SampleTable};
 pub use sidx::{Reference, SegmentIndex};
+pub use tree::Node;

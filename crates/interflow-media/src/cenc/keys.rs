@@ -35,6 +35,13 @@ impl fmt::Debug for Kid {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key(pub [u8; 16]);
 
+impl Key {
+    /// Reads 16 bytes in hex or base64.
+    pub fn parse(text: &str) -> Option<Self> {
+        bytes(text.trim()).map(Self)
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")

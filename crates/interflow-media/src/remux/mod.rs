@@ -10,6 +10,7 @@ mod packets;
 mod tables;
 
 pub use muxer::{Options, TsMuxer, TsSegment};
+pub(crate) use tables::crc;
 
 use crate::bmff::{Broken, FourCc};
 

@@ -55,7 +55,7 @@ fn section(table: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// CRC-32 as annex A has it: not reflected, no final inversion.
-fn crc(data: &[u8]) -> u32 {
+pub fn crc(data: &[u8]) -> u32 {
     data.iter().fold(u32::MAX, |crc, byte| {
         let shifted = |crc: u32, _| if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 };
         (0..8).fold(crc ^ u32::from(*byte) << 24, shifted)

@@ -5,8 +5,8 @@
 //! SAMPLE-AES is refused.
 
 mod aes128;
-mod nal;
 mod frames;
+mod nal;
 mod ts;
 
 pub use aes128::{Aes128Cbc, iv_from_sequence, parse_iv};
@@ -16,7 +16,9 @@ pub use ts::SampleAesTs;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The cipher works on blocks of 16 bytes.
-    #[error("the segment has {0} bytes, which is no multiple of 16: it was cut short, or is not encrypted with AES-128")]
+    #[error(
+        "the segment has {0} bytes, which is no multiple of 16: it was cut short, or is not encrypted with AES-128"
+    )]
     Length(u64),
     /// The last block does not end in padding.
     #[error("the segment does not end in padding: the key or the IV is wrong")]
@@ -43,7 +45,11 @@ pub enum Error {
 impl From<Error> for interflow_flow::Error {
     fn from(error: Error) -> Self {
         use interflow_flow::Kind;
-        let kind = if matches!(error, Error::Truncated(_) | Error::Length(_)) { Kind::UpstreamClosed } else { Kind::BadResponse };
+        let kind = if matches!(error, Error::Truncated(_) | Error::Length(_)) {
+            Kind::UpstreamClosed
+        } else {
+            Kind::BadResponse
+        };
         Self::new(kind, format!("the segment could not be decrypted: {error}"))
     }
 }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use clap::Args;
-use interflow_media::cenc::{Decrypter, KeyRing, Probe, Progressive};
+use clap::{Args, ValueEnum};
+use interflow_media::cenc::{Decrypter, Key, KeyRing, Probe, Progressive};
+use interflow_media::sample_aes::{Aes128Cbc, SampleAesTs, iv_from_sequence, parse_iv};
 
 use super::ts::ToTs;
 use super::{Input, keys};
@@ -30,12 +31,30 @@ pub struct DecryptArgs {
     /// The init segment that FILE belongs to; the output begins with it.
     #[arg(long, value_name = "FILE")]
     pub init: Option<PathBuf>,
+    /// How the file is encrypted.
+    #[arg(long, value_enum, default_value_t = Method::Cenc)]
+    pub method: Method,
+    /// The IV of an HLS segment (0x and hex digits), or its media sequence number.
+    #[arg(long, value_name = "IV", default_value = "0")]
+    pub iv: String,
     /// Write MPEG-TS in place of MP4 (fragmented files and segments; needs no key for clear ones).
     #[arg(long)]
     pub ts: bool,
     /// Where the clear file goes; standard output when it is not given.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Ways of encrypting media.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Method {
+    /// Common encryption of MP4: cenc, cens, cbc1, cbcs, PIFF.
+    Cenc,
+    /// HLS, METHOD=AES-128: the whole segment.
+    #[value(name = "aes-128")]
+    Aes128,
+    /// HLS, METHOD=SAMPLE-AES in MPEG-TS (in MP4 it is cenc).
+    SampleAes,
 }
 
 /// Runs the command.
@@ -51,6 +70,9 @@ pub fn run(args: &DecryptArgs) -> Result<(), Failure> {
 
 fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Failure> {
     let mut input = Input::open(&args.file)?;
+    if args.method != Method::Cenc {
+        return segment(args, &mut input, sink);
+    }
     if let (Input::File(file), None, false) = (&mut input, &args.init, args.ts)
         && let Some(progressive) = index(file, &args.file, ring)?
     {
@@ -92,6 +114,33 @@ fn decrypt(args: &DecryptArgs, ring: &KeyRing, sink: &mut Sink) -> Result<(), Fa
             Some(ts) => ts.finish(out).map_err(|e| failed(&args.file, &e)),
             None => Ok(()),
         }
+    })
+}
+
+/// A segment of HLS in its first form.
+fn segment(args: &DecryptArgs, input: &mut Input, sink: &mut Sink) -> Result<(), Failure> {
+    let wrong = |e: &dyn Display| failed(&args.file, e);
+    let key = match args.key.as_slice() {
+        [one] => Key::parse(one.rsplit(':').next().unwrap_or(one)),
+        _ => None,
+    };
+    let key = key.ok_or_else(|| Failure::Usage("an HLS segment has one key of 16 bytes: --key KEY".into()))?;
+    let iv = parse_iv(&args.iv).or_else(|| args.iv.parse().ok().map(iv_from_sequence));
+    let iv = iv.ok_or_else(|| Failure::Usage("--iv must be 0x and hex digits, or a sequence number".into()))?;
+    if args.method == Method::Aes128 {
+        let mut cipher = Aes128Cbc::new(&key, iv);
+        return pump(input, &args.file, sink, &mut |chunk, out| match chunk {
+            Some(chunk) => {
+                cipher.push(chunk, out);
+                Ok(())
+            }
+            None => cipher.finish(out).map_err(|e| wrong(&e)),
+        });
+    }
+    let mut cipher = SampleAesTs::new(&key, iv);
+    pump(input, &args.file, sink, &mut |chunk, out| match chunk {
+        Some(chunk) => cipher.push(&chunk, out).map_err(|e| wrong(&e)),
+        None => cipher.finish(out).map_err(|e| wrong(&e)),
     })
 }
 

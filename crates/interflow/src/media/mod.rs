@@ -1,6 +1,9 @@
 //! `interflow media`: one file per subcommand.
 
 mod decrypt;
+mod file;
+mod inspect;
+mod probe;
 mod ts;
 mod url;
 
@@ -18,6 +21,10 @@ use crate::home::Home;
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum MediaCommand {
+    /// Show the boxes of an MP4 file, its tracks, codecs, encryption and key ids.
+    Inspect(inspect::InspectArgs),
+    /// Say what a file is, which keys it needs, and whether the keys given open it.
+    Probe(probe::ProbeArgs),
     /// Decrypt an MP4 file or a media segment with keys that you have.
     Decrypt(decrypt::DecryptArgs),
     /// Make a link for a player, sealed so that nobody can read or change it.
@@ -27,6 +34,8 @@ pub enum MediaCommand {
 /// Runs one.
 pub fn run(command: &MediaCommand, config: &Config, home: Option<&Path>) -> Result<(), Failure> {
     match command {
+        MediaCommand::Inspect(args) => inspect::run(args),
+        MediaCommand::Probe(args) => probe::run(args),
         MediaCommand::Decrypt(args) => decrypt::run(args),
         MediaCommand::Url(args) => url::run(args, config, &Home::find(home.or(config.home.as_deref()))?),
     }

@@ -1,0 +1,118 @@
+//! SAMPLE-AES of audio: each frame is encrypted behind its header and 16 more bytes, in whole blocks.
+
+use crate::cenc::{AesKey, Cbc};
+
+/// Audio whose frames find themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audio {
+    /// AAC with ADTS headers.
+    Adts,
+    /// AC-3 or E-AC-3 sync frames.
+    Ac3,
+}
+
+/// Decrypts the frames that lie one behind the other in `data`.
+///
+/// # Errors
+/// The place at which there is no whole frame.
+pub fn decrypt(audio: Audio, data: &mut [u8], key: &AesKey, iv: [u8; 16]) -> Result<(), usize> {
+    let mut at = 0;
+    while let Some(rest) = data.get_mut(at..).filter(|r| !r.is_empty()) {
+        let (leader, length) = match audio {
+            Audio::Adts => adts(rest),
+            Audio::Ac3 => ac3(rest),
+        }
+        .ok_or(at)?;
+        let frame = rest.get_mut(..length).ok_or(at)?;
+        if let Some(blocks) = frame.get_mut(leader..) {
+            Cbc::new(iv).apply(key, blocks);
+        }
+        at += length;
+    }
+    Ok(())
+}
+
+/// Clear bytes and length of an ADTS frame (ISO 14496-3 1.A.2.2).
+fn adts(data: &[u8]) -> Option<(usize, usize)> {
+    let [0xff, b, _, c, d, e, ..] = *data else { return None };
+    let header = if b & 1 == 0 { 9 } else { 7 };
+    let length = usize::from(c & 3) << 11 | usize::from(d) << 3 | usize::from(e >> 5);
+    (b & 0xf6 == 0xf0 && length >= header).then_some((header + 16, length))
+}
+
+/// Clear bytes and length of an AC-3 frame (ETSI TS 102 366 4.3) or an E-AC-3 one (annex E).
+fn ac3(data: &[u8]) -> Option<(usize, usize)> {
+    let [0x0b, 0x77, c, d, e, f, ..] = *data else { return None };
+    let bsid = f >> 3;
+    if bsid > 10 {
+        return Some((16, (usize::from(c & 7) << 8 | usize::from(d)) * 2 + 2));
+    }
+    let code = usize::from(e & 63);
+    let kbps = *RATES.get(code / 2)?;
+    let words = match e >> 6 {
+        0 => kbps * 2,
+        // 44.1 kHz: the odd codes are one word longer.
+        1 => kbps * 320 / 147 + code % 2,
+        2 => kbps * 3,
+        _ => return None,
+    };
+    Some((16, words * 2))
+}
+
+/// Bit rates in kbit/s by half of the frame size code.
+const RATES: [usize; 19] = [32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 576, 640];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cenc::Key;
+    use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
+
+    fn seal(frame: &mut [u8], leader: usize) {
+        let (blocks, _) = frame.get_mut(leader..).unwrap_or_default().as_chunks_mut::<16>();
+        cbc::Encryptor::<aes::Aes128>::new(&Array([7; 16]), &Array([9; 16]))
+            .encrypt_blocks(Array::cast_slice_from_core_mut(blocks));
+    }
+
+    #[test]
+    fn every_frame_begins_its_chain_anew() {
+        let adts = |n: usize, header: u8| {
+            let mut f = vec![0xff, 0xf0 | header, 0x4c, 0x80, (n >> 3) as u8, (n << 5) as u8 | 0x1f, 0xfc];
+            f.resize(n, 0x33);
+            f
+        };
+        let ac3 = |e: u8, n: usize| [&[0x0b, 0x77, 0, 0, e, 0x40][..], &vec![0x44; n - 6]].concat();
+        let eac3 = |n: usize| [&[0x0b, 0x77, 0, (n / 2 - 1) as u8, 0, 0x80][..], &vec![0x55; n - 6]].concat();
+        for (audio, frames, leader) in [
+            (Audio::Adts, vec![adts(100, 1), adts(20, 1), adts(8, 1), adts(255, 1)], 23),
+            (Audio::Adts, vec![adts(100, 0)], 25),
+            (Audio::Ac3, vec![ac3(0, 128), ac3(20, 768), ac3(0x40, 138), ac3(0x41, 140), ac3(0x80, 192)], 16),
+            (Audio::Ac3, vec![eac3(400), eac3(6)], 16),
+        ] {
+            let clear = frames.concat();
+            let mut sealed: Vec<u8> = frames
+                .into_iter()
+                .flat_map(|mut f| {
+                    seal(&mut f, leader);
+                    f
+                })
+                .collect();
+            assert_eq!(decrypt(audio, &mut sealed, &AesKey::new(&Key([7; 16])), [9; 16]), Ok(()));
+            assert!(sealed == clear);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused_with_its_place() {
+        let key = AesKey::new(&Key([7; 16]));
+        for (audio, mut data, at) in [
+            (Audio::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 1, 0x1f, 0xfc, 0], 8),
+            (Audio::Adts, vec![0xff, 0xf1, 0x4c, 0x80, 0, 0x1f, 0xfc], 0),
+            (Audio::Ac3, vec![0x0b, 0x77, 0, 0, 0xc0, 0x40], 0),
+            (Audio::Ac3, vec![1; 20], 0),
+        ] {
+            data.push(0);
+            assert_eq!(decrypt(audio, &mut data, &key, [0; 16]), Err(at), "{data:?}");
+        }
+    }
+}

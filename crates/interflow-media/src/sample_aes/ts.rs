@@ -1,0 +1,334 @@
+//! SAMPLE-AES in MPEG-TS: elementary streams are decrypted frame by frame and put back into the packets they came in, so
+//! that clocks, counters and the order of packets stay.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::Error;
+use super::frames::{self, Audio};
+use super::nal;
+use crate::cenc::{AesKey, Key};
+use crate::remux::crc;
+
+const PACKET: usize = 188;
+/// Most bytes of packets that wait for a frame to end.
+const WAITING: usize = 32 << 20;
+
+/// Decrypts one segment as it comes; packets wait until the frame they belong to is whole.
+pub struct SampleAesTs {
+    key: AesKey,
+    iv: [u8; 16],
+    /// Less than a packet.
+    cut: BytesMut,
+    pos: u64,
+    queue: VecDeque<Packet>,
+    /// Number of the first packet in the queue, from the start of the segment.
+    first: u64,
+    programs: Vec<u16>,
+    streams: Vec<Stream>,
+}
+
+struct Packet {
+    data: [u8; PACKET],
+    /// Part of a frame that is not whole yet.
+    waits: bool,
+}
+
+struct Stream {
+    pid: u16,
+    kind: Kind,
+    /// Numbers of the packets of the PES that is coming in.
+    packets: Vec<u64>,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Video,
+    Audio(Audio),
+}
+
+/// Stream types of encrypted streams, and those of the same streams in the clear.
+const TYPES: [(u8, u8, Kind); 4] = [
+    (0xdb, 0x1b, Kind::Video),
+    (0xcf, 0x0f, Kind::Audio(Audio::Adts)),
+    (0xc1, 0x81, Kind::Audio(Audio::Ac3)),
+    (0xc2, 0x87, Kind::Audio(Audio::Ac3)),
+];
+
+impl SampleAesTs {
+    /// For a segment from its first byte.
+    pub fn new(key: &Key, iv: [u8; 16]) -> Self {
+        Self {
+            key: AesKey::new(key),
+            iv,
+            cut: BytesMut::new(),
+            pos: 0,
+            queue: VecDeque::new(),
+            first: 0,
+            programs: Vec::new(),
+            streams: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes and puts the packets that are ready into `out`.
+    ///
+    /// # Errors
+    /// When packets or frames cannot be found.
+    pub fn push(&mut self, chunk: &[u8], out: &mut Vec<Bytes>) -> Result<(), Error> {
+        let mut rest = chunk;
+        if !self.cut.is_empty() {
+            let (head, after) = rest.split_at((PACKET - self.cut.len()).min(rest.len()));
+            self.cut.extend_from_slice(head);
+            rest = after;
+            if let Some(data) = self.cut.first_chunk().copied() {
+                self.cut.clear();
+                self.packet(data)?;
+            }
+        }
+        let (packets, tail) = rest.as_chunks::<PACKET>();
+        packets.iter().try_for_each(|data| self.packet(*data))?;
+        self.cut.extend_from_slice(tail);
+        self.flush(out);
+        Ok(())
+    }
+
+    /// Closes the segment.
+    ///
+    /// # Errors
+    /// When it ends inside a packet, or its last frames cannot be found.
+    pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
+        if !self.cut.is_empty() {
+            return Err(Error::Truncated(self.cut.len()));
+        }
+        for i in 0..self.streams.len() {
+            self.close(i)?;
+        }
+        self.flush(out);
+        Ok(())
+    }
+
+    fn packet(&mut self, data: [u8; PACKET]) -> Result<(), Error> {
+        if data[0] != 0x47 {
+            return Err(Error::Sync(self.pos));
+        }
+        self.pos += PACKET as u64;
+        let pid = u16::from_be_bytes([data[1], data[2]]) & 0x1fff;
+        let begins = data[1] & 0x40 != 0;
+        let mut packet = Packet { data, waits: false };
+        let number = self.first + self.queue.len() as u64;
+        if pid == 0 && begins {
+            self.association(&packet);
+        } else if self.programs.contains(&pid) && begins {
+            self.program_map(&mut packet);
+        } else if let Some(i) = self.streams.iter().position(|s| s.pid == pid) {
+            if begins {
+                self.close(i)?;
+            }
+            if let Some(stream) = self.streams.get_mut(i)
+                && (begins || !stream.packets.is_empty())
+            {
+                stream.packets.push(number);
+                packet.waits = true;
+                if stream.packets.len() * PACKET > WAITING {
+                    return Err(Error::TooLarge(pid, WAITING));
+                }
+            }
+        }
+        if self.queue.len() * PACKET > 2 * WAITING {
+            return Err(Error::TooLarge(pid, 2 * WAITING));
+        }
+        self.queue.push_back(packet);
+        Ok(())
+    }
+
+    /// Gives out the packets before the first that waits.
+    fn flush(&mut self, out: &mut Vec<Bytes>) {
+        let n = self.queue.iter().position(|p| p.waits).unwrap_or(self.queue.len());
+        if n > 0 {
+            let mut ready = BytesMut::with_capacity(n * PACKET);
+            self.queue.drain(..n).for_each(|p| ready.extend_from_slice(&p.data));
+            self.first += n as u64;
+            out.push(ready.freeze());
+        }
+    }
+
+    /// PAT: under which PIDs the programs are.
+    fn association(&mut self, packet: &Packet) {
+        let Some(section) = section(&packet.data, 0) else { return };
+        let entries = packet.data.get(section.start + 8..section.end - 4).unwrap_or_default();
+        let pids = entries.as_chunks::<4>().0.iter().filter(|e| e[..2] != [0, 0]);
+        self.programs = pids.map(|e| u16::from_be_bytes([e[2], e[3]]) & 0x1fff).collect();
+    }
+
+    /// PMT: which streams are encrypted. It is rewritten as that of a clear program.
+    fn program_map(&mut self, packet: &mut Packet) {
+        let Some(section) = section(&packet.data, 2) else { return };
+        let (start, end) = (section.start, section.end - 4);
+        let at = |packet: &Packet, i: usize| packet.data.get(i).copied().map_or(0, usize::from);
+        let mut i = start + 12 + ((at(packet, start + 10) & 15) << 8 | at(packet, start + 11));
+        while i + 5 <= end {
+            let pid = ((at(packet, i + 1) & 31) << 8 | at(packet, i + 2)) as u16;
+            let found = TYPES.iter().find(|(sealed, ..)| usize::from(*sealed) == at(packet, i));
+            if let (Some((_, clear, kind)), Some(place)) = (found, packet.data.get_mut(i)) {
+                *place = *clear;
+                if !self.streams.iter().any(|s| s.pid == pid) && self.streams.len() < 64 {
+                    self.streams.push(Stream { pid, kind: *kind, packets: Vec::new() });
+                }
+            }
+            i += 5 + ((at(packet, i + 3) & 15) << 8 | at(packet, i + 4));
+        }
+        let sum = crc(packet.data.get(start..end).unwrap_or_default()).to_be_bytes();
+        if let Some(place) = packet.data.get_mut(end..end + 4) {
+            place.copy_from_slice(&sum);
+        }
+    }
+
+    /// The PES of a stream is whole: it is decrypted and put back.
+    fn close(&mut self, i: usize) -> Result<(), Error> {
+        let Some(stream) = self.streams.get_mut(i) else { return Ok(()) };
+        let (pid, kind) = (stream.pid, stream.kind);
+        let numbers = std::mem::take(&mut stream.packets);
+        let mut pes = Vec::with_capacity(numbers.len() * PACKET);
+        for number in &numbers {
+            let Some(packet) = self.queue.get((number - self.first) as usize) else { continue };
+            pes.extend_from_slice(packet.data.get(payload_at(&packet.data)..).unwrap_or_default());
+        }
+        if !pes.is_empty() {
+            pes = self.decrypt(pid, kind, pes)?;
+        }
+        self.put_back(&numbers, &pes);
+        Ok(())
+    }
+
+    fn decrypt(&self, pid: u16, kind: Kind, mut pes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let at = match pes.get(..9) {
+            Some([0, 0, 1, .., n]) => 9 + usize::from(*n),
+            _ => return Err(Error::Frames { pid, at: 0 }),
+        };
+        let Some(content) = pes.get_mut(at..) else { return Err(Error::Frames { pid, at: 0 }) };
+        match kind {
+            Kind::Audio(audio) => {
+                frames::decrypt(audio, content, &self.key, self.iv).map_err(|at| Error::Frames { pid, at })?;
+            }
+            Kind::Video => {
+                let clear = nal::decrypt(content, &self.key, self.iv).ok_or(Error::Frames { pid, at: 0 })?;
+                pes.truncate(at);
+                pes.extend_from_slice(&clear);
+                let length = u16::try_from(pes.len() - 6).unwrap_or(0).to_be_bytes();
+                if let Some(place) = pes.get_mut(4..6).filter(|l| **l != [0, 0]) {
+                    place.copy_from_slice(&length);
+                }
+            }
+        }
+        Ok(pes)
+    }
+
+    /// Spreads a PES that may have become shorter over the packets it came in: each keeps a byte at least, since a packet
+    /// without payload would not be counted.
+    fn put_back(&mut self, numbers: &[u64], pes: &[u8]) {
+        let mut rest = pes;
+        for (left, number) in (0..numbers.len()).rev().zip(numbers) {
+            let Some(packet) = self.queue.get_mut((number - self.first) as usize) else { continue };
+            packet.waits = false;
+            let at = payload_at(&packet.data);
+            let n = rest.len().saturating_sub(left).min(PACKET - at);
+            let (part, after) = rest.split_at(n);
+            rest = after;
+            fill(&mut packet.data, at, part);
+        }
+    }
+}
+
+/// Where the payload of a packet begins.
+fn payload_at(packet: &[u8; PACKET]) -> usize {
+    match packet[3] >> 4 & 3 {
+        1 => 4,
+        3 => (5 + usize::from(packet[4])).min(PACKET),
+        _ => PACKET,
+    }
+}
+
+/// Puts a payload that is not longer than the old one, which began at `at`, to the end of a packet; the adaptation field
+/// grows.
+fn fill(packet: &mut [u8; PACKET], at: usize, payload: &[u8]) {
+    let begin = PACKET - payload.len();
+    if at >= PACKET {
+        return;
+    }
+    if let Some(place) = packet.get_mut(begin..) {
+        place.copy_from_slice(payload);
+    }
+    if begin == at {
+        return;
+    }
+    let had_field = packet[3] & 0x20 != 0 && packet[4] > 0;
+    packet[3] |= 0x20;
+    packet[4] = (begin - 5) as u8;
+    let stuffed = if had_field {
+        at
+    } else {
+        // A field of its own: no flags.
+        if let Some(flags) = packet.get_mut(5).filter(|_| begin > 5) {
+            *flags = 0;
+        }
+        6
+    };
+    if let Some(stuffing) = packet.get_mut(stuffed.min(begin)..begin) {
+        stuffing.fill(0xff);
+    }
+}
+
+/// Where a section of a table lies in a packet, when it is whole in it.
+fn section(packet: &[u8; PACKET], table: u8) -> Option<std::ops::Range<usize>> {
+    let at = payload_at(packet);
+    let start = at + 1 + usize::from(*packet.get(at)?);
+    let [id, high, low] = *packet.get(start..)?.first_chunk()?;
+    let end = start + 3 + (usize::from(high & 15) << 8 | usize::from(low));
+    (id == table && end <= PACKET && end >= start + 12).then_some(start..end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shorter_payload_ends_the_packet_and_the_field_grows(field in 0_usize..100, shorter in 0_usize..80) {
+            let mut packet = [0x11; PACKET];
+            let at = if field == 0 { packet[3] = 0x10; 4 } else { packet[3] = 0x30; packet[4] = field as u8 - 1; 4 + field };
+            let payload: Vec<u8> = (0..PACKET - at - shorter.min(PACKET - at - 1)).map(|i| i as u8).collect();
+            let before = packet;
+            fill(&mut packet, at, &payload);
+            let begins = payload_at(&packet);
+            prop_assert_eq!(&packet[begins..], &payload[..]);
+            if field > 1 {
+                prop_assert_eq!(&packet[5..at], &before[5..at], "the field keeps what it said");
+            }
+            if begins > at {
+                prop_assert!(packet[at.max(6).min(begins)..begins].iter().all(|b| *b == 0xff));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_survived(packets in prop::collection::vec(any::<[u8; 32]>(), 0..40), step in 1_usize..400) {
+            let mut data = Vec::new();
+            for (i, head) in packets.iter().enumerate() {
+                let mut p = [0xff; PACKET];
+                p[..32].copy_from_slice(head);
+                p[0] = 0x47;
+                if i == 0 {
+                    p[..18].copy_from_slice(&[0x47, 0x40, 0, 0x10, 0, 0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xe0 | head[1] & 31, head[2], 0]);
+                }
+                data.extend(p);
+            }
+            let mut ts = SampleAesTs::new(&Key([1; 16]), [2; 16]);
+            let mut out = Vec::new();
+            let result = data.chunks(step).try_for_each(|c| ts.push(c, &mut out)).and_then(|()| ts.finish(&mut out));
+            if result.is_ok() {
+                prop_assert_eq!(out.concat().len(), data.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `interflow media probe`: what a file is, which keys it needs, and whether the keys at hand open it.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use clap::Args;
+use interflow_media::bmff::{Fragment, Movie, boxes};
+use interflow_media::cenc::{Decrypter, Init, KeyRing, Probe};
+use serde_json::{Value, json};
+
+use super::file::MediaFile;
+use super::inspect::{Form, describe, tracks};
+use super::keys;
+use crate::Failure;
+
+/// What to look at.
+#[derive(Debug, Args)]
+pub struct ProbeArgs {
+    /// The MP4 file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// A key to try, as KID:KEY, or KEY alone for any KID. Repeat for several.
+    #[arg(long, value_name = "KID:KEY")]
+    pub key: Vec<String>,
+    /// How to print it.
+    #[arg(long, value_enum, default_value_t = Form::Text)]
+    pub format: Form,
+}
+
+/// The most of a first fragment that is decrypted to try keys.
+const TRIED: u64 = 64 << 20;
+
+/// Runs the command. With keys, it fails when they do not open the file.
+pub fn run(args: &ProbeArgs) -> Result<(), Failure> {
+    let ring = keys(&args.key)?;
+    let file = MediaFile::read(&args.file)?;
+    let kind = kind(&file);
+    let tried = if ring.is_empty() { None } else { Some(attempt(&file, &ring)) };
+    let text = match args.format {
+        Form::Json => {
+            let verdict =
+                tried.as_ref().map(|t| json!({ "ok": t.is_ok(), "detail": t.as_ref().unwrap_or_else(|e| e) }));
+            let found = file.init.as_ref().map(tracks).unwrap_or_default();
+            format!("{}\n", json!({ "kind": kind, "tracks": found, "needs": needed(&file), "keys": verdict }))
+        }
+        Form::Text => in_words(&file, kind, tried.as_ref()),
+    };
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    match tried {
+        Some(Err(why)) => Err(Failure::Failed(format!("{}: {why}", file.path.display()))),
+        _ => Ok(()),
+    }
+}
+
+fn in_words(file: &MediaFile, kind: &str, tried: Option<&Result<String, String>>) -> String {
+    let mut text = kind.to_owned();
+    describe(file, &mut text);
+    for kid in needed(file) {
+        text.push_str(&format!("needs the key of KID {}\n", kid.as_str().unwrap_or("")));
+    }
+    if let Some(Ok(how)) = tried {
+        text.push_str(&format!("{how}\n"));
+    }
+    text
+}
+
+fn kind(file: &MediaFile) -> &'static str {
+    let has = |kind: &[u8; 4]| file.boxes.iter().any(|b| b.kind == kind);
+    match (&file.init, has(b"moof")) {
+        (Some(_), true) => "fragmented MP4",
+        (Some(init), false) if init.movie.tracks.iter().any(|t| !t.table.is_empty()) => "progressive MP4",
+        (Some(_), false) => "init segment",
+        (None, true) => "media segment (its init segment tells the rest)",
+        (None, false) => "boxes without an index",
+    }
+}
+
+fn needed(file: &MediaFile) -> Vec<Value> {
+    file.init.iter().flat_map(Init::kids).map(|kid| kid.to_string().into()).collect()
+}
+
+/// Decrypts the beginning and looks whether what comes out is what the codec says.
+fn attempt(file: &MediaFile, ring: &KeyRing) -> Result<String, String> {
+    let Some(init) = &file.init else { return Err("there is no init segment in it: join the two to try keys".into()) };
+    if !init.is_protected() {
+        return Ok("nothing is encrypted: no key is needed".into());
+    }
+    init.check_keys(ring).map_err(|e| e.to_string())?;
+    let Some((_, end)) = file.fragment.filter(|(_, end)| (1..=TRIED).contains(end)) else {
+        return progressive(file, ring);
+    };
+    let head = read(file, 0, end)?;
+    let mut out = Vec::new();
+    let mut decrypter = Decrypter::new(ring.clone());
+    decrypter.push(Bytes::from(head), &mut out).map_err(|e| e.to_string())?;
+    let clear = Bytes::from(out.concat());
+    check(&clear)
+}
+
+/// What can be said of a key without decoding what it opens.
+const UNSEEN: &str = "the keys are there; whether they are right shows only when it is played";
+
+/// Whole-sample encryption of audio shows at once whether a key is right: every frame begins in the same way. In video
+/// the beginnings are clear, and the rest looks like noise either way.
+fn check(clear: &Bytes) -> Result<String, String> {
+    let find = |kind: &[u8; 4]| boxes(clear, 0).flatten().find(|b| b.kind() == kind);
+    let moov = find(b"moov").and_then(|b| Movie::read(&b).ok());
+    let moof = find(b"moof").and_then(|b| Fragment::read(&b).ok());
+    let (Some(moov), Some(moof)) = (moov, moof) else { return Ok(UNSEEN.into()) };
+    let defaults = |id| moov.track(id).map(|t| t.defaults).unwrap_or_default();
+    let placed = moof.place(defaults).map_err(|e| e.to_string())?;
+    let mut seen = false;
+    for (traf, placed) in moof.tracks.iter().zip(placed) {
+        let format = moov.track(traf.track).and_then(|t| t.entries.first()).map(|e| e.format.0);
+        let begins_right: fn(&[u8]) -> bool = match format.as_ref() {
+            Some(b"ac-3" | b"ec-3") => |s| s.starts_with(&[0x0b, 0x77]),
+            // A single channel, a pair, or filling (ISO 14496-3 4.4.2.1).
+            Some(b"mp4a") => |s| s.first().is_some_and(|b| matches!(b >> 5, 0 | 1 | 6)),
+            _ => continue,
+        };
+        let samples: Vec<&[u8]> = placed.iter().filter_map(|p| clear.get(usize::try_from(p.offset).ok()?..)).collect();
+        seen |= samples.len() >= FRAMES;
+        if !samples.iter().all(|s| begins_right(s)) {
+            return Err(format!("the key of track {} is wrong: what it opens are no frames of its codec", traf.track));
+        }
+    }
+    Ok(if seen { "the keys are right".into() } else { UNSEEN.into() })
+}
+
+/// So many frames that all begin in the right way are no accident.
+const FRAMES: usize = 16;
+
+fn progressive(file: &MediaFile, ring: &KeyRing) -> Result<String, String> {
+    let length = std::fs::metadata(&file.path).map_err(|e| e.to_string())?.len();
+    let mut probe = Probe::new(ring.clone(), length);
+    while let Some(range) = probe.wants() {
+        let data = read(file, range.start, range.end - range.start)?;
+        probe.give(range.start, &data).map_err(|e| e.to_string())?;
+    }
+    probe.finish().map_err(|e| e.to_string())?;
+    Ok(UNSEEN.into())
+}
+
+fn read(file: &MediaFile, at: u64, n: u64) -> Result<Vec<u8>, String> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut data = Vec::new();
+    let mut open = std::fs::File::open(&file.path).map_err(|e| e.to_string())?;
+    open.seek(SeekFrom::Start(at)).and_then(|_| open.take(n).read_to_end(&mut data)).map_err(|e| e.to_string())?;
+    Ok(data)
+}
