@@ -11,6 +11,7 @@ mod page;
 mod server;
 mod ui;
 
+pub use api::rules::sample;
 pub use config::AdminConfig;
 pub use guard::new_token;
 pub use server::{Admin, AdminParts};

@@ -8,6 +8,7 @@ use axum::http::header;
 use axum::response::IntoResponse;
 use interflow_engine::stats::{LATENCY_BOUNDS, Snapshot};
 use interflow_record::StoreStats;
+use interflow_rules::Rules;
 
 use crate::api::{Viewers, ask};
 use crate::server::AdminState;
@@ -20,9 +21,35 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
     {
         recorder(&mut page, &stats);
     }
+    if let Some(in_force) = &state.rules {
+        rules(&mut page, in_force);
+    }
     viewers(&mut page, &state.viewers);
     gauge(&mut page, "interflow_uptime_seconds", "Time since the start.", state.engine.uptime().as_secs_f64());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
+}
+
+fn rules(page: &mut String, in_force: &Rules) {
+    let program = in_force.program();
+    if !program.rules.is_empty() {
+        head(
+            page,
+            "interflow_rule_matches_total",
+            "Times that a rule matched, by rule and phase taken together.",
+            "counter",
+        );
+    }
+    for rule in &program.rules {
+        // A label's value has its backslash, quote and line feed escaped.
+        let name = rule.name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let _ = writeln!(page, "interflow_rule_matches_total{{rule=\"{name}\"}} {}", rule.matches());
+    }
+    gauge(
+        page,
+        "interflow_rule_held_flows",
+        "Flows that wait for a decision.",
+        in_force.surroundings().holds.list().len() as f64,
+    );
 }
 
 fn engine(page: &mut String, s: &Snapshot) {

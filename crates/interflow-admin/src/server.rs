@@ -14,6 +14,7 @@ use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
 use interflow_media::Media;
 use interflow_record::Store;
+use interflow_rules::Rules;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -38,6 +39,8 @@ pub struct AdminParts {
     pub media: Option<Arc<Media>>,
     /// The configuration at the start, as JSON; what the corridor obeys is asked of it anew each time.
     pub config: serde_json::Value,
+    /// The rules in force.
+    pub rules: Option<Arc<Rules>>,
     /// The token that opens it.
     pub token: String,
 }
@@ -49,6 +52,7 @@ pub(crate) struct AdminState {
     pub conversations: Option<Live>,
     pub media: Option<Arc<Media>>,
     pub config: serde_json::Value,
+    pub rules: Option<Arc<Rules>>,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
     pub transfers: Arc<Semaphore>,
@@ -85,6 +89,7 @@ impl Admin {
             conversations: parts.conversations,
             media: parts.media,
             config: parts.config,
+            rules: parts.rules,
             address,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             transfers: Arc::new(Semaphore::new(TRANSFERS)),

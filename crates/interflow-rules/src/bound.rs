@@ -286,13 +286,12 @@ impl Bound {
         }
         let Some(headers) = at.head_mut() else { return Ok(body::unchanged(seen)) };
         let too_large = matches!(seen, Seen::Stream(Body::Stream(_))) && work.needs_whole(headers);
-        let before = headers.clone();
         let finished = if too_large {
             let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
             Failed::Kept(Error::new(Kind::BodyTooLarge, what), seen)
         } else {
             match body::finish(work, seen, headers) {
-                Ok(body) => return Ok(crate::messages::watch(messages, body, &before)),
+                Ok(body) => return Ok(crate::messages::watch(messages, body, headers)),
                 Err(e) => Failed::Lost(e),
             }
         };

@@ -1,18 +1,18 @@
-//! Messages inside of bodies, seen by rules as they pass: server-sent events and gRPC messages.
+//! Server-sent events, seen by rules one by one as they pass.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use interflow_flow::Phase;
 use interflow_flow::{
     Body, BodyStream, Direction, Flow, Frame, Headers, Message, MessageKind, RequestHead, ResponseHead, Result,
     Timestamp, Verdict,
 };
-use interflow_wire::grpc;
 use interflow_wire::sse::SseParser;
 
 use crate::act::{At, RequestAt};
+use crate::body::{changed, coding, is_event_stream};
 use crate::bound::Bound;
 
 /// The largest message that rules see; larger ones pass.
@@ -60,99 +60,66 @@ impl Watched {
     }
 }
 
-enum Cut {
-    Events(SseParser),
-    Grpc(BytesMut),
-}
-
-/// The body, its messages shown to the rules, when it carries any.
-pub(crate) fn watch(watched: Option<Watched>, body: Body, headers: &Headers) -> Body {
+/// The body, its events shown to the rules, when it is a stream of them.
+pub(crate) fn watch(watched: Option<Watched>, body: Body, headers: &mut Headers) -> Body {
     let Some(watched) = watched else { return body };
-    let media = headers.get_str("content-type").and_then(|t| t.split(';').next()).unwrap_or_default().trim();
-    let cut = if media.eq_ignore_ascii_case("text/event-stream") {
-        Cut::Events(SseParser::new(LARGEST))
-    } else if media.get(..16).is_some_and(|m| m.eq_ignore_ascii_case("application/grpc")) && !media.contains("web-text")
-    {
-        Cut::Grpc(BytesMut::new())
-    } else {
-        return body;
-    };
-    if matches!(body, Body::Empty) || headers.contains("content-encoding") {
+    if matches!(body, Body::Empty) || !is_event_stream(headers) {
         return body;
     }
-    Body::stream(Messages { body, watched, cut: Some(cut), ended: None })
+    let body = match coding::coded(headers) {
+        // What cannot be decoded cannot be looked into.
+        None => return body,
+        Some(false) => body,
+        Some(true) => {
+            let plain = coding::decoding(headers, body);
+            changed(headers, true);
+            plain
+        }
+    };
+    Body::stream(Messages { body, watched, parser: Some(SseParser::new(LARGEST)), ended: None })
 }
 
 struct Messages {
     body: Body,
     watched: Watched,
     /// `None` once nothing can be told apart any more.
-    cut: Option<Cut>,
+    parser: Option<SseParser>,
     ended: Option<Option<Result<Frame>>>,
 }
 
 impl Messages {
     fn feed(&mut self, data: &Bytes) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(data.len());
-        match &mut self.cut {
-            None => out.extend_from_slice(data),
-            Some(Cut::Events(parser)) => {
-                parser.push(data);
-                loop {
-                    match parser.next_event() {
-                        Ok(None) => break,
-                        Ok(Some(mut event)) => {
-                            let text = event.data.clone().unwrap_or_default();
-                            match self.watched.ask(MessageKind::Event, text.clone().into())? {
-                                None => {}
-                                Some(now) if now == text.as_bytes() => out.extend_from_slice(&event.raw),
-                                Some(now) => {
-                                    event.data = Some(String::from_utf8_lossy(&now).into_owned());
-                                    event.write_to(&mut out);
-                                }
-                            }
-                        }
-                        Err(_) => {
-                            out.extend_from_slice(&parser.rest());
-                            self.cut = None;
-                            break;
+        let Some(parser) = &mut self.parser else {
+            out.extend_from_slice(data);
+            return Ok(out);
+        };
+        parser.push(data);
+        loop {
+            match parser.next_event() {
+                Ok(None) => return Ok(out),
+                Ok(Some(mut event)) => {
+                    let text = event.data.clone().unwrap_or_default();
+                    match self.watched.ask(MessageKind::Event, text.clone().into())? {
+                        None => {}
+                        Some(now) if now == text.as_bytes() => out.extend_from_slice(&event.raw),
+                        Some(now) => {
+                            event.data = Some(String::from_utf8_lossy(&now).into_owned());
+                            event.write_to(&mut out);
                         }
                     }
                 }
-            }
-            Some(Cut::Grpc(buffer)) => {
-                buffer.extend_from_slice(data);
-                loop {
-                    match grpc::next_message(buffer, LARGEST) {
-                        Ok(None) => break,
-                        // What is compressed, or the trailers of gRPC-Web, is no rule's business.
-                        Ok(Some(m)) if m.compressed || m.trailers => out.extend_from_slice(&m.raw),
-                        Ok(Some(m)) => match self.watched.ask(MessageKind::Grpc, m.data.clone())? {
-                            None => {}
-                            Some(now) if now == m.data => out.extend_from_slice(&m.raw),
-                            Some(now) => {
-                                grpc::write_prefix(&mut out, false, u32::try_from(now.len()).unwrap_or(u32::MAX));
-                                out.extend_from_slice(&now);
-                            }
-                        },
-                        Err(_) => {
-                            out.extend_from_slice(&buffer.split());
-                            self.cut = None;
-                            break;
-                        }
-                    }
+                Err(_) => {
+                    out.extend_from_slice(&parser.rest());
+                    self.parser = None;
+                    return Ok(out);
                 }
             }
         }
-        Ok(out)
     }
 
     fn rest(&mut self) -> Bytes {
-        match self.cut.take() {
-            None => Bytes::new(),
-            Some(Cut::Events(mut parser)) => parser.rest(),
-            Some(Cut::Grpc(mut buffer)) => buffer.split().freeze(),
-        }
+        self.parser.take().map_or_else(Bytes::new, |mut p| p.rest())
     }
 }
 

@@ -1,9 +1,10 @@
 //! The stage that the engine is handed: the program in force, bound to each plan's host.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use interflow_flow::{
-    Body, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Result, Scope, Stage, Step, Verdict, Way,
+    Body, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Scope, Stage, Step, Verdict, Way,
 };
 use parking_lot::RwLock;
 
@@ -12,6 +13,7 @@ use crate::bound::Bound;
 use crate::config::RulesConfig;
 use crate::error::LoadError;
 use crate::program::Program;
+use crate::read::Source;
 use crate::surroundings::Surroundings;
 
 /// The rules in force.
@@ -36,6 +38,34 @@ impl Rules {
     /// Everything that is wrong with them.
     pub fn prepare(&self, config: &RulesConfig) -> Result<Arc<Program>, LoadError> {
         Program::load(config, Arc::clone(&self.around))
+    }
+
+    /// Reads texts as rules, without putting them in force or counting with them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn check(&self, sources: Vec<Source>) -> Result<Arc<Program>, LoadError> {
+        Program::from_sources(sources, &self.program().config, Arc::new(Surroundings::default()))
+    }
+
+    /// The rules as they would be if one of the configured files had this text; `None` when it is none of them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn replaced(&self, file: &Path, text: &str) -> Result<Option<Arc<Program>>, LoadError> {
+        let config = self.program().config.clone();
+        if !config.files.iter().any(|f| f == file) {
+            return Ok(None);
+        }
+        let mut sources = Vec::new();
+        for path in &config.files {
+            let mut source = Source::read(path)?;
+            if path == file {
+                text.clone_into(&mut source.text);
+            }
+            sources.push(source);
+        }
+        Program::from_sources(sources, &config, Arc::clone(&self.around)).map(Some)
     }
 
     /// Puts prepared rules in force for plans made from now on; flows under way keep what they began with.

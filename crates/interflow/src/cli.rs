@@ -39,6 +39,9 @@ pub enum Command {
     /// Virtual keys for the gateway: add, list, revoke.
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Rules: check, list, explain, test, import, schema, held, decide.
+    #[command(subcommand)]
+    Rules(RulesCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
     /// Media files: what is in them, decryption with your own keys.
@@ -200,3 +203,4 @@ pub struct DoctorArgs {
 pub use crate::conversations::ConversationsCommand;
 pub use crate::flows::FlowsCommand;
 pub use crate::keys::KeysCommand;
+pub use crate::rules::RulesCommand;

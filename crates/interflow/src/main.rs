@@ -17,6 +17,7 @@ mod mcp;
 mod media;
 mod redact;
 mod rooms;
+mod rules;
 mod run;
 mod trust_store;
 mod watch;
@@ -95,6 +96,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
+        Command::Rules(command) => rules::run(&command, &loaded.config, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         Command::Config(_) | Command::Demo(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }

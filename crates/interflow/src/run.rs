@@ -147,6 +147,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
         Some(listener) => {
             let addr = listener.local_addr().map_err(|e| format!("the admin port has no address: {e}"))?;
             let parts = AdminParts {
+                rules: Some(Arc::clone(&rooms.rules)),
                 engine: Arc::clone(&engine),
                 store: store.clone().map(|s| s as Arc<dyn Store>),
                 conversations: conversations.clone(),

@@ -14,6 +14,7 @@ mod media;
 mod openapi;
 mod replay;
 mod routes;
+pub(crate) mod rules;
 mod schemas;
 mod subject;
 mod transfer;

@@ -6,7 +6,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{body, conversations, events, flows, instance, media, openapi, replay, transfer, words};
+use super::{body, conversations, events, flows, instance, media, openapi, replay, rules, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -102,6 +102,7 @@ pub(crate) fn all() -> Vec<Route> {
     let mut all = of_flows();
     all.extend(of_conversations());
     all.extend(of_archives());
+    all.extend(of_rules());
     all.extend(of_the_instance());
     all.extend(of_media());
     all
@@ -274,6 +275,43 @@ fn of_archives() -> Vec<Route> {
         )
         .param("query", "string", QUERY)
         .param("limit", "integer", "stop after so many; 1000 when not given"),
+    ]
+}
+
+fn of_rules() -> Vec<Route> {
+    let get = Method::GET;
+    vec![
+        Route::new(get.clone(), "/rules", "The rules in force, and how often each matched", json("Rules"), rules::list),
+        Route::new(get.clone(), "/rules/source", "The text of a rule file", json("RuleSource"), rules::source)
+            .required("file", "string", "the file, as the list of rules names it"),
+        Route::new(
+            Method::PUT,
+            "/rules/source",
+            "Change a rule file: checked, written and put in force, or refused as a whole",
+            json("Rules"),
+            rules::put,
+        )
+        .required("file", "string", "the file, as the list of rules names it")
+        .takes(json("RuleText")),
+        Route::new(
+            Method::POST,
+            "/rules/check",
+            "What is wrong with a text of rules",
+            json("RulesChecked"),
+            rules::check,
+        )
+        .takes(json("RuleText")),
+        Route::new(get.clone(), "/rules/schema", "The JSON Schema of rule files", json("RuleSchema"), rules::schema),
+        Route::new(
+            get.clone(),
+            "/rules/explain/{id}",
+            "Why each rule did or did not match a flow, in which phase",
+            json("RulesExplained"),
+            rules::explain_flow,
+        ),
+        Route::new(get, "/rules/held", "Flows that wait for a decision", json("Held"), rules::held),
+        Route::new(Method::POST, "/rules/held/{number}", "Decide about a held flow", json("Decided"), rules::decide)
+            .takes(json("Decision")),
     ]
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), conversations(), doings(), instance(), media()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -148,6 +148,86 @@ fn conversations() -> Value {
         "Totals": object(&[("since", number()), ("span", number()), ("totals", list(&total))], &[]),
         "Exchanges": object(&[("flows", json!({"type": "object", "additionalProperties": of_flow}))], &[]),
         "Rebuilt": object(&[("exchanges", number())], &[]),
+    })
+}
+
+fn rules() -> Value {
+    let problem = object(
+        &[("file", text()), ("line", number()), ("column", number()), ("rule", maybe(&text())), ("message", text())],
+        &[],
+    );
+    let action = object(&[("name", text()), ("phase", text())], &[]);
+    let rule = object(
+        &[
+            ("name", text()),
+            ("file", text()),
+            ("line", number()),
+            ("when", text()),
+            ("actions", list(&action)),
+            ("enabled", flag()),
+            ("matches", number()),
+        ],
+        &[],
+    );
+    let pair = json!({"type": "array", "items": text(), "minItems": 2, "maxItems": 2});
+    let held = object(
+        &[
+            ("id", number()),
+            ("flow", text()),
+            ("rule", text()),
+            ("phase", text()),
+            ("what", json!({"enum": ["request", "response", "message"]})),
+            ("note", maybe(&text())),
+            ("since", number()),
+            ("until", number()),
+            ("pass", flag()),
+            ("method", maybe(&text())),
+            ("url", text()),
+            ("status", maybe(&number())),
+            ("headers", list(&pair)),
+            ("body", maybe(&text())),
+        ],
+        &[],
+    );
+    let phase = object(
+        &[
+            ("phase", text()),
+            ("outcome", json!({"enum": ["matched", "no", "open"]})),
+            ("why", text()),
+            ("actions", list(&text())),
+        ],
+        &[],
+    );
+    let explained = object(&[("rule", text()), ("place", text()), ("matches", flag()), ("phases", list(&phase))], &[]);
+    let decision = object(
+        &[("action", json!({"enum": ["continue", "change", "answer", "deny", "drop"]}))],
+        &[
+            ("method", text()),
+            ("url", text()),
+            ("status", number()),
+            ("headers", list(&pair)),
+            ("body", text()),
+            ("reason", text()),
+        ],
+    );
+    json!({
+        "RuleProblem": problem,
+        "Rules": object(
+            &[("rules", list(&rule)), ("files", list(&text())), ("notes", list(&named("RuleProblem")))],
+            &[],
+        ),
+        "RuleSource": object(&[("file", text()), ("text", text())], &[]),
+        "RuleText": object(&[("text", text())], &[("name", text())]),
+        "RulesChecked": object(
+            &[("ok", flag()), ("problems", list(&named("RuleProblem"))), ("rules", maybe(&named("Rules")))],
+            &[],
+        ),
+        "RuleSchema": any(),
+        "RulesExplained": object(&[("flow", text()), ("rules", list(&explained))], &[]),
+        "HeldFlow": held,
+        "Held": object(&[("held", list(&named("HeldFlow")))], &[]),
+        "Decided": object(&[("held", named("HeldFlow"))], &[]),
+        "Decision": decision,
     })
 }
 

@@ -5,7 +5,7 @@ mod archive;
 mod care;
 mod diff;
 mod list;
-mod open;
+pub mod open;
 mod progress;
 mod replay;
 mod show;
@@ -269,8 +269,8 @@ fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Prints a value as JSON.
-fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+/// Prints a value as JSON for programs and people.
+pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     use io::Write as _;
     let text = serde_json::to_string_pretty(value).map_err(|e| format!("this cannot be shown as JSON: {e}"))?;
     written(writeln!(io::stdout().lock(), "{text}"))

@@ -165,3 +165,100 @@ async fn a_bad_file_stops_the_start_with_its_place() {
         "{said:?}"
     );
 }
+
+const CHECKED: &str = r#"
+rules:
+- name: first
+  when: 'path:/status/200'
+  then: {set_response_header: {X-First: '1'}}
+- name: held
+  when: 'path:/held'
+  then: {hold: {note: have a look}}
+tests:
+- {name: good, request: {url: 'http://a.test/status/200'}, expect: {matched: [first], response: {headers: {X-First: '1'}}}}
+"#;
+
+#[tokio::test]
+async fn files_are_checked_listed_and_tested() {
+    let home = Home::new().await;
+    let good = home.write("good.yaml", CHECKED);
+    let said = home.run(&["rules", "check", &good]);
+    assert!(said.code == 0 && said.out.contains("2 rules are in order"), "{said:?}");
+    let said = home.run(&["rules", "test", &good]);
+    assert!(said.code == 0 && said.out.contains("ok     good"), "{said:?}");
+    let bad = home.write("bad.yaml", &CHECKED.replace("X-First: '1'}}}}", "X-First: '2'}}}}"));
+    let said = home.run(&["rules", "test", &bad]);
+    assert!(said.code == 1 && said.out.contains("the response's field X-First is \"1\""), "{said:?}");
+    let said = home.run(&["rules", "list", &good]);
+    assert!(said.out.contains("then set_response_header (response)"), "{said:?}");
+    assert!(home.run(&["rules", "list", "--actions"]).out.contains("map_remote"));
+    let schema: Value = serde_json::from_str(&home.run(&["rules", "schema"]).out).unwrap();
+    assert_eq!(schema["title"], "Interflow rules");
+    let said = home.run(&["rules", "import", "map_remote", "|http://a.test/|http://b.test/"]);
+    assert!(said.out.contains("to: http://b.test/"), "{said:?}");
+    let fluxzy = home.write("f.yaml", "rules:\n- filter: {typeKind: path, pattern: /x}\n  action: {typeKind: abort}\n");
+    let said = home.run(&["rules", "check", &fluxzy]);
+    assert!(said.code == 0 && said.out.contains("f.yaml:2:11: "), "{said:?}");
+}
+
+#[tokio::test]
+async fn a_running_instance_explains_counts_changes_and_holds() {
+    let home = Home::new().await;
+    let file = home.write("r.yaml", CHECKED);
+    let running = home.start(&file);
+    let token = std::fs::read_to_string(home.path("admin.token")).map(|t| t.trim().to_owned()).unwrap_or_default();
+    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("1"));
+    until("the flow in the recording", async || home.run(&["flows", "count", "-is:open"]).out.trim() == "1").await;
+
+    let said = home.run(&["rules", "explain", "last", "--rules", &file]);
+    assert!(said.out.contains("first  matched") && said.out.contains("held  did not match"), "{said:?}");
+    let said = home.run(&["rules", "list"]);
+    assert!(said.out.contains("first  1 matches"), "{said:?}");
+
+    let admin = Api { admin: running.admin, token };
+    let metrics = admin.ask("GET", "/metrics", "").await;
+    assert!(metrics.text().contains("interflow_rule_matches_total{rule=\"first\"} 1"), "{}", metrics.text());
+    let id = home.run(&["flows", "list", "--format", "jsonl"]).out;
+    let id: Value = serde_json::from_str(id.lines().next().unwrap()).unwrap();
+    let explained = admin.ask("GET", &format!("/api/v1/rules/explain/{}", id["id"].as_str().unwrap()), "").await;
+    assert!(explained.text().contains("\"outcome\":\"matched\""), "{}", explained.text());
+
+    let url = home.origin.url("/held");
+    let proxy = running.proxy;
+    let held = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
+    until("the held flow", async || home.run(&["rules", "held"]).out.contains("have a look")).await;
+    let said = home.run(&["rules", "decide", "1", "answer", "--status", "299", "--body", "decided"]);
+    assert!(said.code == 0, "{said:?}");
+    assert_eq!(held.await.unwrap(), 299);
+
+    let source = format!("/api/v1/rules/source?file={file}");
+    let bad = admin.ask("PUT", &source, r#"{"text":"rules: [{then: abrot}]"}"#).await;
+    assert!(bad.status == 422 && bad.text().contains("did you mean `abort`?"), "{}", bad.text());
+    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("1"));
+    let good = admin
+        .ask("PUT", &source, r#"{"text":"rules: [{name: n, then: {set_response_header: {X-First: '2'}}}]"}"#)
+        .await;
+    assert_eq!(good.status, 200, "{}", good.text());
+    assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("2"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("name: n"));
+}
+
+/// The admin side, by hand.
+struct Api {
+    admin: SocketAddr,
+    token: String,
+}
+
+impl Api {
+    async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let mut wire = interflow_testkit::Wire::connect(self.admin).await.unwrap();
+        let (host, token, n) = (self.admin, &self.token, body.len());
+        let media = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
+        wire.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n{media}Content-Length: {n}\r\n\r\n{body}"
+        ))
+        .await
+        .unwrap();
+        wire.answer().await.unwrap()
+    }
+}

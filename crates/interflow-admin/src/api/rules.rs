@@ -1,0 +1,250 @@
+//! Rules: what is in force, how often each matched, changes with refusal, explanations, and flows that wait.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use interflow_flow::{
+    ByteStr, ClientInfo, ClientTls, Direction, Flow, Message, Method, Process, RequestHead, ResponseHead, Url, Version,
+};
+use interflow_record::{FlowRow, Store, content};
+use interflow_rules::{Decision, LoadError, Problem, Program, Rules, Sample, Source, explain, phases};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Result};
+use super::input::{Id, Input, Params};
+use super::work::ask;
+use crate::server::AdminState;
+
+/// The most of a body that rules are asked about.
+const MOST_OF_BODY: usize = 64 << 20;
+
+fn rules(state: &AdminState) -> Result<&Arc<Rules>> {
+    state.rules.as_ref().ok_or_else(|| {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_rules", "this instance has no rules")
+            .remedy("start it with --rules FILE")
+    })
+}
+
+/// `GET /rules`
+pub(crate) async fn list(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    let program = rules(&state)?.program();
+    Ok(Json(shown(&program)))
+}
+
+fn shown(program: &Program) -> Value {
+    let all: Vec<Value> = program
+        .rules
+        .iter()
+        .map(|r| {
+            let actions: Vec<Value> = r
+                .actions
+                .iter()
+                .map(|(phase, action)| json!({ "name": action.info().name, "phase": phases::name(*phase) }))
+                .collect();
+            json!({
+                "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions,
+                "enabled": r.enabled, "matches": r.matches(),
+            })
+        })
+        .collect();
+    let files: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
+    json!({ "rules": all, "files": files, "notes": program.notes.iter().map(problem).collect::<Vec<_>>() })
+}
+
+fn problem(p: &Problem) -> Value {
+    json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message })
+}
+
+/// The file of a rule source.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Of {
+    file: String,
+}
+
+/// `GET /rules/source?file=…`
+pub(crate) async fn source(State(state): State<Arc<AdminState>>, Params(of): Params<Of>) -> Result<Json<Value>> {
+    let program = rules(&state)?.program();
+    let path = program
+        .files
+        .iter()
+        .find(|f| f.display().to_string() == of.file)
+        .ok_or_else(|| not_ours(&program, &of.file))?;
+    let source = Source::read(path).map_err(|p| ApiError::internal(p.to_string()))?;
+    Ok(Json(json!({ "file": of.file, "text": source.text })))
+}
+
+fn not_ours(program: &Program, file: &str) -> ApiError {
+    let known: Vec<String> = program.files.iter().map(|f| f.display().to_string()).collect();
+    ApiError::new(StatusCode::NOT_FOUND, "no_file", format!("{file} is none of the rule files")).fact("files", known)
+}
+
+/// A text of rules.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Text {
+    text: String,
+    /// The name by which its form is told; YAML or TOML by its first line otherwise.
+    #[serde(default)]
+    name: Option<String>,
+}
+
+/// `POST /rules/check`
+pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Input<Text>) -> Result<Json<Value>> {
+    let rules = rules(&state)?;
+    let source = Source::text(text.name.as_deref().unwrap_or("rules"), text.text);
+    Ok(Json(match rules.check(vec![source]) {
+        Ok(program) => json!({ "ok": true, "problems": [], "rules": shown(&program) }),
+        Err(e) => json!({ "ok": false, "problems": e.problems.iter().map(problem).collect::<Vec<_>>(), "rules": null }),
+    }))
+}
+
+/// `PUT /rules/source?file=…`: checked with all other files, written, and put in force; refused as a whole otherwise.
+pub(crate) async fn put(
+    State(state): State<Arc<AdminState>>,
+    Params(of): Params<Of>,
+    Input(text): Input<Text>,
+) -> Result<Json<Value>> {
+    let rules = rules(&state)?;
+    let program = rules.replaced(FilePath::new(&of.file), &text.text).map_err(refused)?;
+    let Some(program) = program else { return Err(not_ours(&rules.program(), &of.file)) };
+    write(FilePath::new(&of.file), &text.text)
+        .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
+    let answer = shown(&program);
+    rules.put(program);
+    // Plans were made with the old rules.
+    state.engine.reload(state.engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
+    Ok(Json(answer))
+}
+
+fn refused(e: LoadError) -> ApiError {
+    let problems: Vec<Value> = e.problems.iter().map(problem).collect();
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_rules", e.to_string())
+        .remedy("nothing has changed: the rules that were in force still are")
+        .fact("problems", problems)
+}
+
+/// Beside the file first, then in its place: a crash leaves the old or the new one.
+fn write(path: &FilePath, text: &str) -> std::io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(&beside, path)
+}
+
+/// `GET /rules/schema`
+pub(crate) async fn schema() -> Json<Value> {
+    Json(interflow_rules::schema())
+}
+
+/// `GET /rules/explain/{id}`
+pub(crate) async fn explain_flow(State(state): State<Arc<AdminState>>, Id(id): Id) -> Result<Json<Value>> {
+    let program = rules(&state)?.program();
+    let sample = ask(&state, move |store, _| {
+        let row = store.get(id)?;
+        sample(store, &row).map_err(ApiError::bad_request)
+    })
+    .await?;
+    Ok(Json(json!({ "flow": id.to_string(), "rules": explain::explain(&program, &sample) })))
+}
+
+/// `GET /rules/held`
+pub(crate) async fn held(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    Ok(Json(json!({ "held": rules(&state)?.surroundings().holds.list() })))
+}
+
+/// `POST /rules/held/{number}`
+pub(crate) async fn decide(
+    State(state): State<Arc<AdminState>>,
+    Path(number): Path<String>,
+    Input(decision): Input<Decision>,
+) -> Result<Json<Value>> {
+    let number =
+        number.parse().map_err(|_| ApiError::bad_request(format!("`{number}` is no number of a held flow")))?;
+    let held = rules(&state)?.surroundings().holds.decide(number, decision);
+    let held = held.map_err(|e| {
+        ApiError::new(StatusCode::NOT_FOUND, "not_held", e).remedy("GET /api/v1/rules/held lists what is held")
+    })?;
+    Ok(Json(json!({ "held": held })))
+}
+
+/// A recorded flow as rules would have met it.
+///
+/// # Errors
+/// A head that no longer reads, a body that cannot be had.
+pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
+    let client = ClientInfo {
+        connection: row.client.connection,
+        peer: row.client.peer.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+        local: row.client.local.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
+        listener: Arc::clone(&row.client.listener),
+        accepted: row.client.accepted,
+        process: row
+            .client
+            .process
+            .as_ref()
+            .and_then(|p| serde_json::to_value(p).ok())
+            .map(|p| Process {
+                pid: p["pid"].as_u64().unwrap_or_default() as u32,
+                name: p["name"].as_str().unwrap_or_default().into(),
+            })
+            .map(Arc::new),
+    };
+    let mut flow = Flow::begin(client.into(), row.transport, row.scheme, row.authority.clone());
+    flow.id = row.id;
+    flow.user.clone_from(&row.user);
+    flow.timings = row.timings;
+    flow.parent = row.parent;
+    flow.tags = row.tags.iter().map(|t| ByteStr::from(t.as_str())).collect();
+    flow.client_tls = row.client.tls.as_ref().map(|t| {
+        let text = |t: &Option<String>| t.as_deref().map(ByteStr::from);
+        let value = serde_json::to_value(t).unwrap_or_default();
+        let of = |key: &str| text(&value[key].as_str().map(ToOwned::to_owned));
+        Arc::new(ClientTls { sni: of("sni"), alpn: of("alpn"), ja3: of("ja3"), ja4: of("ja4"), ..ClientTls::default() })
+    });
+    let body = |side: Direction| -> Result<Bytes, String> {
+        let Some(known) = row.body(side).filter(|b| b.kept > 0) else { return Ok(Bytes::new()) };
+        let reader = store.body(row.id, side, 0..known.kept).map_err(|e| e.to_string())?;
+        let raw = reader.read_all(MOST_OF_BODY).map_err(|e| e.to_string())?;
+        Ok(match row.headers(side) {
+            Some(headers) => content::decoded(headers, raw, MOST_OF_BODY).bytes,
+            None => raw,
+        })
+    };
+    let version = |v: &str| match v {
+        "HTTP/1.0" => Version::Http10,
+        "HTTP/2" => Version::H2,
+        _ => Version::Http11,
+    };
+    let request = row.request.as_ref().map(|r| {
+        let method = Method::from_bytes(r.method.as_bytes()).map_err(|e| e.to_string())?;
+        let url = Url { scheme: row.scheme, authority: row.authority.clone(), path: r.path.as_str().into() };
+        let protocol = r.protocol.as_deref().map(ByteStr::from);
+        Ok::<_, String>(RequestHead { method, url, version: version(&r.version), headers: r.headers.clone(), protocol })
+    });
+    let response = row.response.as_ref().map(|r| {
+        let status = r.status.try_into().map_err(|_| format!("{} is no status", r.status))?;
+        Ok::<_, String>(ResponseHead {
+            version: version(&r.version),
+            headers: r.headers.clone(),
+            ..ResponseHead::new(status)
+        })
+    });
+    let messages = store.messages(row.id, 0..1000).map_err(|e| e.to_string())?;
+    Ok(Sample {
+        flow,
+        request: request.transpose()?,
+        request_body: body(Direction::Request)?,
+        response: response.transpose()?,
+        response_body: body(Direction::Response)?,
+        messages: messages
+            .into_iter()
+            .map(|m| Message { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at })
+            .collect(),
+    })
+}

@@ -1,0 +1,314 @@
+//! mitmproxy's specification strings as rules of ours: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
+//! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
+
+use interflow_query::Query;
+use serde_json::{Map, Value, json};
+
+/// The options that are understood.
+pub const OPTIONS: &[&str] = &[
+    "map_local",
+    "map_remote",
+    "modify_headers",
+    "modify_body",
+    "block_list",
+    "ignore_hosts",
+    "allow_hosts",
+    "stickycookie",
+    "stickyauth",
+    "anticache",
+    "anticomp",
+    "server_replay",
+];
+
+/// One option with its value, as on mitmproxy's command line or in its `config.yaml`, as rules of ours.
+///
+/// # Errors
+/// An option or value that is not understood, with what was expected.
+pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
+    let rules = match option {
+        "map_remote" => {
+            let [filter, regex, to] = three(spec, "|url-regex|replacement")?;
+            vec![rule(&filter, json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } }))?]
+        }
+        "map_local" => {
+            let [filter, regex, path] = three(spec, "|url-regex|path")?;
+            vec![rule(&filter, json!({ "map_local": { "regex": python(&regex)?, "path": path } }))?]
+        }
+        "modify_headers" => headers(spec)?,
+        "modify_body" => {
+            let [filter, regex, with] = three(spec, "/regex/replacement")?;
+            let with = from_file(&with)?.unwrap_or_else(|| groups(&with));
+            let edit = json!({ "regex": python(&regex)?, "with": with });
+            let (request, response) = sides(&filter);
+            let mut rules = Vec::new();
+            if request {
+                rules.push(rule(&filter, json!({ "edit_request_body": edit.clone() }))?);
+            }
+            if response {
+                rules.push(rule(&filter, json!({ "edit_response_body": edit }))?);
+            }
+            rules
+        }
+        "block_list" => {
+            let separator = spec.chars().next().ok_or("the value is empty: write it as :~d ads.test:404")?;
+            let (filter, status) = spec[separator.len_utf8()..]
+                .rsplit_once(separator)
+                .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
+            let status: u16 = status.trim().parse().map_err(|_| format!("`{status}` is no status"))?;
+            vec![rule(filter, json!({ "block": status }))?]
+        }
+        "ignore_hosts" | "allow_hosts" => {
+            let regex = python(spec)?;
+            crate::text::regex(&regex, true)?;
+            // There it is found in `host:port`; here the port stands apart, so that an end for it is taken off.
+            let host = regex.trim_end_matches(":443$").trim_end_matches(":443").trim_end_matches("(:443)?$").to_owned();
+            let matcher = json!({ "host": { "regex": host, "ignore_case": true } });
+            let when = if option == "ignore_hosts" { matcher } else { json!({ "not": matcher }) };
+            vec![json!({ "when": when, "then": ["tunnel"] })]
+        }
+        "stickycookie" | "stickyauth" => {
+            vec![rule(spec, json!(if option == "stickycookie" { "sticky_cookie" } else { "sticky_auth" }))?]
+        }
+        "anticache" | "anticomp" => match spec.trim() {
+            "" | "true" => vec![json!({ "then": [option] })],
+            "false" => Vec::new(),
+            other => return Err(format!("`{other}`: write true or false")),
+        },
+        "server_replay" => vec![json!({ "then": [{ "replay": { "file": spec } }] })],
+        other => return Err(crate::error::unknown("option", other, OPTIONS)),
+    };
+    let name = |i: usize| format!("{option} {}", i + 1);
+    Ok(rules.into_iter().enumerate().map(|(i, r)| named(r, &name(i))).collect())
+}
+
+fn named(rule: Value, name: &str) -> Value {
+    let mut out = Map::new();
+    out.insert("name".into(), name.into());
+    if let Value::Object(map) = rule {
+        out.extend(map);
+    }
+    Value::Object(out)
+}
+
+/// The options of a `config.yaml` that become rules, one pair for each value.
+///
+/// # Errors
+/// A text that is no YAML map.
+pub fn options(text: &str) -> Result<Vec<(String, String)>, String> {
+    let all: std::collections::BTreeMap<String, serde_yaml_ng::Value> =
+        serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    let plain = |v: &serde_yaml_ng::Value| match v {
+        serde_yaml_ng::Value::String(s) => Some(s.clone()),
+        serde_yaml_ng::Value::Bool(b) => Some(b.to_string()),
+        _ => None,
+    };
+    let mut found = Vec::new();
+    for (option, value) in all.iter().filter(|(o, _)| OPTIONS.contains(&o.as_str())) {
+        match value {
+            serde_yaml_ng::Value::Sequence(list) => {
+                found.extend(list.iter().filter_map(plain).map(|v| (option.clone(), v)))
+            }
+            value => found.extend(plain(value).map(|v| (option.clone(), v))),
+        }
+    }
+    Ok(found)
+}
+
+/// The imported rules as a rule file in YAML.
+pub fn to_yaml(mut rules: Vec<Value>) -> String {
+    let mut seen = std::collections::HashMap::new();
+    for rule in &mut rules {
+        let base = rule["name"].as_str().unwrap_or("rule").split(' ').next().unwrap_or("rule").to_owned();
+        let n = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
+        rule["name"] = format!("{base} {n}").into();
+    }
+    serde_yaml_ng::to_string(&json!({ "rules": rules })).unwrap_or_default()
+}
+
+fn rule(filter: &str, action: Value) -> Result<Value, String> {
+    let filter = filter.trim();
+    let then = json!([action]);
+    if filter.is_empty() || matches!(filter, "." | "~all") {
+        return Ok(json!({ "then": then }));
+    }
+    let query = Query::parse(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?;
+    Ok(json!({ "when": query.to_string(), "then": then }))
+}
+
+/// `/filter/a/b` or `/a/b`, cut at its first character.
+fn three(spec: &str, form: &str) -> Result<[String; 3], String> {
+    let separator = spec.chars().next().ok_or_else(|| format!("the value is empty: write it as {form}"))?;
+    let rest = &spec[separator.len_utf8()..];
+    let parts: Vec<&str> = rest.splitn(3, separator).collect();
+    match parts[..] {
+        [a, b] => Ok([String::new(), a.to_owned(), b.to_owned()]),
+        [a, b, c] => Ok([a.to_owned(), b.to_owned(), c.to_owned()]),
+        _ => Err(format!("`{spec}` has too few parts: write it as {form}, its first character between the parts")),
+    }
+}
+
+/// Python's regex in our syntax: the few spellings that differ.
+fn python(regex: &str) -> Result<String, String> {
+    let regex = regex.replace("(?P=", "(?P_back_reference=");
+    crate::text::regex(&regex, false)?;
+    Ok(regex)
+}
+
+/// `\1` and `\g<name>` as `$1` and `${group.name}`; a `$` of the text stays one.
+fn groups(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        let behind = &rest[at + 1..];
+        let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+        if digits > 0 {
+            out.push_str(&format!("${{{}}}", &behind[..digits]));
+            rest = &behind[digits..];
+        } else if let Some((name, after)) = behind.strip_prefix("g<").and_then(|b| b.split_once('>')) {
+            let number = name.bytes().all(|b| b.is_ascii_digit());
+            out.push_str(&if number { format!("${{{name}}}") } else { format!("${{group.{name}}}") });
+            rest = after;
+        } else {
+            let (plain, skip) = match behind.chars().next() {
+                Some('n') => ('\n', 1),
+                Some('t') => ('\t', 1),
+                Some(c) => (c, c.len_utf8()),
+                None => ('\\', 0),
+            };
+            out.push(plain);
+            rest = &behind[skip..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `@file` as the text of that file.
+fn from_file(text: &str) -> Result<Option<String>, String> {
+    let Some(path) = text.strip_prefix('@') else { return Ok(None) };
+    std::fs::read_to_string(path).map(Some).map_err(|e| format!("{path} cannot be read: {e}"))
+}
+
+/// Which sides a filter leaves: `~q` is for requests, `~s` for responses.
+fn sides(filter: &str) -> (bool, bool) {
+    let has =
+        |atom: &str| filter.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '&' | '|')).any(|w| w == atom);
+    match (has("~q"), has("~s")) {
+        (true, false) => (true, false),
+        (false, true) => (false, true),
+        _ => (true, true),
+    }
+}
+
+fn headers(spec: &str) -> Result<Vec<Value>, String> {
+    let [filter, name, value] = three(spec, "/name/value")?;
+    let value = from_file(&value)?.map_or(value, |v| v.trim_end().to_owned());
+    let (request, response) = sides(&filter);
+    let filter = without_side(&filter);
+    let mut rules = Vec::new();
+    for (wanted, side) in [(request, "request"), (response, "response")] {
+        if wanted {
+            let action = if value.is_empty() {
+                json!({ format!("remove_{side}_header"): name })
+            } else {
+                json!({ format!("set_{side}_header"): { name.clone(): value.replace("${", "$${") } })
+            };
+            rules.push(rule(&filter, action)?);
+        }
+    }
+    Ok(rules)
+}
+
+/// The filter without `~q` or `~s`, which the choice of action says already.
+fn without_side(filter: &str) -> String {
+    let words: Vec<&str> = filter.split_whitespace().filter(|w| !matches!(*w, "~q" | "~s")).collect();
+    words.join(" ").trim_matches(['&', ' ']).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Program, RulesConfig, Source, Surroundings, trial};
+
+    fn program(option: &str, spec: &str) -> Arc<Program> {
+        let yaml = to_yaml(import(option, spec).unwrap_or_else(|e| panic!("{option} {spec}: {e}")));
+        Program::from_sources(
+            vec![Source::text("i.yaml", &*yaml)],
+            &RulesConfig::default(),
+            Arc::new(Surroundings::default()),
+        )
+        .unwrap_or_else(|e| panic!("{e}\n{yaml}"))
+    }
+
+    async fn run(option: &str, spec: &str, url: &str) -> trial::Trial {
+        let told = serde_json::from_value(json!({ "body": "a cat", "headers": { "Server": "x" } })).unwrap();
+        trial::run(&program(option, spec), trial::sample(&crate::trial_asked(url), &told).unwrap()).await
+    }
+
+    #[tokio::test]
+    async fn specifications_do_what_they_do_there() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.json"), "{}").unwrap();
+        let folder = dir.path().display();
+        for (option, spec, url, outcome) in [
+            ("map_remote", r"|http://a.test/(\w+)/|http://b.test/\1-", "http://a.test/x/y", "GET http://b.test/x-y"),
+            ("map_remote", r"|~m POST|http://a.test|http://b.test", "http://a.test/x", "GET http://a.test/x"),
+            ("map_local", &format!("|http://a.test/static|{folder}"), "http://a.test/static/a.json", "200 {}"),
+            ("map_local", &format!("|a.test/x|{folder}/a.json"), "http://a.test/x", "200 {}"),
+            ("modify_body", "/~s/c(a)t/d\\1g", "http://a.test/", "200 a dag"),
+            ("modify_body", ":cat:dog", "http://a.test/", "200 a dog"),
+            ("block_list", ":~d a.test:404", "http://a.test/", "404 Not Found"),
+            ("block_list", ":~d a.test:444", "http://a.test/", "denied"),
+            ("block_list", ":~d b.test:404", "http://a.test/", "200 a cat"),
+            ("ignore_hosts", r"^(.+\.)?a\.test:443$", "https://a.test/", "tunnel"),
+            ("allow_hosts", r"a\.test", "https://b.test/", "tunnel"),
+        ] {
+            let t = run(option, spec, url).await;
+            let response =
+                t.response.as_ref().map(|(h, b)| format!("{} {}", h.status.as_u16(), String::from_utf8_lossy(b)));
+            let shown = match (&t.request, t.denied.is_some(), t.tunnel) {
+                (_, true, _) => "denied".to_owned(),
+                (_, _, Some(true)) => "tunnel".to_owned(),
+                (Some((h, _)), ..) if option == "map_remote" => format!("{} {}", h.method, h.url),
+                _ => response.unwrap_or_default(),
+            };
+            assert_eq!(shown, outcome, "{option} {spec}");
+        }
+    }
+
+    #[tokio::test]
+    async fn headers_are_set_and_taken_out_on_both_sides() {
+        let t = run("modify_headers", "/~q/X-A/1", "http://a.test/").await;
+        let (request, response) = (t.request.unwrap().0, t.response.unwrap().0);
+        assert_eq!((request.headers.get_str("x-a"), response.headers.get_str("x-a")), (Some("1"), None));
+        let t = run("modify_headers", "/~d a.test/Server/", "http://a.test/").await;
+        assert!(!t.response.unwrap().0.headers.contains("server"));
+    }
+
+    #[test]
+    fn switches_become_rules_and_nonsense_is_refused() {
+        for (option, spec, rules) in [
+            ("anticache", "true", 1),
+            ("anticomp", "", 1),
+            ("anticache", "false", 0),
+            ("stickycookie", "~d a.test", 1),
+            ("stickyauth", ".", 1),
+        ] {
+            assert_eq!(program(option, spec).rules.len(), rules, "{option}");
+        }
+        for (option, spec, part) in [
+            ("map_rmote", "|a|b", "did you mean `map_remote`?"),
+            ("map_remote", "|a", "too few parts"),
+            ("map_remote", "", "empty"),
+            ("map_remote", "|(?=x)|b", "look-around"),
+            ("block_list", ":~d a:many", "no status"),
+            ("modify_headers", "/~zz x/A/b", "filter"),
+        ] {
+            let error = import(option, spec).unwrap_err();
+            assert!(error.contains(part), "{option} {spec}: {error}");
+        }
+    }
+}

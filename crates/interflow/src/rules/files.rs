@@ -1,0 +1,206 @@
+//! The commands on rule files.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use interflow_rules::action::ACTIONS;
+use interflow_rules::{
+    Problem, Program, RulesConfig, Source, Surroundings, explain as explaining, mitmproxy, phases, trial,
+};
+use serde_json::{Value, json};
+
+use super::{ExplainArgs, FilesArgs, FormatArgs, ImportArgs, ListArgs};
+use crate::Failure;
+use crate::config::Config;
+use crate::flows::{open, print_json};
+use crate::home::Home;
+
+fn sources(files: &[PathBuf]) -> Result<Vec<Source>, Failure> {
+    files.iter().map(|f| source(f)).collect()
+}
+
+fn source(path: &Path) -> Result<Source, Failure> {
+    if path != Path::new("-") {
+        return Source::read(path).map_err(|p| Failure::Failed(p.to_string()));
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(|e| format!("standard input cannot be read: {e}"))?;
+    Ok(Source::text("standard input", text))
+}
+
+fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<Program>, Failure> {
+    Program::from_sources(sources(files)?, config, Arc::new(Surroundings::default()))
+        .map_err(|e| Failure::Failed(e.to_string()))
+}
+
+/// `rules check`
+pub fn check(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
+    let read = Program::from_sources(sources(&args.files)?, &config.rules, Arc::new(Surroundings::default()));
+    let (rules, problems, notes) = match &read {
+        Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
+        Err(e) => (0, &e.problems[..], &[][..]),
+    };
+    if args.format.json() {
+        print_json(&json!({ "ok": read.is_ok(), "rules": rules, "problems": shown(problems), "notes": shown(notes) }))?;
+    } else {
+        notes.iter().for_each(|n| anstream::println!("{n}"));
+        if read.is_ok() {
+            anstream::println!("{rules} rules are in order");
+        }
+    }
+    match read {
+        Ok(_) => Ok(()),
+        Err(e) => Err(Failure::Failed(e.to_string())),
+    }
+}
+
+fn shown(problems: &[Problem]) -> Vec<Value> {
+    let one = |p: &Problem| json!({ "file": p.file, "line": p.line, "column": p.column, "rule": p.rule, "message": p.message });
+    problems.iter().map(one).collect()
+}
+
+/// `rules list FILE`
+pub fn list(args: &ListArgs, config: &Config) -> Result<(), Failure> {
+    let program = load(&args.files, &config.rules)?;
+    let rules: Vec<Value> = program
+        .rules
+        .iter()
+        .map(|r| {
+            let actions: Vec<Value> =
+                r.actions.iter().map(|(p, a)| json!({ "name": a.info().name, "phase": phases::name(*p) })).collect();
+            json!({ "name": r.name, "file": r.file, "line": r.line, "when": r.cond.describe(), "actions": actions, "enabled": r.enabled })
+        })
+        .collect();
+    if args.format.json() {
+        return print_json(&json!({ "rules": rules }));
+    }
+    table(&rules);
+    Ok(())
+}
+
+/// One rule per line: name, condition, actions.
+pub fn table(rules: &[Value]) {
+    let bold = anstyle::Style::new().bold();
+    for rule in rules {
+        let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
+        let actions: Vec<String> = rule["actions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|a| {
+                format!("{} ({})", a["name"].as_str().unwrap_or_default(), a["phase"].as_str().unwrap_or_default())
+            })
+            .collect();
+        let off = if rule["enabled"] == false { "  off" } else { "" };
+        let matches = rule["matches"].as_u64().map(|n| format!("  {n} matches")).unwrap_or_default();
+        anstream::println!("{bold}{}{bold:#}{off}{matches}", text("name"));
+        anstream::println!("    {}:{}", text("file"), rule["line"]);
+        anstream::println!("    when {}", text("when"));
+        anstream::println!("    then {}", actions.join(", "));
+    }
+}
+
+/// `rules list --actions`
+pub fn actions(format: &FormatArgs) -> Result<(), Failure> {
+    if format.json() {
+        let one = |a: &interflow_rules::action::ActionInfo| {
+            let [earliest, natural, latest] = [a.earliest, a.natural, a.latest].map(phases::name);
+            json!({ "name": a.name, "earliest": earliest, "natural": natural, "latest": latest, "doc": a.doc.trim() })
+        };
+        return print_json(&ACTIONS.iter().map(one).collect::<Vec<_>>());
+    }
+    for a in ACTIONS {
+        anstream::println!("{:<26} {:<14} {}", a.name, phases::name(a.natural), a.doc.trim());
+    }
+    Ok(())
+}
+
+/// `rules explain FLOW`
+pub fn explain(args: &ExplainArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+    let files = if args.files.is_empty() { &config.rules.files } else { &args.files };
+    if files.is_empty() {
+        return Err(Failure::Usage(
+            "no rule files: name some with --rules FILE, or under rules.files in the configuration".into(),
+        ));
+    }
+    let program = load(files, &config.rules)?;
+    let store = open::for_reading(config, home)?;
+    let row = open::find(&store, &args.flow)?;
+    let sample = interflow_admin::sample(&store, &row)?;
+    let all = explaining::explain(&program, &sample);
+    if args.format.json() {
+        return print_json(&json!({ "flow": row.id.to_string(), "rules": all }));
+    }
+    anstream::println!("{} {}", row.id, row.url());
+    let bold = anstyle::Style::new().bold();
+    for rule in all {
+        let word = if rule.matches { "matched" } else { "did not match" };
+        anstream::println!("{bold}{}{bold:#}  {word}  ({})", rule.rule, rule.place);
+        for p in rule.phases {
+            anstream::println!("    {:<14} {:<8} {}  [{}]", p.phase, p.outcome, p.why, p.actions.join(", "));
+        }
+    }
+    Ok(())
+}
+
+/// `rules test FILE`
+pub fn test(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
+    let program = load(&args.files, &config.rules)?;
+    if program.tests.is_empty() {
+        return Err(Failure::Failed("there are no tests: write them under `tests` beside the rules".into()));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| format!("the runtime could not be started: {e}"))?;
+    let mut failed = 0;
+    let mut results = Vec::new();
+    for test in &program.tests {
+        let name = test.name.clone().unwrap_or_else(|| test.request.url.clone());
+        let wrong = match runtime.block_on(trial::check(&program, test)) {
+            Ok(wrong) => wrong,
+            Err(e) => vec![e],
+        };
+        failed += usize::from(!wrong.is_empty());
+        if !args.format.json() {
+            anstream::println!("{} {name}", if wrong.is_empty() { "ok    " } else { "FAILED" });
+            wrong.iter().for_each(|w| anstream::println!("       {w}"));
+        }
+        results.push(json!({ "name": name, "file": test.file, "ok": wrong.is_empty(), "wrong": wrong }));
+    }
+    if args.format.json() {
+        print_json(&results)?;
+    }
+    match failed {
+        0 => Ok(()),
+        n => Err(Failure::Failed(format!("{n} of {} tests failed", program.tests.len()))),
+    }
+}
+
+/// `rules import`
+pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+    let rules = if args.specs.is_empty() && Path::new(&args.option).is_file() {
+        from_config(Path::new(&args.option))?
+    } else {
+        let none = [String::new()];
+        let specs: &[String] = if args.specs.is_empty() { &none } else { &args.specs };
+        let mut rules = Vec::new();
+        for spec in specs {
+            rules.extend(mitmproxy::import(&args.option, spec).map_err(Failure::Usage)?);
+        }
+        rules
+    };
+    anstream::print!("{}", mitmproxy::to_yaml(rules));
+    Ok(())
+}
+
+/// mitmproxy's `config.yaml`: the options that are rules.
+fn from_config(path: &Path) -> Result<Vec<Value>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+    let options = mitmproxy::options(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let mut rules = Vec::new();
+    for (option, spec) in options {
+        let made = mitmproxy::import(&option, &spec);
+        rules.extend(made.map_err(|e| format!("{}: {option}: {e}", path.display()))?);
+    }
+    Ok(rules)
+}
