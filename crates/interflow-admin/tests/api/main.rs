@@ -82,11 +82,8 @@ impl Instance {
         let mut options = AdminConfig::default();
         options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
         let parts = AdminParts {
-<<<<<<< HEAD
             conversations: store.clone().map(|s| Live::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
-=======
             rules: None,
->>>>>>> b78400b (rules: Fluxzy's files, mitmproxy's options, explain, test, held flows; API, metrics and commands)
             engine: Arc::clone(&engine),
             store: store.clone().map(|s| s as Arc<dyn Store>),
             media: None,
