@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use interflow_engine::redaction::RedactionCounts;
 use interflow_engine::stats::{LATENCY_BOUNDS, Snapshot};
 use interflow_record::StoreStats;
 use interflow_rules::Rules;
@@ -23,6 +24,8 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
     }
     if let Some(in_force) = &state.rules {
         rules(&mut page, in_force);
+    if let Some(redaction) = &state.redaction {
+        found(&mut page, &redaction.counts());
     }
     viewers(&mut page, &state.viewers);
     gauge(&mut page, "interflow_uptime_seconds", "Time since the start.", state.engine.uptime().as_secs_f64());
@@ -79,6 +82,16 @@ fn engine(page: &mut String, s: &Snapshot) {
         let _ = writeln!(page, "interflow_errors_total{{kind=\"{kind}\"}} {n}");
     }
     latency(page, s);
+}
+
+fn found(page: &mut String, counts: &RedactionCounts) {
+    counter(page, "interflow_redact_requests_total", "Requests that redaction looked into.", counts.requests);
+    counter(page, "interflow_redact_refused_total", "Requests and answers refused for privacy's sake.", counts.refused);
+    head(page, "interflow_redact_found_total", "Findings by kind.", "counter");
+    for (kind, n) in &counts.found {
+        let kind = kind.replace(['\\', '"', '\n'], "_");
+        let _ = writeln!(page, "interflow_redact_found_total{{kind=\"{kind}\"}} {n}");
+    }
 }
 
 fn recorder(page: &mut String, s: &StoreStats) {

@@ -12,6 +12,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
+use interflow_engine::redaction::Redaction;
 use interflow_media::Media;
 use interflow_record::Store;
 use interflow_rules::Rules;
@@ -43,6 +44,8 @@ pub struct AdminParts {
     pub rules: Option<Arc<Rules>>,
     /// The token that opens it.
     pub token: String,
+    /// The redaction on the way to LLM providers, when there is any.
+    pub redaction: Option<Arc<Redaction>>,
 }
 
 /// What handlers share.
@@ -51,6 +54,7 @@ pub(crate) struct AdminState {
     pub store: Option<Arc<dyn Store>>,
     pub conversations: Option<Live>,
     pub media: Option<Arc<Media>>,
+    pub redaction: Option<Arc<Redaction>>,
     pub config: serde_json::Value,
     pub rules: Option<Arc<Rules>>,
     pub address: SocketAddr,
@@ -88,6 +92,7 @@ impl Admin {
             store: parts.store,
             conversations: parts.conversations,
             media: parts.media,
+            redaction: parts.redaction,
             config: parts.config,
             rules: parts.rules,
             address,

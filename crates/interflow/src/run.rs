@@ -154,6 +154,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 media: config.media.enabled.then(|| Arc::clone(&rooms.media)),
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
+                redaction: Some(Arc::clone(&rooms.redaction)),
             };
             let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))

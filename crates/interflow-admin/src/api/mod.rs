@@ -12,6 +12,7 @@ mod instance;
 pub(crate) mod mcp;
 mod media;
 mod openapi;
+mod privacy;
 mod replay;
 mod routes;
 pub(crate) mod rules;

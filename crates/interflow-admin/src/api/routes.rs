@@ -6,7 +6,7 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{body, conversations, events, flows, instance, media, openapi, replay, rules, transfer, words};
+use super::{body, conversations, events, flows, instance, media, openapi, privacy, replay, rules, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -103,6 +103,7 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(of_conversations());
     all.extend(of_archives());
     all.extend(of_rules());
+    all.extend(of_privacy());
     all.extend(of_the_instance());
     all.extend(of_media());
     all
@@ -113,6 +114,20 @@ fn of_media() -> Vec<Route> {
         Route::new(Method::GET, "/media/streams", "Media being streamed now", json("MediaStreams"), media::streams),
         Route::new(Method::POST, "/media/links", "Make a link for a player", json("MediaLink"), media::link)
             .takes(json("MediaWish")),
+    ]
+}
+
+fn of_privacy() -> Vec<Route> {
+    vec![
+        Route::new(
+            Method::GET,
+            "/privacy",
+            "What redaction found since the start, by kind",
+            json("Privacy"),
+            privacy::found,
+        ),
+        Route::new(Method::POST, "/privacy/try", "What a policy finds in a text", json("Tried"), privacy::attempt)
+            .takes(json("Trial")),
     ]
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media(), privacy()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -228,6 +228,22 @@ fn rules() -> Value {
         "Held": object(&[("held", list(&named("HeldFlow")))], &[]),
         "Decided": object(&[("held", named("HeldFlow"))], &[]),
         "Decision": decision,
+    })
+}
+
+/// What redaction found.
+fn privacy() -> Value {
+    let span = object(
+        &[("type", text()), ("start", number()), ("end", number()), ("confidence", number()), ("replacement", text())],
+        &[],
+    );
+    json!({
+        "Privacy": object(
+            &[("requests", number()), ("refused", number()), ("found", json!({"type": "object", "additionalProperties": number()}))],
+            &[],
+        ),
+        "Trial": object(&[("text", text())], &[("policy", text())]),
+        "Tried": object(&[("output", text()), ("spans", list(&span))], &[]),
     })
 }
 

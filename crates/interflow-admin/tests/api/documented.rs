@@ -69,6 +69,8 @@ async fn answers_have_the_documented_shapes() {
         ("get", "/config".into(), json!({})),
         ("get", "/ca".into(), json!({})),
         ("get", "/passthrough".into(), json!({})),
+        ("get", "/privacy".into(), json!({})),
+        ("post", "/privacy/try".into(), json!({"text": "mail anna@firm.com"})),
         ("get", "/query/complete?q=sta".into(), json!({})),
         ("get", "/query/check?q=status:4xx".into(), json!({})),
         ("get", "/query/check?q=stats:4".into(), json!({})),

@@ -8,6 +8,7 @@ mod documented;
 mod door;
 mod events;
 mod flows;
+mod privacy;
 mod replay;
 
 use std::net::SocketAddr;
@@ -81,6 +82,9 @@ impl Instance {
         let admin = listener.local_addr().unwrap();
         let mut options = AdminConfig::default();
         options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
+        let egress = Arc::clone(&engine) as Arc<dyn interflow_flow::Egress>;
+        let redaction =
+            interflow_engine::redaction::Redaction::new(&Default::default(), dir.path(), [7; 32], egress).unwrap();
         let parts = AdminParts {
             conversations: store.clone().map(|s| Live::start(s as _, Arc::new(|_, _, _| Some(0.5))).unwrap()),
             rules: None,
@@ -89,6 +93,7 @@ impl Instance {
             media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
+            redaction: Some(redaction),
         };
         let side = Admin::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));
@@ -168,8 +173,15 @@ impl Instance {
     /// A flow that begins now, as the corridor would tell of it.
     fn begin(&self, path: &str) -> (Flow, Box<dyn Capture>) {
         let flow = Flow::begin(a_client(), Transport::Connect, Scheme::Https, "live.test:443".parse().unwrap());
-        let recorder = self.store.as_ref().unwrap().recorder().unwrap();
-        let capture = recorder.begin(&flow, Some(&a_head(&flow.authority, path))).unwrap();
+        let store = self.store.as_ref().unwrap();
+        let recorder = store.recorder().unwrap();
+        // Who floods the recorder must wait for it.
+        let capture = loop {
+            match recorder.begin(&flow, Some(&a_head(&flow.authority, path))) {
+                Some(capture) => break capture,
+                None => store.flush().unwrap(),
+            }
+        };
         (flow, capture)
     }
 

@@ -89,6 +89,10 @@ impl RedactSettings {
         })
     }
 
+    pub(super) fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.base.redactor)
+    }
+
     /// Whether flows of this scope may have to be looked into.
     pub(super) fn wants(&self, scope: &Scope<'_>) -> bool {
         let seen = scope.intercepted || matches!(scope.transport, Transport::Absolute | Transport::Gateway);

@@ -122,6 +122,11 @@ impl Redaction {
         [Arc::new(Redact(Arc::clone(self))), Arc::new(Restore(Arc::clone(self)))]
     }
 
+    /// The redactor by the policy in force, without the exceptions of single routes.
+    pub fn redactor(&self) -> Arc<interflow_redact::Redactor> {
+        self.settings.load().redactor()
+    }
+
     /// What has been done until now.
     pub fn counts(&self) -> RedactionCounts {
         RedactionCounts {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
+use interflow_engine::redaction::Redaction;
 use interflow_flow::{Mount, Stage};
 use interflow_limits::Limits;
 use interflow_media::{Media, MediaDoor};
@@ -57,6 +58,8 @@ pub struct Rooms {
     pub rules: Arc<interflow_rules::Rules>,
     /// The media room, for those who look on.
     pub media: Arc<Media>,
+    /// Redaction, for the admin side.
+    pub redaction: Arc<Redaction>,
     egress: Arc<LateEgress>,
     limits: Arc<Limits>,
     rooms: Vec<Arc<dyn Room>>,
@@ -93,11 +96,16 @@ impl Rooms {
         ];
         let mounts: Vec<Arc<dyn Mount>> =
             vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
-        let for_admin = Arc::clone(rules.rules());
-        let counters = Arc::clone(&limits.limits);
-        let streams = Arc::clone(media.media());
-        let rooms: Vec<Arc<dyn Room>> = vec![limits, media, llm, redaction, rules];
-        Ok(Self { stages, mounts, egress, rules: for_admin, media: streams, limits: counters, rooms })
+        Ok(Self {
+            stages,
+            mounts,
+            egress,
+            rules: Arc::clone(rules.rules()),
+            media: Arc::clone(media.media()),
+            redaction: Arc::clone(&redaction.redaction),
+            limits: Arc::clone(&limits.limits),
+            rooms: vec![limits, media, llm, redaction, rules],
+        })
     }
 
     /// What puts conversations together, over the recording.
