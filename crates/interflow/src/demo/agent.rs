@@ -53,7 +53,7 @@ async fn coder(world: World, session: &str, script: &Script) {
         "system": "Analyze if this message indicates a new conversation topic (isNewTopic) and give it a title.",
         "messages": [{"role": "user", "content": script.prompt}]});
     post(world, "api.anthropic.com", "/v1/messages?beta=true", &CLAUDE, &title).await;
-    worked(world, session, script, "You are Claude Code, a coding agent. The working folder is /work/shop.").await;
+    worked(world, session, script, "You are Claude Code, a coding agent. The working folder is /srv/shop.").await;
 }
 
 fn worked<'a>(

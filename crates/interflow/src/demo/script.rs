@@ -42,7 +42,7 @@ pub const FIX: Script = Script {
                 ),
                 (
                     "Read",
-                    r#"{"file_path":"/work/shop/src/cart.rs"}"#,
+                    r#"{"file_path":"/srv/shop/src/cart.rs"}"#,
                     "1  pub fn total(items: &[Item]) -> f64 {\n2      items.iter().map(|i| i.price * i.count as f64).sum()\n3  }\n",
                 ),
             ],
@@ -71,7 +71,7 @@ pub const FIX: Script = Script {
             calls: &[
                 (
                     "Edit",
-                    r#"{"file_path":"/work/shop/src/cart.rs","old_string":"-> f64 {\n    items.iter().map(|i| i.price * i.count as f64).sum()","new_string":"-> Cents {\n    items.iter().map(|i| i.price * i.count).sum()"}"#,
+                    r#"{"file_path":"/srv/shop/src/cart.rs","old_string":"-> f64 {\n    items.iter().map(|i| i.price * i.count as f64).sum()","new_string":"-> Cents {\n    items.iter().map(|i| i.price * i.count).sum()"}"#,
                     "The file has been updated.",
                 ),
                 (
@@ -88,7 +88,7 @@ pub const FIX: Script = Script {
             calls: &[
                 (
                     "Edit",
-                    r#"{"file_path":"/work/shop/src/receipt.rs","old_string":"{:.2}","new_string":"{}"}"#,
+                    r#"{"file_path":"/srv/shop/src/receipt.rs","old_string":"{:.2}","new_string":"{}"}"#,
                     "The file has been updated.",
                 ),
                 (
@@ -111,7 +111,7 @@ pub const FIX: Script = Script {
             says: "I'll add it beside the other tests of the cart.",
             calls: &[(
                 "Edit",
-                r#"{"file_path":"/work/shop/src/cart.rs","old_string":"mod tests {","new_string":"mod tests {\n    #[test]\n    fn three_dimes_are_thirty_cents() {\n        assert_eq!(total(&[dime(), dime(), dime()]), Cents(30));\n    }\n"}"#,
+                r#"{"file_path":"/srv/shop/src/cart.rs","old_string":"mod tests {","new_string":"mod tests {\n    #[test]\n    fn three_dimes_are_thirty_cents() {\n        assert_eq!(total(&[dime(), dime(), dime()]), Cents(30));\n    }\n"}"#,
                 "The file has been updated.",
             )],
             then: "",
@@ -146,7 +146,7 @@ pub const HELPERS: [Script; 2] = [
                 says: "",
                 calls: &[(
                     "Read",
-                    r#"{"file_path":"/work/shop/src/money.rs"}"#,
+                    r#"{"file_path":"/srv/shop/src/money.rs"}"#,
                     "#[test]\nfn one_item() { assert_eq!(sum(&[1.25]), 1.25); }",
                 )],
                 then: "",
