@@ -24,6 +24,7 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
     }
     if let Some(in_force) = &state.rules {
         rules(&mut page, in_force);
+    }
     if let Some(redaction) = &state.redaction {
         found(&mut page, &redaction.counts());
     }
