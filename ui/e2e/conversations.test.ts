@@ -109,7 +109,7 @@ describe('a thread', () => {
   });
 
   it('explains what changed between two requests', async () => {
-    await page.getByRole('button', { name: 'changes' }).nth(1).click();
+    await page.getByRole('button', { name: 'changes' }).nth(2).click();
     await page.getByText('message the same').waitFor();
     await page.locator('.changes').getByText('came from the cache').waitFor();
   });
