@@ -29,6 +29,9 @@ pub(crate) async fn metrics(State(state): State<Arc<AdminState>>) -> impl IntoRe
         found(&mut page, &redaction.counts());
     }
     viewers(&mut page, &state.viewers);
+    if let Some(parts) = &state.limits {
+        page.push_str(&parts.accounts.prometheus());
+    }
     gauge(&mut page, "interflow_uptime_seconds", "Time since the start.", state.engine.uptime().as_secs_f64());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page)
 }

@@ -11,8 +11,10 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_engine::Engine;
+use interflow_engine::accounts::Accounts;
 use interflow_engine::conversations::live::Live;
 use interflow_engine::redaction::Redaction;
+use interflow_limits::{KeyStore, Limits};
 use interflow_media::Media;
 use interflow_record::Store;
 use interflow_rules::Rules;
@@ -46,6 +48,19 @@ pub struct AdminParts {
     pub token: String,
     /// The redaction on the way to LLM providers, when there is any.
     pub redaction: Option<Arc<Redaction>>,
+    /// Keys, limits and accounts of LLM traffic, when there are any.
+    pub limits: Option<LimitParts>,
+}
+
+/// What the admin side shows of LLM traffic's keys and limits.
+#[derive(Clone)]
+pub struct LimitParts {
+    /// The virtual keys.
+    pub keys: Arc<KeyStore>,
+    /// The counters.
+    pub limits: Arc<Limits>,
+    /// Metrics.
+    pub accounts: Arc<Accounts>,
 }
 
 /// What handlers share.
@@ -62,6 +77,7 @@ pub(crate) struct AdminState {
     pub transfers: Arc<Semaphore>,
     pub viewers: Viewers,
     pub events_patience: Duration,
+    pub limits: Option<LimitParts>,
 }
 
 impl AdminState {
@@ -100,6 +116,7 @@ impl Admin {
             transfers: Arc::new(Semaphore::new(TRANSFERS)),
             viewers: Viewers::default(),
             events_patience: config.events_patience.0,
+            limits: parts.limits,
         });
         let guard = Arc::new(Guard::new(parts.token, config, address));
         let router = api::router()

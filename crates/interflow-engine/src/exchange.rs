@@ -19,6 +19,7 @@ use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
+use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
 use crate::{calls, gateway, pages, route, upgrade};
 
@@ -90,7 +91,10 @@ async fn serve(
     let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
     let key = conn.plan_key(scheme, local.clone(), None, Transport::Gateway, None);
-    let flow = conn.flow(Transport::Gateway, scheme, local, None);
+    let mut flow = conn.flow(Transport::Gateway, scheme, local, None);
+    if handler.is_private() {
+        flow.note_mut::<NotRecorded>();
+    }
     run_to(conn, live, flow, key, url, incoming, Some(handler)).await
 }
 

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod accounts;
 mod answers;
 mod calls;
 pub mod config;

@@ -131,6 +131,7 @@ impl Tracker {
     /// The response's head as it goes to the client.
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
+        self.flow.status = Some(head.status);
         if !self.shown {
             self.captured(|c, flow| c.response(flow, head));
         }
@@ -237,6 +238,7 @@ impl Tracker {
 
     fn end_with(&mut self, error: &Error, bytes: TunnelBytes) {
         self.counters.error(error);
+        self.flow.failed = Some(error.kind());
         tracing::debug!(flow = %self.flow.id, kind = error.kind().as_str(), "{error}");
         self.end(Outcome::Failed(error, bytes));
     }

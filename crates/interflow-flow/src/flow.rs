@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::{Authority, ByteStr, Clock, FlowId, Scheme, Timestamp, Timings, Version};
+use crate::{Authority, ByteStr, Clock, FlowId, Kind, Scheme, StatusCode, Timestamp, Timings, Version};
 
 /// How the client asked for the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +153,10 @@ pub struct Flow {
     pub timings: Timings,
     /// The flow this one was made from: what was replayed.
     pub parent: Option<FlowId>,
+    /// The status of the response that goes to the client, once there is one.
+    pub status: Option<StatusCode>,
+    /// The kind of the error that ended it, known at `Done`.
+    pub failed: Option<Kind>,
     /// Marks put on by stages: `redacted`, `ruled`, a rule's own tags.
     pub tags: Vec<ByteStr>,
     notes: Vec<Note>,
@@ -176,6 +180,8 @@ impl Flow {
             upstream: None,
             timings: Timings::default(),
             parent: None,
+            status: None,
+            failed: None,
             tags: Vec::new(),
             notes: Vec::new(),
         }
@@ -221,6 +227,8 @@ impl Flow {
             upstream: self.upstream.clone(),
             timings: self.timings,
             parent: self.parent,
+            status: self.status,
+            failed: self.failed,
             tags: self.tags.clone(),
             notes: std::mem::take(&mut self.notes),
         }

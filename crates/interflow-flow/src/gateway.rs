@@ -42,6 +42,11 @@ pub trait Mount: Send + Sync {
 /// A room that stands in an origin's place. The stages see the request before it and the response after it, and the
 /// recorder sees both, as with any origin.
 pub trait Handler: Send + Sync {
+    /// Whether its flows must not be recorded, since they carry what is yet to be redacted.
+    fn is_private(&self) -> bool {
+        false
+    }
+
     /// Answers. The request's URL carries the authority that the client named.
     ///
     /// # Errors

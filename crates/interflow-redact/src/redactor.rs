@@ -32,6 +32,7 @@ pub struct Session {
     vault: Option<Vault>,
     context: String,
     opinion: SecondOpinion,
+    heard: Option<Vec<String>>,
     drawn: HashMap<(Kind, String), String>,
 }
 
@@ -51,6 +52,16 @@ impl Session {
     pub fn in_context(mut self, context: impl Into<String>) -> Self {
         self.context = context.into();
         self
+    }
+
+    /// One that keeps every text it is shown, and finds nothing: to know beforehand what is going to be looked at.
+    pub fn listening() -> Self {
+        Self { heard: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// The texts that a listening session was shown.
+    pub fn heard(self) -> Vec<String> {
+        self.heard.unwrap_or_default()
     }
 
     /// The same with what services found in the texts that are to come.
@@ -191,6 +202,10 @@ impl Redactor {
         text: &str,
         session: &mut Session,
     ) -> Result<Vec<Redacted>, RedactError> {
+        if let Some(heard) = &mut session.heard {
+            heard.push(text.to_owned());
+            return Ok(Vec::new());
+        }
         let found = self.find_behind(lead, text, &session.context);
         let found = self.with_opinion(found, text, session);
         found.iter().map(|f| self.replacement(f, text, session)).collect()

@@ -42,6 +42,9 @@ pub enum Command {
     /// Rules: check, list, explain, test, import, schema, held, decide.
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// The audit log: check its chain.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
     /// Media files: what is in them, decryption with your own keys.
@@ -200,6 +203,7 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
+pub use crate::audit::AuditCommand;
 pub use crate::conversations::ConversationsCommand;
 pub use crate::flows::FlowsCommand;
 pub use crate::keys::KeysCommand;

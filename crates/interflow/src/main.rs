@@ -1,6 +1,7 @@
 //! The Interflow binary.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod ca;
 mod cli;
 mod config;
@@ -94,6 +95,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Ca(command) => ca::run(&command, &home),
         Command::Conversations(command) => conversations::run(command, &loaded.config, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
+        Command::Audit(command) => audit::run(&command),
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         Command::Rules(command) => rules::run(&command, &loaded.config, &home),

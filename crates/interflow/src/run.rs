@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::{Admin, AdminParts};
+use interflow_admin::{Admin, AdminParts, LimitParts};
 use interflow_engine::config::InterceptMode;
 use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
@@ -53,6 +53,8 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     runtime.block_on(async move {
         let running = start(&config, &home).await?;
+        // Before anybody is told of this instance, so that nobody can end it without its taking leave.
+        let stop = Stop::listen();
         let _announced = running.announce()?;
         running.banner(&config);
         let flags = RunFlags::of(args);
@@ -64,7 +66,7 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
             Box::new(move |config| flags.apply(config)),
         );
         tokio::spawn(reloader.run());
-        running.until_told().await;
+        running.until_told(stop).await;
         Ok(())
     })
 }
@@ -155,6 +157,11 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
                 redaction: Some(Arc::clone(&rooms.redaction)),
+                limits: Some(LimitParts {
+                    keys: Arc::clone(&rooms.limits.keys),
+                    limits: Arc::clone(&rooms.limits.limits),
+                    accounts: Arc::clone(&rooms.accounts.accounts),
+                }),
             };
             let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
@@ -235,7 +242,7 @@ impl Running {
     }
 
     /// Serves until SIGTERM or SIGINT, then drains. A second signal ends at once.
-    pub async fn until_told(mut self) {
+    pub async fn until_told(mut self, mut stop: Stop) {
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         if let Some((admin, _)) = self.admin.take() {
             tokio::spawn(async move {
@@ -247,11 +254,11 @@ impl Running {
                 }
             });
         }
-        told_to_stop().await;
+        stop.told().await;
         tracing::info!("stopping: connections may finish for {}", self.engine.config().proxy.drain);
         tokio::select! {
             () = self.engine.stop() => {}
-            () = told_to_stop() => tracing::warn!("stopped at once"),
+            () = stop.told() => tracing::warn!("stopped at once"),
         }
         let _ = end.send(());
         self.close();
@@ -271,28 +278,47 @@ impl Running {
 
     /// Writes out what is still waiting to be recorded.
     pub fn close(self) {
+        self.rooms.accounts.accounts.close();
         if let Some(store) = self.store {
             store.close();
         }
     }
 }
 
-/// The first SIGTERM or SIGINT.
-pub async fn told_to_stop() {
+/// SIGTERM and SIGINT, from the moment it is made.
+pub struct Stop {
     #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
-            return std::future::pending().await;
-        };
-        tokio::select! {
-            _ = term.recv() => {}
-            _ = int.recv() => {}
+    signals: Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>,
+}
+
+impl Stop {
+    /// Listens from now on.
+    pub fn listen() -> Self {
+        Self {
+            #[cfg(unix)]
+            signals: {
+                use tokio::signal::unix::{SignalKind, signal};
+                signal(SignalKind::terminate()).ok().zip(signal(SignalKind::interrupt()).ok())
+            },
         }
     }
-    #[cfg(not(unix))]
-    {
-        let _ = tokio::signal::ctrl_c().await;
+
+    /// The next of them.
+    pub async fn told(&mut self) {
+        #[cfg(unix)]
+        match &mut self.signals {
+            Some((term, int)) => {
+                tokio::select! {
+                    _ = term.recv() => {}
+                    _ = int.recv() => {}
+                }
+            }
+            None => std::future::pending().await,
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = tokio::signal::ctrl_c().await;
+        }
     }
 }
 

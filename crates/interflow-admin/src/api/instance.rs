@@ -42,19 +42,33 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
         all.extend(live);
     }
+    // Whatever a provider is called, what stands behind its name is a key.
+    if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
+        keys.values_mut().for_each(hide);
+    }
     mask(&mut config);
     Json(json!({ "config": config }))
 }
 
 /// Names of keys whose values are secrets.
-const SECRET: [&str; 5] = ["password", "passphrase", "secret", "token", "api_key"];
+const SECRET: [&str; 6] = ["password", "passphrase", "secret", "token", "api_key", "access_key"];
+
+/// Hides a secret; `env:NAME` and `file:PATH` only say where one is.
+fn hide(value: &mut Value) {
+    if let Value::String(text) = value
+        && !text.starts_with("env:")
+        && !text.starts_with("file:")
+    {
+        *text = "***".to_owned();
+    }
+}
 
 /// Hides secrets: by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where one is.
 fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                let secret = SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
+                let secret = key == "key" || SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
                 match value {
                     Value::String(text) if secret && !text.starts_with("env:") && !text.starts_with("file:") => {
                         *text = "***".to_owned();

@@ -9,6 +9,7 @@ mod flows;
 mod hostile;
 mod input;
 mod instance;
+mod limits;
 pub(crate) mod mcp;
 mod media;
 mod openapi;

@@ -6,7 +6,9 @@ use axum::handler::Handler;
 use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
-use super::{body, conversations, events, flows, instance, media, openapi, privacy, replay, rules, transfer, words};
+use super::{
+    body, conversations, events, flows, instance, limits, media, openapi, privacy, replay, rules, transfer, words,
+};
 use crate::server::AdminState;
 
 /// A route.
@@ -106,6 +108,7 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(of_privacy());
     all.extend(of_the_instance());
     all.extend(of_media());
+    all.extend(of_limits());
     all
 }
 
@@ -327,6 +330,25 @@ fn of_rules() -> Vec<Route> {
         Route::new(get, "/rules/held", "Flows that wait for a decision", json("Held"), rules::held),
         Route::new(Method::POST, "/rules/held/{number}", "Decide about a held flow", json("Decided"), rules::decide)
             .takes(json("Decision")),
+    ]
+}
+
+fn of_limits() -> Vec<Route> {
+    use limits::{keys, limits, make_key, revoke_key};
+    let get = Method::GET;
+    vec![
+        Route::new(
+            get.clone(),
+            "/limits",
+            "Rules, counters, and what was used since the start",
+            json("Limits"),
+            limits,
+        ),
+        Route::new(get, "/keys", "The virtual keys, without the keys themselves", json("Keys"), keys),
+        Route::new(Method::POST, "/keys", "Make a virtual key; it is shown this once", json("MadeKey"), make_key)
+            .takes(json("NewKey")),
+        Route::new(Method::DELETE, "/keys/{id}", "Take a virtual key back, from now on", BYTES, revoke_key)
+            .nothing_back(204),
     ]
 }
 

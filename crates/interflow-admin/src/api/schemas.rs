@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media(), privacy()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media(), privacy(), limits()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -53,6 +53,36 @@ fn media() -> Value {
         "MediaStreams": object(&[("streams", list(&stream)), ("finished", number()), ("bytes", number())], &[]),
         "MediaLink": object(&[("url", text()), ("expires", maybe(&number()))], &[]),
         "MediaWish": object(&[], &wish),
+    })
+}
+
+fn limits() -> Value {
+    let open = json!({"type": "object"});
+    json!({
+        "Limits": object(
+            &[
+                ("rules", list(&open)),
+                ("counters", list(&object(
+                    &[("rule", text()), ("who", text()), ("counter", text()), ("used", json!({"type": "number"})),
+                      ("limit", json!({"type": "number"}))],
+                    &[],
+                ))),
+                ("usage", list(&open)),
+                ("refused", number()),
+                ("shared", maybe(&open)),
+                ("problem", maybe(&text())),
+            ],
+            &[],
+        ),
+        "Keys": object(&[("keys", list(&open))], &[]),
+        "NewKey": object(
+            &[],
+            &[
+                ("id", text()), ("owner", text()), ("note", text()), ("expires", text()),
+                ("providers", list(&text())), ("models", list(&text())), ("paths", list(&text())), ("limits", open),
+            ],
+        ),
+        "MadeKey": object(&[("id", text()), ("key", text())], &[]),
     })
 }
 

@@ -94,6 +94,7 @@ impl Instance {
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
             redaction: Some(redaction),
+            limits: None,
         };
         let side = Admin::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));

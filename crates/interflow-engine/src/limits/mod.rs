@@ -17,6 +17,7 @@ use interflow_limits::{Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig,
 use interflow_llm::{Exchange, Operation, Provider, Usage};
 use parking_lot::Mutex;
 
+use crate::unrecorded::NotRecorded;
 use call::Called;
 use credentials::Shown;
 
@@ -69,15 +70,17 @@ pub struct LimitStage {
     keys: Arc<KeyStore>,
     rules: ArcSwap<KeyRules>,
     limits: Arc<Limits>,
+    upstream_has_key: KeyHolder,
 }
+
+/// Says whether the gateway's upstream of this name is given a key of its own on the way out.
+pub type KeyHolder = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// What is known of a flow's key, for rooms behind this one and for audit lines.
 #[derive(Clone, Debug, Default)]
 pub struct KeyNote {
     /// The virtual key that it came with.
     pub key: Option<Arc<VirtualKey>>,
-    /// The code of the refusal that ended it, when this stage did.
-    pub refused: Option<&'static str>,
 }
 
 /// What the stage remembers of a flow until its end.
@@ -92,8 +95,8 @@ const LARGEST_BODY: usize = 64 << 20;
 
 impl LimitStage {
     /// A stage with these keys and limits.
-    pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>) -> Self {
-        Self { keys, rules: ArcSwap::from_pointee(rules), limits }
+    pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>, upstream_has_key: KeyHolder) -> Self {
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key }
     }
 
     /// Puts other rules for keys in force.
@@ -109,6 +112,9 @@ impl LimitStage {
         let called = Called::of(flow, head);
         let own = head.headers.get_str(&rules.header).map(str::to_owned);
         let shown = own.clone().map(Shown::Own).or_else(|| credentials::shown(head));
+        if flow.note::<NotRecorded>().is_some() {
+            return self.check_filter_key(flow, head, shown);
+        }
         let Some(called) = called else {
             return match shown {
                 Some(Shown::Provider(key)) if credentials::is_ours(&key) => Err(refusals::no_provider(flow)),
@@ -117,7 +123,9 @@ impl LimitStage {
             };
         };
         let key = match &shown {
-            None if rules.required && gateway => return Err(refusals::key(flow, &called, &KeyRefused::Missing)),
+            None if rules.required && gateway => {
+                return Err(refusals::key(flow, called.call.provider, &KeyRefused::Missing));
+            }
             None => return Ok(()),
             Some(Shown::Own(text)) => ring.find_now(text),
             Some(Shown::Provider(text)) => match ring.find_now(text) {
@@ -128,14 +136,15 @@ impl LimitStage {
                 found => found,
             },
         };
-        let key = key.map_err(|why| refusals::key(flow, &called, &why))?;
+        let key = key.map_err(|why| refusals::key(flow, called.call.provider, &why))?;
         flow.note_mut::<KeyNote>().key = Some(Arc::clone(&key));
         let path = head.url.path_only();
         if let Err(why) = key.scope.allows_place(&called.name, path) {
             return Err(refusals::scope(flow, &called, &key, why));
         }
         if flow.user.is_none() {
-            flow.user.clone_from(&key.owner);
+            // Conversations of two keys are never one, whoever holds them.
+            flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
         }
         flow.tag(format!("key:{}", key.id));
         head.headers.remove(&rules.header);
@@ -144,13 +153,35 @@ impl LimitStage {
             (Some(secret), _) => credentials::put(head, called.call.provider, secret),
             // A key beside the client's own credentials says who it is; those stay.
             (None, Some(Shown::Own(_))) => Ok(()),
-            (None, _) if called.call.provider == Provider::Ollama => {
+            (None, _) if self.is_given_a_key(&called) || called.call.provider == Provider::Ollama => {
                 credentials::take_out(head);
                 Ok(())
             }
             (None, _) => return Err(refusals::no_key_held(flow, &called)),
         }
         .map_err(|()| refusals::no_key_held(flow, &called))
+    }
+
+    fn is_given_a_key(&self, called: &Called) -> bool {
+        called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
+    }
+
+    /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
+    fn check_filter_key(&self, flow: &mut Flow, head: &RequestHead, shown: Option<Shown>) -> Result<(), Verdict> {
+        let required = self.rules.load().required;
+        let found = match shown {
+            None if required => Err(KeyRefused::Missing),
+            None => return Ok(()),
+            Some(Shown::Own(text) | Shown::Provider(text)) => match self.keys.ring().find_now(&text) {
+                Err(KeyRefused::Unknown) if !required && !credentials::is_ours(&text) => return Ok(()),
+                found => found,
+            },
+        };
+        let key = found.map_err(|why| refusals::key(flow, Provider::Unknown, &why))?;
+        let allowed = key.scope.allows_place("filter", head.url.path_only());
+        allowed.map_err(|why| refusals::filter_scope(flow, &key, why))?;
+        flow.note_mut::<KeyNote>().key = Some(key);
+        Ok(())
     }
 
     /// Asks the counters, once the model is known.

@@ -7,22 +7,20 @@ use interflow_flow::{Flow, StatusCode, Verdict};
 use interflow_limits::{Counter, KeyRefused, NotNow, OutOfScope, Period, VirtualKey};
 use interflow_llm::{Provider, Refusal};
 
-use super::KeyNote;
 use super::call::Called;
 
 fn answer(flow: &mut Flow, provider: Provider, refusal: &Refusal) -> Verdict {
-    flow.note_mut::<KeyNote>().refused = Some(refusal.code);
-    flow.tag("refused");
-    flow.tag(refusal.code);
+    flow.tag(format!("refused:{}", refusal.code));
+    crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
     tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
     Verdict::Answer(Box::new(refusal.answer(provider, flow.id)))
 }
 
 /// The key is missing, unknown, over or revoked.
-pub(super) fn key(flow: &mut Flow, called: &Called, why: &KeyRefused) -> Verdict {
+pub(super) fn key(flow: &mut Flow, provider: Provider, why: &KeyRefused) -> Verdict {
     let (kind, code) = ("unauthorized", why.code());
     let refusal = Refusal { status: StatusCode::UNAUTHORIZED, kind, code, message: why.to_string(), retry_after: None };
-    answer(flow, called.call.provider, &refusal)
+    answer(flow, provider, &refusal)
 }
 
 /// The key is good, but not for this.
@@ -39,6 +37,14 @@ fn what<'a>(called: &'a Called, why: OutOfScope) -> &'a str {
         OutOfScope::Model => called.model.as_deref().unwrap_or("none is named, or it cannot be read"),
         OutOfScope::Path => "see its list of paths",
     }
+}
+
+/// The key is good, but not for the paths that redact texts.
+pub(super) fn filter_scope(flow: &mut Flow, key: &Arc<VirtualKey>, why: OutOfScope) -> Verdict {
+    let message = format!("{why} (key {})", key.id);
+    let refusal =
+        Refusal { status: StatusCode::FORBIDDEN, kind: "forbidden", code: why.code(), message, retry_after: None };
+    answer(flow, Provider::Unknown, &refusal)
 }
 
 /// A key of ours on a request that goes to no provider: passed on, it would be given away.

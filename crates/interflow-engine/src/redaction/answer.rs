@@ -78,6 +78,7 @@ pub(super) async fn scan(
     for kind in pen.found().keys() {
         flow.tag(format!("answer:{kind}"));
     }
+    flow.note_mut::<crate::accounts::Found>().response.clone_from(pen.found());
     match looked {
         Ok(Some(output)) if strict => Ok(changed(head, output)),
         Err(halt) if strict => Err(room.refuse(flow, &refusal(&halt))),

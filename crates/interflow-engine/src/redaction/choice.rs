@@ -102,6 +102,14 @@ impl RedactSettings {
         seen && anything
     }
 
+    /// The redactor of a policy by its name, as Philter's clients give it.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Redactor>> {
+        let own = self.routes.iter().filter_map(|(_, r)| r.as_ref());
+        let by_name = || own.into_iter().find(|r| r.policy().name() == name);
+        let base = &self.base.redactor;
+        if name.is_empty() || name == "default" || base.policy().name() == name { Some(base) } else { by_name() }
+    }
+
     pub(super) const fn mode(&self, transport: Transport) -> RedactMode {
         if is_gateway(transport) { self.gateway } else { self.intercepted }
     }

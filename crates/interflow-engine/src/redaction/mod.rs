@@ -6,6 +6,7 @@
 mod answer;
 mod choice;
 mod edit;
+mod filter;
 mod pens;
 mod prompt;
 
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 
 use choice::Choice;
 pub use choice::RedactSettings;
+pub use filter::FilterDoor;
 
 /// The room. One per process; its settings change with the config.
 pub struct Redaction {
@@ -151,6 +153,7 @@ impl Redaction {
     fn refuse(&self, flow: &mut Flow, refusal: &Refusal) -> Verdict {
         self.counters.refused.fetch_add(1, Relaxed);
         flow.tag(format!("refused:{}", refusal.code));
+        crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
         let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
         Verdict::Answer(Box::new(refusal.answer(provider, flow.id)))

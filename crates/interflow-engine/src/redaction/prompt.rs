@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,10 +12,12 @@ use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, St
 use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
 use interflow_llm::{Exchange, Operation, Refusal, coding};
 use interflow_redact::{
-    JsonSpan, MediaRule, RedactError, RedactMode, Redacted, Session, UnknownRule, Vault, VaultKey, texts_of,
+    JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, UnknownRule, Vault, VaultKey,
 };
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+
+use crate::accounts::Found;
 
 use super::choice::{Choice, RedactSettings};
 use super::edit::{Edit, splice};
@@ -39,6 +42,13 @@ fn refusal(status: StatusCode, class: &'static str, code: &'static str, message:
 
 fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
+}
+
+/// A service that was to give a second opinion failed, and the owner wants that to refuse.
+pub(super) fn backend_failed(e: &RedactError) -> Refusal {
+    tracing::error!("{e}");
+    let message = "a service that must look at the request first does not answer as it should";
+    refusal(StatusCode::BAD_GATEWAY, "philter_error", "request_failed", message)
 }
 
 /// The step of the phase `RequestBody`.
@@ -75,6 +85,7 @@ pub(super) async fn redact(
             return Err(room.refuse(flow, &refusal));
         }
     };
+    let begun = Instant::now();
     let done = work(room, &settings, &choice, flow, head, &raw, strict).await;
     room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (outcome, session) = match done {
@@ -86,6 +97,11 @@ pub(super) async fn redact(
         }
     };
     tell(room, flow, &outcome, strict);
+    let told = flow.note_mut::<Found>();
+    let policy = choice.redactor.policy().name();
+    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    told.request.clone_from(&outcome.found);
+    told.micros += begun.elapsed().as_micros() as u64;
     if !strict {
         return Ok(raw.into());
     }
@@ -113,11 +129,16 @@ async fn work(
         beside(large, move || Prompt::read(&settings, &headers, raw)).await?
     };
     let session = session(room, choice, flow, head, &read, strict);
+    let mut job = Job {
+        settings: Arc::clone(settings),
+        choice: Arc::clone(choice),
+        session: Arc::clone(&session),
+        read,
+        opinion: SecondOpinion::default(),
+    };
     if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
-        let opinion = backends.spans(&read.texts()?).await.map_err(Work::failed)?;
-        session.lock().set_opinion(opinion);
+        job.opinion = backends.spans(&job.texts()).await.map_err(|e| backend_failed(&e))?;
     }
-    let job = Job { settings: Arc::clone(settings), choice: Arc::clone(choice), session: Arc::clone(&session), read };
     Ok((beside(large, move || job.run()).await?, session))
 }
 
@@ -258,18 +279,6 @@ impl Prompt {
     fn body(&self) -> &[u8] {
         self.plain.as_deref().unwrap_or(&self.raw)
     }
-
-    /// What a service is to be asked about.
-    fn texts(&self) -> Result<Vec<String>, Refusal> {
-        let body = self.body();
-        match &self.shape {
-            Shape::Json(marked) => texts_of(body, json_spans(body, marked)).map_err(Work::failed),
-            Shape::Form(parts) => {
-                let text = |p: &form::Part| std::str::from_utf8(body.get(p.range.clone())?).ok().map(str::to_owned);
-                Ok(parts.iter().filter_map(text).collect())
-            }
-        }
-    }
 }
 
 fn mark(body: &[u8], settings: &RedactSettings) -> Result<Marked, Refusal> {
@@ -282,13 +291,28 @@ struct Job {
     choice: Arc<Choice>,
     session: SharedSession,
     read: Prompt,
+    opinion: SecondOpinion,
 }
 
 impl Job {
     fn run(&self) -> Result<Outcome, Refusal> {
-        let body = self.read.body();
+        // Other requests of the conversation may wait for the session: the opinion is this one's only.
         let mut session = self.session.lock();
-        let mut work = Work { job: self, session: &mut session, outcome: Outcome::default() };
+        session.set_opinion(self.opinion.clone());
+        self.work(&mut session)
+    }
+
+    /// Every text that is going to be looked at: the same work, by one who only listens.
+    fn texts(&self) -> Vec<String> {
+        let mut session = Session::listening();
+        // What is wrong with the body is told by the work itself.
+        let _ = self.work(&mut session);
+        session.heard()
+    }
+
+    fn work(&self, session: &mut Session) -> Result<Outcome, Refusal> {
+        let body = self.read.body();
+        let mut work = Work { job: self, session, outcome: Outcome::default() };
         let output = match &self.read.shape {
             Shape::Json(marked) => work.json(body, marked)?,
             Shape::Form(parts) => work.form(body, parts)?,

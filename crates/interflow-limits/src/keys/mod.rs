@@ -81,6 +81,11 @@ impl KeyState {
 }
 
 impl VirtualKey {
+    /// Whether it may be used now.
+    pub fn state_now(&self) -> KeyState {
+        self.state(Timestamp::now())
+    }
+
     /// Whether it may be used at this moment.
     pub fn state(&self, now: Timestamp) -> KeyState {
         if self.revoked.is_some() {

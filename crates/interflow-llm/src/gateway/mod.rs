@@ -48,6 +48,11 @@ impl Gateway {
         self.table().upstreams().map(|u| (format!("/{}", u.name), u.target())).collect()
     }
 
+    /// Whether the upstream of this name is given the gateway's own key.
+    pub fn holds_key_of(&self, upstream: &str) -> bool {
+        self.table().get(upstream).is_some_and(|u| u.has_key())
+    }
+
     pub(crate) fn table(&self) -> Arc<Table> {
         self.table.load_full()
     }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
 use interflow_engine::EngineConfig;
+use interflow_engine::accounts::{AuditConfig, TelemetryConfig};
 use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
@@ -62,6 +63,10 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// What LLM traffic may use: requests, tokens, money.
     pub quota: QuotaConfig,
+    /// The audit log: a line for each request to a provider, never any content.
+    pub audit: AuditConfig,
+    /// Spans of requests to providers, for a collector of OpenTelemetry.
+    pub telemetry: TelemetryConfig,
     /// Virtual keys: what clients show the gateway in place of a provider's key.
     pub keys: KeysConfig,
     /// How long things may take.

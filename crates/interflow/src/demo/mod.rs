@@ -97,7 +97,7 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     }
     tokio::select! {
         () = traffic => {}
-        () = running.until_told() => {}
+        () = running.until_told(crate::run::Stop::listen()) => {}
     }
     Ok(())
 }

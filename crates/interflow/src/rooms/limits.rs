@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_engine::limits::{KeyRules, LimitStage};
+use interflow_engine::limits::{KeyHolder, KeyRules, LimitStage};
 use interflow_limits::{KeyStore, Limits};
 
 use super::{Change, Room};
@@ -26,11 +26,12 @@ impl LimitRoom {
     ///
     /// # Errors
     /// What is wrong in the configuration, the keys file or the price list.
-    pub fn new(config: &Config, home: &Home) -> Result<Self, String> {
+    pub fn new(config: &Config, home: &Home, upstream_has_key: KeyHolder) -> Result<Self, String> {
         let keys = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
         let limits = Limits::new(&config.quota, home.path()).map_err(|e| e.to_string())?;
         let keys = Arc::new(keys);
-        let stage = LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits));
+        let stage =
+            LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage) })
     }
 

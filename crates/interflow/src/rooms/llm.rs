@@ -11,7 +11,8 @@ use crate::config::Config;
 
 /// The gateway, and its places in the corridor.
 pub struct LlmRoom {
-    gateway: Arc<Gateway>,
+    /// The gateway.
+    pub gateway: Arc<Gateway>,
     /// Stands first: whoever comes after it knows what a request is for.
     pub recogniser: Arc<dyn Stage>,
     /// Stands last: keys, names of models and signatures are put on what really goes out.

@@ -1,6 +1,7 @@
 //! The rooms beside the corridor, put together from the configuration: which stages stand in it, in which order, and which
 //! doors open on the gateway port.
 
+mod audit;
 pub mod conversations;
 mod egress;
 mod limits;
@@ -14,9 +15,8 @@ use std::sync::Arc;
 
 use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
-use interflow_engine::redaction::Redaction;
+use interflow_engine::redaction::{FilterDoor, Redaction};
 use interflow_flow::{Mount, Stage};
-use interflow_limits::Limits;
 use interflow_media::{Media, MediaDoor};
 use interflow_record::EmbeddedStore;
 
@@ -24,11 +24,12 @@ use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
 
+use audit::AccountRoom;
 pub use egress::LateEgress;
-use limits::LimitRoom;
+pub use limits::LimitRoom;
 use llm::LlmRoom;
 use media::MediaRoom;
-use redaction::RedactionRoom;
+use redaction::{RedactionRoom, Unrecorded};
 use rules::RuleRoom;
 
 /// What is put in force once everything else is known to be right as well.
@@ -54,6 +55,10 @@ pub struct Rooms {
     pub stages: Vec<Arc<dyn Stage>>,
     /// The doors on the gateway port, in the order in which they are asked.
     pub mounts: Vec<Arc<dyn Mount>>,
+    /// Virtual keys and limits.
+    pub limits: Arc<LimitRoom>,
+    /// Audit lines, metrics and spans.
+    pub accounts: Arc<AccountRoom>,
     /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::Rules>,
     /// The media room, for those who look on.
@@ -61,7 +66,6 @@ pub struct Rooms {
     /// Redaction, for the admin side.
     pub redaction: Arc<Redaction>,
     egress: Arc<LateEgress>,
-    limits: Arc<Limits>,
     rooms: Vec<Arc<dyn Room>>,
 }
 
@@ -72,15 +76,20 @@ impl Rooms {
     /// The first thing in the configuration, or in a file it names, that is wrong.
     pub fn new(config: &Config, home: &Home) -> Result<Self, Failure> {
         let egress = Arc::new(LateEgress::default());
-        let limits = Arc::new(LimitRoom::new(config, home)?);
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
         let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
+        let gateway = Arc::clone(&llm.gateway);
+        let limits = Arc::new(LimitRoom::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
         let redaction = Arc::new(RedactionRoom::new(config, home, &egress)?);
+        let unseen = Unrecorded::new(&egress);
+        let accounts = Arc::new(AccountRoom::new(config, home, Arc::clone(&limits.limits), unseen)?);
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RuleRoom::new(config, home, &egress)?);
         let stages: Vec<Arc<dyn Stage>> = vec![
             // First: whoever comes after it knows which requests are for an LLM, and sees what answers used up.
             Arc::clone(&llm.recogniser),
+            // Watches every request to a provider from here on, those that the next ones refuse too.
+            Arc::clone(&accounts.stage) as _,
             // Before anything looks into the request: what is over a limit shall cost nothing more.
             Arc::clone(&limits.stage) as _,
             // Before redaction, so that nothing a rule puts in leaves unredacted.
@@ -94,17 +103,19 @@ impl Rooms {
             // Last: signatures and keys go on what really leaves.
             Arc::clone(&llm.sender),
         ];
+        let filter = FilterDoor(Arc::clone(&redaction.redaction));
         let mounts: Vec<Arc<dyn Mount>> =
-            vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
+            vec![Arc::new(filter), Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
         Ok(Self {
             stages,
             mounts,
-            egress,
+            limits: Arc::clone(&limits),
+            accounts: Arc::clone(&accounts),
             rules: Arc::clone(rules.rules()),
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),
-            limits: Arc::clone(&limits.limits),
-            rooms: vec![limits, media, llm, redaction, rules],
+            egress,
+            rooms: vec![limits, accounts, media, llm, redaction, rules],
         })
     }
 
@@ -113,7 +124,7 @@ impl Rooms {
     /// # Errors
     /// The system has no thread to give.
     pub fn conversations(&self, store: &Arc<EmbeddedStore>) -> Result<Live, Failure> {
-        Ok(conversations::start(store, &self.limits)?)
+        Ok(conversations::start(store, &self.limits.limits)?)
     }
 
     /// Opens the way out, once the corridor runs.

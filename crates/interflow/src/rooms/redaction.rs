@@ -25,7 +25,7 @@ impl RedactionRoom {
     /// # Errors
     /// What is wrong in `[redact]`, in a policy, or with the file of the secret.
     pub fn new(config: &Config, home: &Home, late: &Arc<LateEgress>) -> Result<Self, String> {
-        let egress = Arc::new(Unrecorded { late: Arc::clone(late), made: OnceLock::new() });
+        let egress = Unrecorded::new(late);
         let redaction = Redaction::new(&config.redact, home.path(), master(config, home)?, egress)?;
         Ok(Self { home: home.path().to_owned(), redaction })
     }
@@ -44,9 +44,16 @@ impl Room for RedactionRoom {
 }
 
 /// The engine's way out that no recorder sees, once there is an engine.
-struct Unrecorded {
+pub struct Unrecorded {
     late: Arc<LateEgress>,
     made: OnceLock<Arc<dyn Egress>>,
+}
+
+impl Unrecorded {
+    /// Over this engine, once it is there.
+    pub fn new(late: &Arc<LateEgress>) -> Arc<Self> {
+        Arc::new(Self { late: Arc::clone(late), made: OnceLock::new() })
+    }
 }
 
 impl Egress for Unrecorded {

@@ -48,14 +48,27 @@ impl Home {
         command
     }
 
-    /// Runs `interflow keys` with these words.
-    pub fn keys(&self, words: &[&str]) -> Said {
-        Said(self.command(&[&["keys"], words].concat()).stdin(Stdio::null()).output().unwrap())
+    /// Runs `interflow` with these words.
+    pub fn say(&self, words: &[&str]) -> Said {
+        Said(self.command(words).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// Writes the configuration: this text, and a route to the provider.
+    /// Runs `interflow keys` with these words.
+    pub fn keys(&self, words: &[&str]) -> Said {
+        self.say(&[&["keys"], words].concat())
+    }
+
+    /// What a file of the data folder holds.
+    pub fn file(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap_or_default()
+    }
+
+    /// Writes the configuration: this text, and a route to the provider, unless it tells where the upstreams are.
     pub fn write_config(&self, text: &str) {
-        let route = format!("[[gateway.route]]\npath = \"/\"\nto = \"{}\"\n", self.provider.url(""));
+        let route = match text.contains("[llm.") {
+            true => String::new(),
+            false => format!("[[gateway.route]]\npath = \"/\"\nto = \"{}\"\n", self.provider.url("")),
+        };
         std::fs::write(self.dir.path().join("config.toml"), format!("{text}\n{route}")).unwrap();
     }
 
@@ -72,8 +85,9 @@ impl Home {
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {
-            if let Some(gateway) = announced(&file) {
-                return Running { child, gateway };
+            if let Some((gateway, admin)) = announced(&file) {
+                let token = self.file("admin.token").trim().to_owned();
+                return Running { child, gateway, admin, token };
             }
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
             std::thread::sleep(Duration::from_millis(20));
@@ -89,31 +103,43 @@ impl Home {
     }
 }
 
-fn announced(file: &Path) -> Option<SocketAddr> {
+fn announced(file: &Path) -> Option<(SocketAddr, SocketAddr)> {
     let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    instance["gateway"].as_str()?.parse().ok()
+    let address = |name: &str| instance[name].as_str()?.parse().ok();
+    Some((address("gateway")?, address("admin")?))
 }
 
 /// `interflow run`.
 pub struct Running {
     child: Child,
     gateway: SocketAddr,
+    admin: SocketAddr,
+    token: String,
 }
 
 impl Running {
     /// Sends a request to the gateway.
     pub async fn post(&self, path: &str, fields: &str, body: &str) -> Answer {
-        self.send(self.gateway, "POST", path, fields, body).await
+        self.ask("POST", path, &format!("Content-Type: application/json\r\n{fields}"), body).await
+    }
+
+    /// Sends any request to the gateway.
+    pub async fn ask(&self, method: &str, path: &str, fields: &str, body: &str) -> Answer {
+        self.send(self.gateway, method, path, fields, body).await
+    }
+
+    /// Sends a request to the admin port.
+    pub async fn admin(&self, method: &str, path: &str, body: &str) -> Answer {
+        let fields = format!("Content-Type: application/json\r\nAuthorization: Bearer {}\r\n", self.token);
+        self.send(self.admin, method, path, &fields, body).await
     }
 
     async fn send(&self, to: SocketAddr, method: &str, path: &str, fields: &str, body: &str) -> Answer {
         let n = body.len();
         let mut wire = Wire::connect(to).await.unwrap();
-        wire.send(format!(
-            "{method} {path} HTTP/1.1\r\nHost: {to}\r\nContent-Type: application/json\r\nContent-Length: {n}\r\n{fields}\r\n{body}"
-        ))
-        .await
-        .unwrap();
+        wire.send(format!("{method} {path} HTTP/1.1\r\nHost: {to}\r\nContent-Length: {n}\r\n{fields}\r\n{body}"))
+            .await
+            .unwrap();
         wire.answer().await.unwrap()
     }
 
@@ -130,7 +156,8 @@ impl Running {
     pub fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        assert!(self.child.wait().unwrap().success(), "it ends in good order");
+        let ended = self.child.wait().unwrap();
+        assert!(ended.success(), "it ends in good order: {ended:?}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Virtual keys and limits as a person uses them: the built binary, a provider, and a data folder for each test.
 
+mod accounts;
+mod filter;
 mod instance;
 
 use instance::{Home, Running};

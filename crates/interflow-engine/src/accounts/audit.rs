@@ -1,0 +1,318 @@
+//! The audit log: lines made from facts, written by a thread of their own, chained, and begun anew when the file is large.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use serde_json::json;
+
+use super::chain::{self, START};
+use super::{AuditConfig, Facts};
+
+/// Lines that may wait for the disk.
+const WAITING: usize = 10_000;
+
+enum Job {
+    Line(String),
+    Flush(SyncSender<()>),
+}
+
+/// The log.
+pub(super) struct AuditLog {
+    jobs: SyncSender<Job>,
+    next: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl AuditLog {
+    /// Opens the file and starts its writer.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the key not be had.
+    pub fn open(config: &AuditConfig, home: &Path) -> Result<Self, String> {
+        let key = config.key.as_deref().map(interflow_limits::secret).transpose();
+        let key = key.map_err(|e| format!("audit.key: {e}"))?.map(String::into_bytes);
+        let writer = Writer::open(config, home, key)?;
+        let (jobs, work) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("audit".into())
+            .spawn(move || writer.run(&work))
+            .map_err(|e| format!("audit: no thread for it: {e}"))?;
+        Ok(Self { jobs, next: AtomicU64::new(1), lost: AtomicU64::new(0) })
+    }
+
+    /// Writes a line. One that finds the queue full is lost, and the next line's number shows it.
+    pub fn write(&self, facts: &Facts<'_>) {
+        let seq = self.next.fetch_add(1, Relaxed);
+        if self.jobs.try_send(Job::Line(line(facts, seq))).is_err() && self.lost.fetch_add(1, Relaxed) == 0 {
+            tracing::error!("audit: the disk does not keep up, lines are lost; interflow_audit_lost_total counts them");
+        }
+    }
+
+    /// Lines that were lost.
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Relaxed)
+    }
+
+    /// Waits until everything is written.
+    pub fn flush(&self) {
+        let (done, wait) = sync_channel(1);
+        if self.jobs.send(Job::Flush(done)).is_ok() {
+            let _ = wait.recv_timeout(std::time::Duration::from_secs(5));
+        }
+    }
+}
+
+/// A line without its last brace. Names of members are a contract: those of Philter's proxy, and ours behind them.
+fn line(f: &Facts<'_>, seq: u64) -> String {
+    let born = rfc3339(f.flow.clock.born().micros());
+    let sum = |m: &std::collections::BTreeMap<String, u64>| m.values().sum::<u64>();
+    let found = f.found.cloned().unwrap_or_default();
+    let mut types: Vec<&String> = found.request.keys().chain(found.response.keys()).collect();
+    types.sort();
+    types.dedup();
+    let error = f.error();
+    let settled = f.exchange.settled();
+    let value = json!({
+        "time": born,
+        "level": if error.is_some() { "warn" } else { "info" },
+        "msg": "request",
+        "request_id": f.flow.id.to_string(),
+        "direction": if found.request.is_empty() && !found.response.is_empty() { "outbound" } else { "inbound" },
+        "provider": f.provider(),
+        "model": f.exchange.model.as_deref(),
+        "policy_name": f.policy(),
+        "document_id": f.flow.id.to_string(),
+        "fields_redacted": sum(&found.request),
+        "entity_count": sum(&found.request) + sum(&found.response),
+        "entity_types": types,
+        "redact_latency_ms": found.micros as f64 / 1e3,
+        "client_ip": f.flow.client.peer.ip().to_string(),
+        "key_id": f.key,
+        "http_status": f.status(),
+        "error_type": error.map(|e| e.0),
+        "error_code": error.map(|e| e.1),
+        "trace_id": f.trace.map(super::Trace::id),
+        "seq": seq,
+        "user": f.flow.user.as_deref(),
+        "transport": f.flow.transport.as_str(),
+        "operation": f.exchange.operation.as_str(),
+        "outbound_entity_count": sum(&found.response),
+        "response_model": settled.model.as_deref(),
+        "input_tokens": f.usage.map(|u| u.input),
+        "output_tokens": f.usage.map(|u| u.output),
+        "dollars": f.micros.map(|m| m as f64 / 1e6),
+        "duration_ms": f.flow.timings.done.map(|us| us as f64 / 1e3)
+    });
+    let mut text = value.to_string();
+    text.pop();
+    text
+}
+
+/// Microseconds after 1970 as RFC 3339 in UTC.
+fn rfc3339(micros: u64) -> String {
+    let (seconds, millis) = (micros / 1_000_000, micros / 1_000 % 1_000);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Howard Hinnant's civil calendar arithmetic, counted from March.
+    let z = days + 719_468;
+    let (era, of_era) = (z / 146_097, z % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (h, m, s) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{millis:03}Z")
+}
+
+struct Writer {
+    path: Option<PathBuf>,
+    out: Box<dyn Write + Send>,
+    size: u64,
+    rotate: u64,
+    keep: u32,
+    chain: bool,
+    before: String,
+    key: Option<Vec<u8>>,
+    failing: bool,
+}
+
+impl Writer {
+    fn open(config: &AuditConfig, home: &Path, key: Option<Vec<u8>>) -> Result<Self, String> {
+        let path = (config.file != Path::new("-")).then(|| home.join(&config.file));
+        let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", config.file.display());
+        let (out, size, before): (Box<dyn Write + Send>, u64, String) = match &path {
+            None => (Box::new(io::stdout()), 0, START.into()),
+            Some(path) => {
+                let before = last_hash(path).map_err(wrong)?.unwrap_or_else(|| START.into());
+                let file = append(path).map_err(wrong)?;
+                let size = file.metadata().map_err(wrong)?.len();
+                (Box::new(io::BufWriter::new(file)), size, before)
+            }
+        };
+        Ok(Self {
+            path,
+            out,
+            size,
+            rotate: config.rotate.0.max(1),
+            keep: config.keep,
+            chain: config.chain,
+            before,
+            key,
+            failing: false,
+        })
+    }
+
+    fn run(mut self, work: &Receiver<Job>) {
+        while let Ok(job) = work.recv() {
+            let mut next = Some(job);
+            let mut waiting = Vec::new();
+            while let Some(job) = next {
+                match job {
+                    Job::Line(line) => self.put(&line),
+                    Job::Flush(done) => waiting.push(done),
+                }
+                next = work.try_recv().ok();
+            }
+            let flushed = self.out.flush();
+            self.told(flushed);
+            for done in waiting {
+                // Whoever waited may have given up.
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn put(&mut self, open: &str) {
+        let line = if self.chain {
+            let (line, hash) = chain::close(open, &self.before, self.key.as_deref());
+            self.before = hash;
+            line
+        } else {
+            format!("{open}}}")
+        };
+        if self.size > 0 && self.size + line.len() as u64 > self.rotate {
+            let rotated = self.begin_anew();
+            self.told(rotated);
+        }
+        self.size += line.len() as u64 + 1;
+        let written = writeln!(self.out, "{line}");
+        self.told(written);
+    }
+
+    fn begin_anew(&mut self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        self.out.flush()?;
+        let numbered = |n: u32| PathBuf::from(format!("{}.{n}", path.display()));
+        for n in (1..self.keep).rev() {
+            if numbered(n).exists() {
+                fs::rename(numbered(n), numbered(n + 1))?;
+            }
+        }
+        if self.keep > 0 {
+            fs::rename(path, numbered(1))?;
+        } else {
+            fs::remove_file(path)?;
+        }
+        self.out = Box::new(io::BufWriter::new(append(path)?));
+        self.size = 0;
+        Ok(())
+    }
+
+    /// Says once that the disk refuses, and once that it takes lines again.
+    fn told(&mut self, result: io::Result<()>) {
+        match result {
+            Err(e) if !self.failing => {
+                tracing::error!("audit: the log cannot be written: {e}");
+                self.failing = true;
+            }
+            Ok(()) if self.failing => {
+                tracing::info!("audit: the log is written again");
+                self.failing = false;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// The hash at the end of a log, where the chain goes on.
+fn last_hash(path: &Path) -> io::Result<Option<String>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(64 << 10)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let text = String::from_utf8_lossy(&tail);
+    Ok(text.lines().rev().find_map(chain::hash_of).map(str::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(rotate: u64) -> AuditConfig {
+        AuditConfig {
+            enabled: true,
+            rotate: interflow_flow::units::ByteSize(rotate),
+            keep: 2,
+            ..AuditConfig::default()
+        }
+    }
+
+    fn write(config: &AuditConfig, home: &Path, lines: usize) {
+        let log = AuditLog::open(config, home).unwrap();
+        for i in 0..lines {
+            log.jobs.send(Job::Line(format!("{{\"n\":{i}"))).unwrap();
+        }
+        log.flush();
+    }
+
+    #[test]
+    fn times_are_told_as_rfc_3339() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_709_208_000_123_456, "2024-02-29T12:00:00.123Z"),
+            (1_735_689_599_999_000, "2024-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339(micros), text);
+        }
+    }
+
+    #[test]
+    fn the_chain_goes_on_over_restarts_and_rotation() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&config(1 << 20), dir.path(), 3);
+        write(&config(1 << 20), dir.path(), 2);
+        let log = fs::read(dir.path().join("audit.jsonl")).unwrap();
+        assert_eq!(chain::verify(&log[..], None), Ok(5));
+        write(&config(600), dir.path(), 9);
+        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
+        let all = [read("audit.jsonl.2"), read("audit.jsonl.1"), read("audit.jsonl")].concat();
+        assert!(chain::verify(&all[..], None).unwrap() >= 6, "old files beyond `keep` go");
+        assert!(!dir.path().join("audit.jsonl.3").exists());
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_opened_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = AuditConfig { file: "no/such/folder/a.jsonl".into(), ..config(1) };
+        assert!(AuditLog::open(&file, dir.path()).err().unwrap().contains("audit.file"));
+        let key = AuditConfig { key: Some("env:NOT_SET_ANYWHERE".into()), ..config(1) };
+        assert!(AuditLog::open(&key, dir.path()).err().unwrap().contains("audit.key"));
+    }
+}

@@ -1,0 +1,218 @@
+//! Metrics of LLM traffic in Prometheus's text format: under the names of Philter's proxy, so that its dashboards and
+//! alerts go on, and ours beside them.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use interflow_limits::Limits;
+
+use super::{Facts, Labelled};
+
+/// Upper bounds of the histograms, in milliseconds: Prometheus's defaults.
+const BOUNDS: [u64; 11] = [5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Histogram {
+    buckets: [u64; 11],
+    count: u64,
+    micros: u64,
+}
+
+impl Histogram {
+    fn add(&mut self, micros: u64) {
+        for (bucket, bound) in self.buckets.iter_mut().zip(BOUNDS) {
+            *bucket += u64::from(micros <= bound * 1_000);
+        }
+        self.count += 1;
+        self.micros += micros;
+    }
+}
+
+/// Values of labels, in the order of their names.
+type Key = Vec<String>;
+
+/// What is counted.
+pub(super) struct Metrics {
+    active: AtomicI64,
+    requests: Labelled<Key, u64>,
+    duration: Labelled<Key, Histogram>,
+    redaction: Labelled<Key, Histogram>,
+    entities: Labelled<Key, u64>,
+    upstream_errors: Labelled<Key, u64>,
+    refused: Labelled<Key, u64>,
+    tokens: Labelled<Key, u64>,
+    dollars: Labelled<Key, u64>,
+    backend_errors: AtomicU64,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            active: AtomicI64::new(0),
+            requests: Labelled::new(2_000),
+            duration: Labelled::new(200),
+            redaction: Labelled::new(500),
+            entities: Labelled::new(2_000),
+            upstream_errors: Labelled::new(1_000),
+            refused: Labelled::new(200),
+            tokens: Labelled::new(1_000),
+            dollars: Labelled::new(500),
+            backend_errors: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Metrics {
+    pub fn begin(&self) {
+        self.active.fetch_add(1, Relaxed);
+    }
+
+    pub fn end(&self) {
+        self.active.fetch_sub(1, Relaxed);
+    }
+
+    pub fn count(&self, f: &Facts<'_>) {
+        let provider = || f.provider().to_owned();
+        let policy = || f.policy().to_owned();
+        let add = |sums: &Labelled<Key, u64>, key: Key, n: u64| {
+            let others = vec!["other".to_owned(); key.len()];
+            sums.change(key, || others, |v| *v += n);
+        };
+        let status = f.status().to_string();
+        add(&self.requests, vec![provider(), status.clone(), policy()], 1);
+        let micros = f.flow.timings.done.unwrap_or_default();
+        self.duration.change(vec![provider()], || vec!["other".into()], |h| h.add(micros));
+        if let Some(found) = f.found {
+            let other = || vec!["other".into(), "other".into()];
+            self.redaction.change(vec![provider(), policy()], other, |h| h.add(found.micros));
+            for (kind, n) in found.request.iter().chain(&found.response) {
+                add(&self.entities, vec![kind.clone(), provider()], *n);
+            }
+        }
+        match f.refused {
+            Some(refused) => {
+                add(&self.refused, vec![refused.code.to_owned()], 1);
+                self.backend_errors.fetch_add(u64::from(refused.kind == "philter_error"), Relaxed);
+            }
+            None if f.flow.failed.is_some() || f.status() >= 400 => {
+                add(&self.upstream_errors, vec![provider(), status], 1);
+            }
+            None => {}
+        }
+        let model = f.exchange.model.as_deref().unwrap_or("unknown").to_owned();
+        if let Some(usage) = f.usage {
+            for (direction, n) in [("input", usage.input), ("output", usage.output), ("cached", usage.cache_read)] {
+                add(&self.tokens, vec![provider(), model.clone(), direction.to_owned()], n);
+            }
+        }
+        if let Some(micros) = f.micros {
+            add(&self.dollars, vec![provider(), model], micros);
+        }
+    }
+
+    /// The page, with what limits, audit log and exporter have to tell.
+    pub fn page(&self, limits: &Limits, audit_lost: u64, spans_dropped: u64) -> String {
+        let mut p = Page(String::with_capacity(4096));
+        let of = |l: &Labelled<Key, u64>| l.sums.lock().iter().map(|(k, v)| (k.clone(), *v as f64)).collect::<Vec<_>>();
+        let one = |n: u64| vec![(Vec::new(), n as f64)];
+        let active = self.active.load(Relaxed).max(0) as u64;
+        p.family("philter_proxy_requests_total", "counter", &["provider", "status_code", "policy"], of(&self.requests));
+        p.histogram("philter_proxy_request_duration_seconds", &["provider"], &self.duration);
+        p.histogram("philter_proxy_redaction_duration_seconds", &["provider", "policy"], &self.redaction);
+        p.family("philter_proxy_entities_redacted_total", "counter", &["entity_type", "provider"], of(&self.entities));
+        p.family("philter_proxy_philter_errors_total", "counter", &[], one(self.backend_errors.load(Relaxed)));
+        p.family(
+            "philter_proxy_upstream_errors_total",
+            "counter",
+            &["provider", "status_code"],
+            of(&self.upstream_errors),
+        );
+        p.family("philter_proxy_active_requests", "gauge", &[], one(active));
+        self.limits(&mut p, limits);
+        p.family("interflow_llm_refused_total", "counter", &["code"], of(&self.refused));
+        p.family("interflow_llm_tokens_total", "counter", &["provider", "model", "direction"], of(&self.tokens));
+        let dollars = of(&self.dollars).into_iter().map(|(k, v)| (k, v / 1e6)).collect();
+        p.family("interflow_llm_dollars_total", "counter", &["provider", "model"], dollars);
+        p.family("interflow_audit_lost_total", "counter", &[], one(audit_lost));
+        p.family("interflow_spans_dropped_total", "counter", &[], one(spans_dropped));
+        p.0
+    }
+
+    fn limits(&self, p: &mut Page, limits: &Limits) {
+        let shed = self.refused.sums.lock().get(&vec!["concurrency_exceeded".to_owned()]).copied().unwrap_or_default();
+        let global = |n: f64| vec![(vec!["global".to_owned()], n)];
+        let most = limits.config().rule.iter().filter_map(|r| r.allow.concurrent).min().unwrap_or_default();
+        p.family("philter_proxy_concurrency_limit", "gauge", &["scope"], global(f64::from(most)));
+        p.family("philter_proxy_concurrency_shed_total", "counter", &["scope"], global(shed as f64));
+        let refused = vec![(Vec::new(), limits.refused() as f64)];
+        p.family("interflow_limits_refused_total", "counter", &[], refused);
+        if let Some(shared) = limits.shared() {
+            for (name, kind, n) in [
+                ("interflow_limits_shared_reachable", "gauge", u64::from(shared.reachable)),
+                ("interflow_limits_shared_errors_total", "counter", shared.errors),
+                ("interflow_limits_shared_fallbacks_total", "counter", shared.fallbacks),
+            ] {
+                p.family(name, kind, &[], vec![(Vec::new(), n as f64)]);
+            }
+        }
+    }
+}
+
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, labels: &[&str], values: Vec<(Key, f64)>) {
+        let _ = writeln!(self.0, "# TYPE {name} {kind}");
+        for (key, value) in values {
+            let _ = writeln!(self.0, "{name}{} {value}", braces(labels, &key, None));
+        }
+    }
+
+    fn histogram(&mut self, name: &str, labels: &[&str], of: &Labelled<Key, Histogram>) {
+        let _ = writeln!(self.0, "# TYPE {name} histogram");
+        for (key, h) in of.sums.lock().iter() {
+            for (n, bound) in h.buckets.iter().zip(BOUNDS) {
+                let le = (bound as f64 / 1e3).to_string();
+                let _ = writeln!(self.0, "{name}_bucket{} {n}", braces(labels, key, Some(&le)));
+            }
+            let _ = writeln!(self.0, "{name}_bucket{} {}", braces(labels, key, Some("+Inf")), h.count);
+            let _ = writeln!(self.0, "{name}_sum{} {}", braces(labels, key, None), h.micros as f64 / 1e6);
+            let _ = writeln!(self.0, "{name}_count{} {}", braces(labels, key, None), h.count);
+        }
+    }
+}
+
+fn braces(labels: &[&str], key: &Key, le: Option<&str>) -> String {
+    let escaped = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pairs = labels.iter().zip(key).map(|(l, v)| format!("{l}=\"{}\"", escaped(v)));
+    let all: Vec<_> = pairs.chain(le.map(|le| format!("le=\"{le}\""))).collect();
+    if all.is_empty() { String::new() } else { format!("{{{}}}", all.join(",")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_escaped_and_histograms_add_up() {
+        let mut p = Page(String::new());
+        p.family("a", "counter", &["x", "y"], vec![(vec!["q\"\n".into(), "\\".into()], 2.0)]);
+        let h = Labelled::new(1);
+        h.change(vec!["openai".to_owned()], Vec::new, |h: &mut Histogram| {
+            h.add(4_000);
+            h.add(400_000);
+        });
+        h.change(vec!["too many".to_owned()], || vec!["other".into()], |h| h.add(1));
+        p.histogram("d", &["provider"], &h);
+        for line in [
+            "a{x=\"q\\\"\\n\",y=\"\\\\\"} 2\n",
+            "d_bucket{provider=\"openai\",le=\"0.005\"} 1\n",
+            "d_bucket{provider=\"openai\",le=\"0.5\"} 2\n",
+            "d_bucket{provider=\"openai\",le=\"+Inf\"} 2\n",
+            "d_sum{provider=\"openai\"} 0.404\n",
+            "d_count{provider=\"other\"} 1\n",
+        ] {
+            assert!(p.0.contains(line), "{line}\n{}", p.0);
+        }
+    }
+}

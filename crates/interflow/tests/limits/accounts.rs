@@ -1,0 +1,124 @@
+//! What is told outward of LLM traffic: audit lines, metrics, spans, the admin API. Never any content.
+
+use interflow_testkit::{Origin, Reply};
+use serde_json::Value;
+
+use crate::CHAT;
+use crate::instance::Home;
+
+const MARKER: &str = "planted.marker@firm.test";
+
+#[tokio::test]
+async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
+    let home = Home::new().await;
+    let key = home.keys(&["add", "--id", "k1", "--owner", "Ann", "--model", "gpt-4o"]).ok().trim().to_owned();
+    let config = format!(
+        "[audit]\nenabled = true\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"file:{}\"\n",
+        home.provider.url(""),
+        home.dir.path().join("provider.key").display()
+    );
+    std::fs::write(home.dir.path().join("provider.key"), "sk-real\n").unwrap();
+    let running = home.start(&config);
+    let fields = format!("Authorization: Bearer {key}\r\n");
+    let ask = CHAT.replace("hello", &format!("write to {MARKER}"));
+    let answer = running.post("/v1/chat/completions", &fields, &ask).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let sent = format!("{:?}", home.provider.only_request());
+    assert!(sent.contains("sk-real") && !sent.contains("ifk_") && !sent.contains(MARKER), "{sent}");
+    let refused = running.post("/v1/chat/completions", &fields, &ask.replace("gpt-4o", "o3")).await;
+    assert_eq!(refused.status, 403);
+    running.until(async || home.file("audit.jsonl").lines().count() == 2).await;
+    let log = home.file("audit.jsonl");
+    let lines: Vec<Value> = log.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    for (member, value) in [
+        ("provider", Value::from("openai")),
+        ("model", "gpt-4o".into()),
+        ("key_id", "k1".into()),
+        ("user", "Ann".into()),
+        ("http_status", 200.into()),
+        ("entity_count", 1.into()),
+        ("entity_types", serde_json::json!(["email-address"])),
+        ("policy_name", "default".into()),
+    ] {
+        assert_eq!(lines[0][member], value, "{member} in {}", lines[0]);
+    }
+    assert!(lines[0]["input_tokens"].as_u64() > Some(0) && lines[0]["dollars"].as_f64() > Some(0.0), "{}", lines[0]);
+    assert_eq!((&lines[1]["error_code"], &lines[1]["http_status"]), (&"scope_denied_model".into(), &403.into()));
+    let page = running.admin("GET", "/metrics", "").await.text();
+    for line in [
+        "philter_proxy_requests_total{provider=\"openai\",status_code=\"200\",policy=\"default\"} 1",
+        "philter_proxy_entities_redacted_total{entity_type=\"email-address\",provider=\"openai\"} 1",
+        "interflow_llm_refused_total{code=\"scope_denied_model\"} 1",
+        "philter_proxy_active_requests 0",
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
+    for text in [&log, &page] {
+        assert!(!text.contains(MARKER) && !text.contains(&key) && !text.contains("sk-real"));
+    }
+    running.stop();
+    let path = home.dir.path().join("audit.jsonl").display().to_string();
+    assert!(home.say(&["audit", "verify", &path]).ok().contains("2 lines"));
+    std::fs::write(&path, log.replace("\"k1\"", "\"k2\"")).unwrap();
+    assert!(home.say(&["audit", "verify", &path]).fails(1).contains("line 1"));
+}
+
+#[tokio::test]
+async fn spans_reach_a_collector_and_the_clients_trace_goes_on() {
+    let home = Home::new().await;
+    let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
+    let config = format!(
+        "[telemetry]\nendpoint = \"{}\"\ninterval = \"50ms\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        collector.url(""),
+        home.provider.url("")
+    );
+    let running = home.start(&config);
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let fields = format!("Authorization: Bearer sk\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-01\r\n");
+    assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 200);
+    running.until(async || !collector.requests().is_empty()).await;
+    let sent = collector.only_request();
+    assert_eq!(sent.path(), "/v1/traces");
+    let body: Value = serde_json::from_slice(&sent.body).unwrap();
+    let span = &body["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+    assert_eq!((span["traceId"].as_str(), span["parentSpanId"].as_str()), (Some(trace), Some("00f067aa0ba902b7")));
+    assert_eq!(span["name"], "chat gpt-4o");
+    let text = span["attributes"].to_string();
+    assert!(text.contains("gen_ai.usage.input_tokens") && text.contains("gen_ai.provider.name"), "{text}");
+    assert!(!body.to_string().contains("hello"));
+    let upstream = home.provider.only_request();
+    let told = upstream.header("traceparent").unwrap();
+    assert!(told.contains(trace) && told.contains(span["spanId"].as_str().unwrap()), "{told}");
+    running.stop();
+}
+
+#[tokio::test]
+async fn keys_and_limits_are_shown_and_changed_over_the_admin_api() {
+    let home = Home::new().await;
+    let running = home.start(
+        "[[quota.rule]]\nname = \"day\"\nper = \"key\"\nallow = { tokens_per_day = 5000 }\n[keys.provider]\nlocalhost = \"sk-real\"\n",
+    );
+    let made = running.admin("POST", "/api/v1/keys", r#"{"id":"k9","owner":"Bo","limits":{"requests":"9/h"}}"#).await;
+    assert_eq!(made.status, 200, "{made:?}");
+    let key = made.json()["key"].as_str().unwrap().to_owned();
+    let fields = format!("Authorization: Bearer {key}\r\n");
+    assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 200);
+    let listed = running.admin("GET", "/api/v1/keys", "").await.json();
+    assert_eq!((&listed["keys"][0]["id"], &listed["keys"][0]["state"]), (&"k9".into(), &"active".into()));
+    assert!(!listed.to_string().contains(&key));
+    running.until(async || running.admin("GET", "/api/v1/limits", "").await.json()["usage"][0]["requests"] == 1).await;
+    let limits = running.admin("GET", "/api/v1/limits", "").await.json();
+    let counter = |name: &str| {
+        let all = limits["counters"].as_array().unwrap();
+        all.iter().find(|c| c["counter"] == name && c["who"] == "k9").cloned().unwrap_or_default()
+    };
+    assert!(counter("tokens_per_day")["used"].as_f64() > Some(0.0), "{limits}");
+    assert_eq!(counter("requests")["limit"], 9.0);
+    let config = running.admin("GET", "/api/v1/config", "").await.text();
+    assert!(!config.contains("sk-real"), "{config}");
+    assert_eq!(running.admin("DELETE", "/api/v1/keys/k9", "").await.status, 204);
+    assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 401);
+    assert_eq!(running.admin("DELETE", "/api/v1/keys/nobody", "").await.status, 404);
+    assert_eq!(running.admin("POST", "/api/v1/keys", r#"{"limits":{"concurrent":0}}"#).await.status, 400);
+    running.stop();
+}

@@ -1,0 +1,81 @@
+//! Philter's paths on the gateway, and services that are asked for a second opinion.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use interflow_testkit::{Origin, Reply};
+use serde_json::Value;
+
+use crate::instance::Home;
+use crate::{CHAT, code};
+
+const TEXT: &str = "\u{1F600} mail anna.smith@firm.test please";
+
+#[tokio::test]
+async fn philters_clients_can_use_the_gateway() {
+    let home = Home::new().await;
+    let running = home.start("[llm.upstream.openai]\ntarget = \"http://127.0.0.1:9\"\n");
+    let plain = "Content-Type: text/plain\r\n";
+    let filtered = running.ask("POST", "/api/filter?c=none&p=default", plain, TEXT).await;
+    assert_eq!(filtered.status, 200, "{filtered:?}");
+    assert_eq!(filtered.text(), "\u{1F600} mail {{{REDACTED-email-address}}} please");
+    assert!(filtered.header("x-document-id").is_some() && filtered.header("x-philter-policy-name") == Some("default"));
+    let explained = running.ask("POST", "/api/explain?c=none&p=default", plain, TEXT).await.json();
+    let span = &explained["explanation"]["appliedSpans"][0];
+    assert_eq!(span["filterType"], "email-address");
+    // As Java counts: the face is two units.
+    assert_eq!((span["characterStart"].as_u64(), span["characterEnd"].as_u64()), (Some(8), Some(28)));
+    assert_eq!((span["text"].as_str(), span["applied"].as_bool()), (Some("anna.smith@firm.test"), Some(true)));
+    for (path, fields, status) in [
+        ("/api/filter?p=nobody", plain, 404),
+        ("/api/filter", "Content-Type: application/pdf\r\n", 415),
+        ("/api/filter", "Content-Type: text/plain\r\nX-Api-Key: ifk_wrong\r\n", 401),
+    ] {
+        let answer = running.ask("POST", path, fields, "x").await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    assert_eq!(running.ask("GET", "/api/status", "", "").await.status, 200);
+    running.stop();
+    let recorded = home.say(&["flows", "list", "--format", "jsonl"]).ok();
+    assert!(!recorded.contains("/api/filter") && !recorded.contains("anna"), "{recorded}");
+}
+
+#[tokio::test]
+async fn a_second_opinion_is_asked_before_a_request_goes_on() {
+    let home = Home::new().await;
+    let broken = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&broken);
+    let analyzer = Origin::http()
+        .answering(move |request| {
+            if state.load(Ordering::Relaxed) {
+                return Reply::status(500).body("the text was qwvzyx");
+            }
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            let text = body["text"].as_str().unwrap();
+            let found = text
+                .find("qwvzyx")
+                .map(|at| serde_json::json!({"entity_type": "PERSON", "start": at, "end": at + 6, "score": 0.9}));
+            Reply::json(&Value::Array(found.into_iter().collect()))
+        })
+        .start()
+        .await;
+    let config = format!(
+        "[[redact.backend]]\nkind = \"presidio\"\nurl = \"{}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        analyzer.url(""),
+        home.provider.url("")
+    );
+    let running = home.start(&config);
+    let ask = CHAT.replace("hello", "say hello to qwvzyx");
+    assert_eq!(running.post("/v1/chat/completions", "Authorization: Bearer sk\r\n", &ask).await.status, 200);
+    let seen = String::from_utf8_lossy(&home.provider.only_request().body).into_owned();
+    assert!(seen.contains("say hello to") && !seen.contains("qwvzyx"), "{seen}");
+    broken.store(true, Ordering::Relaxed);
+    let refused =
+        running.post("/v1/chat/completions", "Authorization: Bearer sk\r\n", &ask.replace("say", "tell")).await;
+    assert_eq!((refused.status, code(&refused).as_str()), (502, "request_failed"));
+    assert!(!refused.text().contains("qwvzyx"));
+    assert_eq!(home.provider.requests().len(), 1, "nothing goes on unredacted");
+    running.stop();
+    let recorded = home.say(&["flows", "list", "--format", "jsonl"]).ok();
+    assert!(!recorded.contains("/analyze"), "calls with what is not redacted yet are not recorded");
+}
