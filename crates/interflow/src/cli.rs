@@ -181,6 +181,12 @@ pub enum ConfigCommand {
     Schema,
     /// Print the reference page in Markdown.
     Reference,
+    /// Read the configuration of philter-ai-proxy and print the same as ours; notes go to the error output.
+    ImportPhilter {
+        /// Its YAML file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,14 @@
-//! `interflow config`: check, print, schema, reference.
+//! `interflow config`: check, print, schema, reference, import.
 
 use std::io::Write as _;
 use std::path::Path;
 
+use interflow_llm::gateway::Gateway;
+
 use crate::Failure;
 use crate::cli::ConfigCommand;
 use crate::config::{Config, LoadError, Loaded, place_of, reference};
+use crate::philter;
 
 /// Runs one of the commands on the configuration.
 pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result<(), Failure> {
@@ -21,6 +24,12 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
                 let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
                 Failure::Failed(format!("{file}{e}"))
             })?;
+            // A secret may be missing here that is there where it runs.
+            Gateway::compile(&loaded.config.llm, &|text| Ok(text.to_owned())).map_err(|e| {
+                let key = e.split(": ").next().unwrap_or_default();
+                let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
+                Failure::Failed(format!("{file}{e}"))
+            })?;
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given (-c FILE): the defaults are in force\n".into(),
@@ -31,10 +40,21 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
         }
         ConfigCommand::Schema => serde_json::to_string_pretty(&Config::schema()).expect("a schema is JSON") + "\n",
         ConfigCommand::Reference => reference::markdown(),
+        ConfigCommand::ImportPhilter { file } => imported(file)?,
     };
     // A reader that has seen enough (`head`) is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
+}
+
+fn imported(file: &Path) -> Result<String, Failure> {
+    let shown = file.display();
+    let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let imported = philter::import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
+    for note in imported.notes {
+        anstream::eprintln!("{note}");
+    }
+    Ok(imported.text)
 }
 
 /// The file, and the line and column of the key where the file has it.

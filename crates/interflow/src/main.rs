@@ -16,6 +16,7 @@ mod keys;
 mod log;
 mod mcp;
 mod media;
+mod philter;
 mod redact;
 mod rooms;
 mod rules;
