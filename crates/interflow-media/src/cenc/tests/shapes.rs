@@ -235,7 +235,7 @@ fn many_fragments_large_sizes_absolute_bases_and_open_ended_media_follow_one_ano
 
 #[test]
 fn clear_media_pass_untouched_without_keys() {
-    let init = init(&[track(1, b"vide", &[clear_entry()], &[])], &[trex(1, 1, 0)]).iter().copied().collect::<Vec<u8>>();
+    let init = init(&[track(1, b"vide", &[clear_entry()], &[])], &[trex(1, 1, 0)]);
     let samples = samples(3, 1);
     let head = moof(|n| vec![traf(1, &[trun(n + 8, sizes(&samples))])]);
     let data = [init, head, mdat(&[plain(&samples)])].concat();
