@@ -224,6 +224,9 @@ impl Running {
         }
         let gateway = list(self.engine.gateway_addresses());
         anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        if config.llm.gateway {
+            anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
+        }
         if let Some((_, addr)) = &self.admin {
             anstream::println!("  admin    http://{addr}/?token={}", self.token);
         }

@@ -9,6 +9,8 @@ mod edit;
 mod filter;
 mod pens;
 mod prompt;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};

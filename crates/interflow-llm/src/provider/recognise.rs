@@ -48,8 +48,13 @@ pub fn recognise(host: &Host, port: u16, method: &Method, path: &str, headers: &
         None => provider_of_path(only_path, port, headers)?,
     };
     let call = call(provider, method, only_path, query);
-    let mixed = || host.name().is_some_and(|h| MIXED.iter().any(|m| is_host(h, m)));
-    (call.operation.is_known() || known.is_some() && !mixed()).then_some(call)
+    let mixed = host.name().is_some_and(|h| MIXED.iter().any(|m| is_host(h, m)));
+    let spoken = match call.operation {
+        Operation::Other => false,
+        Operation::Lookup => !mixed || by_ending(provider, only_path).is_known(),
+        _ => true,
+    };
+    (spoken || known.is_some() && !mixed).then_some(call)
 }
 
 /// The call of a request whose provider is known, as the gateway knows it from its route.
@@ -331,6 +336,8 @@ mod tests {
 
     #[test]
     fn other_traffic_is_none() {
+        assert_eq!(seen("chatgpt.com", "GET", "/backend-api/me", None), None);
+        assert!(seen("chatgpt.com", "GET", "/backend-api/codex/responses", None).is_some(), "a WebSocket perhaps");
         for (host, path) in [
             ("a.test", "/v1/messages"),
             ("chatgpt.com", "/backend-api/me"),

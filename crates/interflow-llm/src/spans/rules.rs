@@ -88,8 +88,9 @@ pub(super) fn zone(place: &Place<'_>) -> Zone {
     }
 }
 
-/// What a string in this zone and under this name is; `in_messages` says that its object stands in the list of messages.
-pub(super) fn word(zone: Zone, key: &[u8], in_messages: bool) -> Word {
+/// What a string in this zone and under this name is; `named` says that the name in its object is somebody's, or a file's,
+/// rather than a tool's.
+pub(super) fn word(zone: Zone, key: &[u8], named: bool) -> Word {
     match zone {
         Zone::Free => Word::Text,
         Zone::Metadata => Word::Metadata,
@@ -99,13 +100,13 @@ pub(super) fn word(zone: Zone, key: &[u8], in_messages: bool) -> Word {
             | b"contentMediaType" | b"required" => Word::Structure,
             _ => Word::Text,
         },
-        Zone::Known => known(key, in_messages),
+        Zone::Known => known(key, named),
     }
 }
 
-fn known(key: &[u8], in_messages: bool) -> Word {
+fn known(key: &[u8], named: bool) -> Word {
     match key {
-        b"name" if in_messages => Word::Text,
+        b"name" if named => Word::Text,
         b"arguments" | b"partial_json" => Word::Json,
         b"user" | b"user_id" | b"safety_identifier" | b"prompt_cache_key" => Word::Metadata,
         b"data" | b"bytes" | b"b64_json" | b"image_url" | b"imageUrl" | b"url" | b"file_data" | b"fileData"

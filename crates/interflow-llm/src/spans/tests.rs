@@ -116,6 +116,10 @@ fn bedrock_ollama_cohere() {
         &["sys", "p", "c", "Anna"],
     );
     check(
+        json!({"messages": [{"content": [{"document": {"format": "txt", "name": "CV of Anna", "source": {"text": "t"}}}]}]}),
+        &["CV of Anna", "t"],
+    );
+    check(
         json!({"message": "hi", "chat_history": [{"role": "USER", "message": "old"}], "documents": [{"id": "d", "title": "T"}]}),
         &["hi", "old", "d", "T"],
     );

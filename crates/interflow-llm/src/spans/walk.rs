@@ -185,7 +185,7 @@ impl<'j> Walk<'j> {
                 _ => {}
             }
         }
-        match rules::word(zone, name, self.in_messages()) {
+        match rules::word(zone, name, self.is_named()) {
             Word::Structure => {}
             Word::Metadata if !self.metadata => {}
             Word::Text | Word::Metadata => self.put(range, Some(key), SpanKind::Text),
@@ -194,10 +194,11 @@ impl<'j> Walk<'j> {
         }
     }
 
-    /// Whether the object at hand is a message, a member of the list of messages.
-    fn in_messages(&self) -> bool {
+    /// Whether the object at hand is a message, whose name is its author's, or a document.
+    fn is_named(&self) -> bool {
         let [.., list, object] = self.frames.as_slice() else { return false };
-        object.object && !list.object && self.bytes(&list.key) == b"messages"
+        let message = !list.object && self.bytes(&list.key) == b"messages";
+        object.object && (message || self.bytes(&object.key) == b"document")
     }
 
     fn put(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind) {

@@ -1,0 +1,176 @@
+//! Properties of the whole: what is not found stays byte for byte, and what was taken out of a request comes back in any
+//! answer, however it is cut.
+
+use std::sync::Arc;
+
+use interflow_llm::events::Framing;
+use interflow_llm::spans::SpanKind;
+use interflow_redact::{Redactor, Session, Vault, VaultKey};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::SharedSession;
+use super::edit::{Editor, Pen};
+use super::pens::Restoring;
+use super::prompt::json_spans;
+
+const VALUES: [&str; 4] = ["anna.berg@firm.com", "123-45-6789", "4111 1111 1111 1111", "bob@example.org"];
+
+fn session() -> SharedSession {
+    let vault = Vault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
+    Arc::new(Mutex::new(Session::reversible(vault)))
+}
+
+/// A text's redacted form, its originals in the session.
+fn redacted(session: &SharedSession, text: &str) -> String {
+    let body = json!({ "messages": [{ "role": "user", "content": text }] }).to_string();
+    let marked = interflow_llm::spans::mark(body.as_bytes(), true).unwrap();
+    let spans = json_spans(body.as_bytes(), &marked);
+    let redaction = Redactor::default().redact_spans(body.as_bytes(), spans, &mut session.lock()).unwrap();
+    let out: Value = serde_json::from_slice(redaction.output.as_deref().unwrap_or(body.as_bytes())).unwrap();
+    out["messages"][0]["content"].as_str().unwrap().to_owned()
+}
+
+/// Pieces of a text at these places.
+fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
+    let mut at: Vec<usize> = cuts.iter().map(|c| text.floor_char_boundary(c.index(text.len() + 1))).collect();
+    at.extend([0, text.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|w| &text[w[0]..w[1]]).collect()
+}
+
+/// The shapes in which deltas come, and where their text stands.
+fn shapes() -> [(Framing, fn(&str) -> Value, &'static str); 6] {
+    [
+        (Framing::Sse, |t| json!({"choices": [{"index": 0, "delta": {"content": t}}]}), "/choices/0/delta/content"),
+        (
+            Framing::Sse,
+            |t| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": t}}),
+            "/delta/text",
+        ),
+        (Framing::Sse, |t| json!({"delta": t, "output_index": 0, "type": "response.output_text.delta"}), "/delta"),
+        (
+            Framing::Sse,
+            |t| json!({"candidates": [{"content": {"parts": [{"text": t}]}}]}),
+            "/candidates/0/content/parts/0/text",
+        ),
+        (Framing::Lines, |t| json!({"message": {"content": t}, "done": false}), "/message/content"),
+        (
+            Framing::Array,
+            |t| json!({"candidates": [{"content": {"parts": [{"text": t}]}}]}),
+            "/candidates/0/content/parts/0/text",
+        ),
+    ]
+}
+
+fn stream(framing: Framing, events: &[Value]) -> Vec<u8> {
+    match framing {
+        Framing::Sse => {
+            events.iter().map(|e| format!("event: x\r\ndata: {e}\r\n\r\n")).collect::<String>().into_bytes()
+        }
+        Framing::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
+        _ => format!("[{}]", events.iter().map(Value::to_string).collect::<Vec<_>>().join("\n,\r\n")).into_bytes(),
+    }
+}
+
+fn texts(framing: Framing, body: &[u8], pointer: &str) -> String {
+    let body = std::str::from_utf8(body).unwrap();
+    let events: Vec<Value> = match framing {
+        Framing::Sse => body.lines().filter_map(|l| serde_json::from_str(l.strip_prefix("data: ")?).ok()).collect(),
+        Framing::Lines => body.lines().map(|l| serde_json::from_str(l).unwrap()).collect(),
+        _ => serde_json::from_str(body).unwrap(),
+    };
+    events.iter().map(|e| e.pointer(pointer).and_then(Value::as_str).unwrap_or_default()).collect()
+}
+
+fn edited(framing: Framing, body: &[u8], step: usize, session: &SharedSession) -> Vec<u8> {
+    let mut editor = Editor::new(framing, Restoring::new(Arc::clone(session)));
+    let mut out = Vec::new();
+    body.chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
+    editor.finish(&mut out).unwrap();
+    out
+}
+
+fn text_with_values() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        3 => "[a-z ,.\"\\\\\n{é😀]{0,12}",
+        1 => prop::sample::select(VALUES.to_vec()).prop_map(|v| format!(" {v} ")),
+        1 => prop::sample::select(vec!["E", "EM", "EMAI", "S", "SS", "P"]).prop_map(str::to_owned),
+    ];
+    prop::collection::vec(word, 0..8).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn what_was_taken_out_comes_back_in_every_stream(
+        text in text_with_values(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        step in 1usize..200,
+    ) {
+        let session = session();
+        let told = redacted(&session, &text);
+        prop_assert!(VALUES.iter().all(|v| !told.contains(v)), "{}", told);
+        for (framing, event, pointer) in shapes() {
+            let events: Vec<Value> = pieces(&told, &cuts).into_iter().map(event).collect();
+            let body = stream(framing, &events);
+            let out = edited(framing, &body, step, &session);
+            prop_assert_eq!(&texts(framing, &out, pointer), &text, "{:?} {}", framing, pointer);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_out_comes_back_in_tool_arguments(
+        text in text_with_values(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        step in 1usize..200,
+    ) {
+        let session = session();
+        let arguments = json!({ "text": redacted(&session, &text) }).to_string();
+        let event = |t: &str| json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": t}}]}}]});
+        let events: Vec<Value> = pieces(&arguments, &cuts).into_iter().map(event).collect();
+        let out = edited(Framing::Sse, &stream(Framing::Sse, &events), step, &session);
+        let got = texts(Framing::Sse, &out, "/choices/0/delta/tool_calls/0/function/arguments");
+        let got: Value = serde_json::from_str(&got).map_err(|e| TestCaseError::fail(format!("{e}: {got}")))?;
+        prop_assert_eq!(got["text"].as_str().unwrap(), text);
+    }
+
+    #[test]
+    fn what_was_taken_out_comes_back_in_whole_texts(text in text_with_values()) {
+        let session = session();
+        let told = json!(redacted(&session, &text)).to_string();
+        let raw = &told[1..told.len() - 1];
+        let restored = Restoring::new(session).whole(raw, &SpanKind::Text).unwrap();
+        let json = format!("\"{}\"", restored.as_deref().unwrap_or(raw));
+        prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+
+    #[test]
+    fn a_stream_without_placeholders_goes_on_byte_for_byte(
+        text in "[a-df-oq-rt-z ,.\"\\\\\n{é😀]{0,60}",
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        step in 1usize..100,
+    ) {
+        let session = session();
+        redacted(&session, VALUES[0]);
+        for (framing, event, _) in shapes() {
+            let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
+            let body = stream(framing, &events);
+            prop_assert_eq!(edited(framing, &body, step, &session), body);
+        }
+    }
+
+    #[test]
+    fn any_bytes_pass_through_the_editor_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
+        let session = session();
+        redacted(&session, VALUES[0]);
+        for framing in [Framing::Sse, Framing::Lines, Framing::Array, Framing::EventStream] {
+            let mut editor = Editor::new(framing, Restoring::new(Arc::clone(&session)));
+            let mut out = Vec::new();
+            let _ = bytes.chunks(step).try_for_each(|piece| editor.feed(piece, &mut out));
+            let _ = editor.finish(&mut out);
+        }
+    }
+}

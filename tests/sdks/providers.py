@@ -1,0 +1,98 @@
+"""Fake Gemini, Ollama and Bedrock: each answers with the last text it was told, and counts what it must not see."""
+
+import json
+import struct
+import zlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+SIGHTINGS = {"123-45-6789": 0, "anna.berg@firm.com": 0}
+
+
+def last_text(body):
+    messages = body.get("contents") or body["messages"]
+    parts = messages[-1].get("parts") or messages[-1]["content"]
+    return parts if isinstance(parts, str) else parts[-1]["text"]
+
+
+def pieces(text):
+    return [text[i : i + 5] for i in range(0, len(text), 5)]
+
+
+def frame(name, payload):
+    """One message of `application/vnd.amazon.eventstream`."""
+    headers = b""
+    for key, value in ((":event-type", name), (":content-type", "application/json"), (":message-type", "event")):
+        headers += bytes([len(key)]) + key.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+    data = json.dumps(payload).encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(data), len(headers))
+    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + data
+    return message + struct.pack(">I", zlib.crc32(message))
+
+
+class Provider(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def whole(self, value):
+        data = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def stream(self, media_type, events):
+        self.send_response(200)
+        self.send_header("Content-Type", media_type)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in [*events, b""]:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+
+    def do_GET(self):
+        self.whole({"sightings": SIGHTINGS})
+
+    def do_POST(self):
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        for marker in SIGHTINGS:
+            SIGHTINGS[marker] += marker.encode() in raw
+        body = json.loads(raw)
+        text = last_text(body)
+        if "generateContent" in self.path:
+            self.whole(self.gemini(text, "STOP"))
+        elif "streamGenerateContent" in self.path:
+            events = [self.gemini(piece, None) for piece in pieces(text)] + [self.gemini("", "STOP")]
+            self.stream("text/event-stream", [f"data: {json.dumps(e)}\r\n\r\n".encode() for e in events])
+        elif self.path == "/api/chat" and body.get("stream") is False:
+            self.whole(self.ollama(text, True))
+        elif self.path == "/api/chat":
+            events = [self.ollama(piece, False) for piece in pieces(text)] + [self.ollama("", True)]
+            self.stream("application/x-ndjson", [json.dumps(e).encode() + b"\n" for e in events])
+        elif self.path.endswith("/converse"):
+            message = {"role": "assistant", "content": [{"text": text}]}
+            usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
+            self.whole({"output": {"message": message}, "stopReason": "end_turn", "usage": usage, "metrics": {"latencyMs": 1}})
+        else:
+            deltas = [frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": p}}) for p in pieces(text)]
+            stop = [frame("contentBlockStop", {"contentBlockIndex": 0}), frame("messageStop", {"stopReason": "end_turn"})]
+            start = [frame("messageStart", {"role": "assistant"})]
+            self.stream("application/vnd.amazon.eventstream", [*start, *deltas, *stop])
+
+    @staticmethod
+    def gemini(text, finish):
+        candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}
+        if finish:
+            candidate["finishReason"] = finish
+        return {"candidates": [candidate], "modelVersion": "m", "usageMetadata": {"promptTokenCount": 1, "totalTokenCount": 1}}
+
+    @staticmethod
+    def ollama(text, done):
+        message = {"role": "assistant", "content": text}
+        return {"model": "m", "created_at": "2025-01-01T00:00:00Z", "message": message, "done": done}
+
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Provider)
+print(f"listening on 127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
