@@ -1,6 +1,6 @@
 # Targets of the benchmark harness; included by the Makefile at the root.
 
-.PHONY: bench bench-full bench-peers bench-report bench-build bench-instructions
+.PHONY: bench-pii bench bench-full bench-peers bench-report bench-build bench-instructions
 
 bench-build:
 	cargo build --release -p interflow -p interflow-testkit -p interflow-bench
@@ -24,3 +24,7 @@ bench-report: bench-build
 # Instruction counts of the hot paths; fails when one grows by more than 5 %. `UPDATE=1` writes them anew.
 bench-instructions: bench-build
 	./target/release/interflow-bench instructions $(if $(UPDATE),--update)
+
+# Detection on labelled texts (PII_DATA=FOLDER), per type, beside Presidio's pattern recognisers.
+bench-pii:
+	@bench/pii/run

@@ -1,7 +1,7 @@
 //! Measures detection against labelled texts (presidio-research's JSON form): per type the exact and the overlapping
 //! spans found, the characters covered, precision and F2; and false positives on texts that hold nothing.
 //!
-//! `accuracy LABELLED.json [--least PERCENT] [--show TYPE|FP|FP:kind] [--negatives FILE...]`
+//! `accuracy LABELLED.json [--least PERCENT] [--show TYPE|FP|FP:kind] [--negatives FILE...] [--spans OUT.json]`
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -102,7 +102,24 @@ fn main() {
         score(item, &find(&item.full_text), &mut scores, &mut plain, show.as_deref());
     }
     report(&scores, &plain);
+    if let Some(out) = value_of("--spans") {
+        write_spans(&out, &items, &find);
+    }
     negatives(&rest, &find);
+}
+
+/// What was found in each text, as `[kind, start, end]` in code points, and how long it took: for other scorers.
+fn write_spans(out: &str, items: &[Item], find: &dyn Fn(&str) -> Vec<Finding>) {
+    let begun = std::time::Instant::now();
+    let all: Vec<Vec<Finding>> = items.iter().map(|i| find(&i.full_text)).collect();
+    let seconds = begun.elapsed().as_secs_f64();
+    let spans = |(item, found): (&Item, &Vec<Finding>)| {
+        let chars = |byte: usize| item.full_text[..byte].chars().count();
+        found.iter().map(|f| serde_json::json!([f.kind.as_str(), chars(f.start), chars(f.end)])).collect::<Vec<_>>()
+    };
+    let spans: Vec<_> = items.iter().zip(&all).map(spans).collect();
+    let text = serde_json::json!({ "seconds": seconds, "spans": spans }).to_string();
+    std::fs::write(out, text).expect("the file for spans can be written");
 }
 
 fn score(item: &Item, found: &[Finding], scores: &mut BTreeMap<String, Score>, plain: &mut Score, show: Option<&str>) {
