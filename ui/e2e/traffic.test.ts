@@ -159,7 +159,10 @@ describe('keys', () => {
 
   it('Alt and a digit go to the pages', async () => {
     await fresh();
-    for (const [key, path, title] of [['Alt+2', '/overview', 'Overview'], ['Alt+3', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic']] as const) {
+    for (const [key, path, title] of [
+      ['Alt+2', '/conversations', 'Conversations'], ['Alt+3', '/approvals', 'Approvals'], ['Alt+4', '/rules', 'Rules'], ['Alt+5', '/privacy', 'Privacy'],
+      ['Alt+6', '/media', 'Media'], ['Alt+7', '/overview', 'Overview'], ['Alt+8', '/settings', 'Settings'], ['Alt+1', '/', 'Traffic'],
+    ] as const) {
       await press(key);
       await page.getByRole('heading', { name: title, level: 1 }).waitFor({ state: 'attached' });
       expect(new URL(page.url()).pathname).toBe(path);

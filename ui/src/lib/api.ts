@@ -66,7 +66,7 @@ export async function get<T>(
   return (await response.json()) as T;
 }
 
-export async function send<T>(method: 'POST' | 'PATCH', path: string, body: unknown): Promise<T> {
+export async function send<T>(method: 'POST' | 'PUT' | 'PATCH', path: string, body: unknown): Promise<T> {
   const headers = { 'content-type': 'application/json' };
   const response = await ask(url(path), { method, headers, body: JSON.stringify(body) });
   return (await response.json()) as T;

@@ -2,14 +2,16 @@
 import { get, wordsOf } from './api';
 import type { Stats } from './types';
 
-export type Place = 'traffic' | 'conversations' | 'overview' | 'settings';
+export type Place = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
 export type Theme = 'system' | 'light' | 'dark';
 
 const PATHS: Record<Place, string> = {
-  traffic: '/', conversations: '/conversations', overview: '/overview', settings: '/settings',
+  traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
+  media: '/media', overview: '/overview', settings: '/settings',
 };
 const TITLES: Record<Place, string> = {
-  traffic: 'Traffic', conversations: 'Conversations', overview: 'Overview', settings: 'Settings',
+  traffic: 'Traffic', conversations: 'Conversations', approvals: 'Approvals', rules: 'Rules', privacy: 'Privacy',
+  media: 'Media', overview: 'Overview', settings: 'Settings',
 };
 
 export interface Notice {

@@ -4,7 +4,8 @@ export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
   | 'filter' | 'pause' | 'choose' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
   | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4'
-  | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goOverview' | 'goSettings';
+  | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
+  | 'goOverview' | 'goSettings';
 
 export interface Binding {
   action: Action;
@@ -48,8 +49,12 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
-  bind('Pages', false, 'goOverview', ['Alt+3'], 'Overview'),
-  bind('Pages', false, 'goSettings', ['Alt+4'], 'Settings'),
+  bind('Pages', false, 'goApprovals', ['Alt+3'], 'Approvals'),
+  bind('Pages', false, 'goRules', ['Alt+4'], 'Rules'),
+  bind('Pages', false, 'goPrivacy', ['Alt+5'], 'Privacy'),
+  bind('Pages', false, 'goMedia', ['Alt+6'], 'Media'),
+  bind('Pages', false, 'goOverview', ['Alt+7'], 'Overview'),
+  bind('Pages', false, 'goSettings', ['Alt+8'], 'Settings'),
   bind('Pages', false, 'theme', ['T'], 'light, dark, or as the system has it'),
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];

@@ -82,7 +82,7 @@ describe('keys', () => {
   it.each([
     ['j', {}, 'next'], ['G', { shiftKey: true }, 'last'], ['k', { ctrlKey: true }, 'filter'], ['k', { metaKey: true }, 'filter'],
     [' ', { shiftKey: true }, 'pageUp'], ['r', { ctrlKey: true }, null], ['c', { metaKey: true }, null], ['ArrowDown', {}, 'next'],
-    ['3', { altKey: true }, 'goOverview'], ['?', { shiftKey: true }, 'help'],
+    ['3', { altKey: true }, 'goApprovals'], ['7', { altKey: true }, 'goOverview'], ['?', { shiftKey: true }, 'help'],
   ])('%j with %j is %s', (key, held, action) => expect(actionOf(press(key, held), true)).toBe(action));
   it('for flows work on the traffic page only', () => {
     expect(actionOf(press('d'), false)).toBeNull();

@@ -1,0 +1,55 @@
+// What the API says of rules and of flows that they hold.
+
+export interface Problem {
+  file: string;
+  line: number;
+  column: number;
+  rule: string | null;
+  message: string;
+}
+
+export interface Rule {
+  name: string;
+  file: string;
+  line: number;
+  when: string;
+  actions: { name: string; phase: string }[];
+  enabled: boolean;
+  matches: number;
+}
+
+export interface Rules {
+  rules: Rule[];
+  files: string[];
+  notes: Problem[];
+}
+
+export interface Checked {
+  ok: boolean;
+  problems: Problem[];
+  rules: Rules | null;
+}
+
+export interface Explained {
+  rule: string;
+  place: string;
+  matches: boolean;
+  phases: { phase: string; outcome: 'matched' | 'no' | 'open'; why: string; actions: string[] }[];
+}
+
+export interface HeldFlow {
+  id: number;
+  flow: string;
+  rule: string;
+  phase: string;
+  what: 'request' | 'response' | 'message';
+  note: string | null;
+  since: number;
+  until: number;
+  pass: boolean;
+  method: string | null;
+  url: string;
+  status: number | null;
+  headers: [string, string][];
+  body: string | null;
+}
