@@ -149,15 +149,20 @@ impl Init {
     }
 
     /// The error of the first KID whose key the ring does not have. Asked before the first segment, this lets a server
-    /// refuse at once; not for streams with key rotation, whose `tenc` may name a KID that no sample uses.
+    /// refuse at once. A KID of zeros is passed over: with key rotation no sample uses it.
     ///
     /// # Errors
     /// [`Error::NoKey`].
     pub fn check_keys(&self, keys: &KeyRing) -> Result<(), Error> {
-        match self.protected().find(|e| e.protection.protected && keys.find(e.protection.kid).is_none()) {
+        match self.missing(keys) {
             Some(e) => Err(Error::NoKey { kid: e.protection.kid, track: e.track }),
             None => Ok(()),
         }
+    }
+
+    fn missing(&self, keys: &KeyRing) -> Option<ProtectedEntry> {
+        let is_named = |e: &ProtectedEntry| e.protection.protected && e.protection.kid != Kid([0; 16]);
+        self.protected().find(|e| is_named(e) && keys.find(e.protection.kid).is_none())
     }
 
     /// The schemes as `schm` names them, also unknown ones, per track id.

@@ -22,6 +22,7 @@ use crate::relay::address::{self, Address, push_value};
 use crate::relay::fetch::Document;
 use crate::relay::shared::unconditional;
 use crate::relay::{Ask, Base, Fetched, Keep, ahead, fields};
+use crate::sample_aes;
 
 /// The most keys that are fetched to be put into one playlist.
 const KEYS: usize = 64;
@@ -248,11 +249,19 @@ impl Job<'_> {
         if !response.head.status.is_success() {
             return Ok(response);
         }
-        if method != "AES-128" {
+        let is_mp4 = [".m4s", ".mp4", ".m4a", ".m4v"].iter().any(|e| self.asked.path.ends_with(e));
+        if method != "AES-128" && (is_mp4 || method != "SAMPLE-AES") {
             return Err(Stop::Status(
                 StatusCode::NOT_IMPLEMENTED,
-                format!("segments of {method} are not decrypted here"),
+                format!("segments of {method} are decrypted here in MPEG-TS only"),
             ));
+        }
+        if method == "SAMPLE-AES" {
+            for name in ["accept-ranges", "etag", "content-range"] {
+                response.head.headers.remove(name);
+            }
+            response.body = sample_aes::decrypted(response.body, &key, iv);
+            return Ok(response);
         }
         // The padding comes off, so length and ranges are others.
         for name in ["content-length", "accept-ranges", "etag", "content-range"] {
