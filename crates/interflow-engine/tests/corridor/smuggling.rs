@@ -3,7 +3,7 @@
 use interflow_flow::Kind;
 use interflow_testkit::{Origin, Wire};
 
-use crate::support::{Proxy, get};
+use crate::support::{Proxy, get, until};
 
 /// What stands between the request line and the end; `{}` becomes the origin's authority.
 const SHAPES: [(&str, &str); 24] = [
@@ -126,4 +126,74 @@ async fn heads_over_the_limits_say_so() {
         assert_eq!(wire.answer().await.unwrap().status, status);
     }
     assert_eq!(origin.served(), 0);
+}
+
+/// A HEADERS frame that ends its stream, its fields written out without any coding (RFC 7541 6.2.2).
+fn h2_request(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).ok().filter(|n| *n < 127).unwrap());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    const END_STREAM_AND_HEADERS: u8 = 5;
+    let length = u32::try_from(block.len()).unwrap().to_be_bytes();
+    let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    out.extend_from_slice(&[length[1], length[2], length[3], 1, END_STREAM_AND_HEADERS, 0, 0, 0, 1]);
+    out.extend_from_slice(&block);
+    out
+}
+
+#[tokio::test]
+async fn what_http2_carries_as_one_request_is_never_two_in_http1() {
+    let origin = Origin::http().start().await;
+    let proxy = Proxy::start(|_| ()).await;
+    let authority = origin.authority();
+    let good = [(":method", "GET"), (":scheme", "http"), (":authority", authority.as_str()), (":path", "/evil")];
+    let with = |more: &[(&'static str, &'static str)]| [&good[..], more].concat();
+    let instead = |name: &str, value: &'static str| {
+        good.iter().map(|&(n, v)| if n == name { (n, value) } else { (n, v) }).collect::<Vec<_>>()
+    };
+    let crooked = [
+        with(&[("x", "a\r\nTransfer-Encoding: chunked")]),
+        with(&[("x", "a\r\n\r\nGET /evil HTTP/1.1\r\n\r\n")]),
+        with(&[("x", "a\nb: c")]),
+        with(&[("x", "a\0b")]),
+        with(&[("x\r\ny", "1")]),
+        with(&[("x: y", "1")]),
+        with(&[("x y", "1")]),
+        with(&[("X-Upper", "1")]),
+        with(&[("", "1")]),
+        with(&[("transfer-encoding", "chunked")]),
+        with(&[("connection", "close")]),
+        with(&[("content-length", "5")]),
+        with(&[("content-length", "0"), ("content-length", "5")]),
+        with(&[("content-length", "+0")]),
+        with(&[(":path", "/evil/twice")]),
+        with(&[("host", "u:p@a/evil")]),
+        instead(":path", "/evil HTTP/1.1\r\nX: y"),
+        instead(":path", "/evil with spaces"),
+        instead(":path", "evil"),
+        instead(":path", ""),
+        instead(":method", "GET /evil HTTP/1.1\r\nX: y\r\n\r\nGET"),
+        instead(":method", "GE T"),
+        instead(":authority", "u:p@localhost/evil"),
+        instead(":authority", "localhost\r\nX: y"),
+        instead(":scheme", "http://localhost/evil"),
+    ];
+    for fields in &crooked {
+        let mut wire = proxy.connect().await;
+        wire.send(h2_request(fields)).await.unwrap();
+        // Whatever it is told, a reset or a 400: it is over with this request.
+        until("an answer to the crooked request", || proxy.engine.snapshot().active == 0).await;
+        let told = tokio::time::timeout(std::time::Duration::from_secs(5), wire.exactly(40)).await;
+        assert!(told.is_ok(), "{fields:?} is not answered");
+    }
+    assert_eq!(origin.requests().iter().map(|r| r.target.as_str()).collect::<Vec<_>>(), [""; 0]);
+    let mut wire = proxy.connect().await;
+    wire.send(h2_request(&good)).await.unwrap();
+    origin.wait_for_requests(1).await;
+    assert_eq!(origin.only_request().version, "HTTP/1.1", "the same without the crookedness passes");
 }
