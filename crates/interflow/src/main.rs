@@ -7,6 +7,7 @@ mod cli;
 mod config;
 mod config_command;
 mod conversations;
+mod counted;
 mod demo;
 mod doctor;
 mod exec;

@@ -51,6 +51,11 @@ struct Writing {
 }
 
 impl EmbeddedStore {
+    /// Whether a process records in this folder at the moment.
+    pub fn is_written(dir: &Path) -> bool {
+        dir.join("lock").exists() && matches!(lock(dir), Err(StoreError::Busy(_)))
+    }
+
     /// Opens the store in `dir` for recording, makes it when there is none, and starts its writer. `config.dir` is
     /// not looked at.
     ///

@@ -75,6 +75,7 @@ struct Batch {
     charge: usize,
     flows: usize,
     /// Flows that are over, until the transaction holds.
+    #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
     finished: Vec<Box<Running>>,
     summaries: Vec<FlowSummary>,
 }

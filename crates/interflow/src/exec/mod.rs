@@ -4,6 +4,7 @@ mod env;
 mod summary;
 mod trust;
 
+use std::path::Path;
 use std::process::Stdio;
 
 use interflow_flow::Timestamp;
@@ -35,14 +36,11 @@ pub fn exec(args: &ExecArgs, loaded: Loaded, home: &Home) -> Result<(), Failure>
 }
 
 async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
-    match home.running() {
-        Some(instance) if !args.private => {
-            let code = with_instance(args, home, &instance, &config).await?;
-            return end(code);
-        }
-        // The running instance holds the recording; a store has one writer.
-        Some(_) => config.record.dir = format!("record-exec-{}", std::process::id()).into(),
-        None => {}
+    if let Some(instance) = home.running()
+        && !args.private
+    {
+        let code = with_instance(args, home, &instance, &config).await?;
+        return end(code);
     }
     // A private instance: any free ports, and nobody else's requests.
     let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
@@ -50,20 +48,30 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
     config.gateway.listen = Vec::new();
     config.admin.listen = None;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
-    let running = run::start(&config, home).await?;
+    let mut aside = None;
+    let mut started = run::start(&config, home).await;
+    // A store has one writer: the running instance, or another `exec`.
+    if started.is_err() && EmbeddedStore::is_written(&home.join(&config.record.dir)) {
+        config.record.dir = format!("record-exec-{}", std::process::id()).into();
+        aside = Some(home.join(&config.record.dir));
+        started = run::start(&config, home).await;
+    }
+    let running = started?;
     let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
     let instance = Instance { pid: std::process::id(), proxy: vec![proxy], gateway: None, admin: None };
     let began = Timestamp::now();
     let code = run_command(args, home, &instance).await?;
     running.engine.stop().await;
+    let mut flows = 0;
     if let Some(store) = &running.store {
         let _ = store.flush();
-        summarise(args, store, began);
-        if args.private {
-            tracing::warn!("recorded in {}", home.join(&config.record.dir).display());
-        }
+        flows = store.stats().map_or(1, |s| s.flows);
+        summarise(args, store, began, aside.as_deref());
     }
     running.close();
+    if let Some(empty) = aside.filter(|_| flows == 0) {
+        let _ = std::fs::remove_dir_all(empty);
+    }
     end(code)
 }
 
@@ -74,14 +82,14 @@ async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance, config
     // The other process writes behind; give its last batch the moment it needs.
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
     if let Ok(store) = EmbeddedStore::open_read(&dir) {
-        summarise(args, &store, began);
+        summarise(args, &store, began, None);
     }
     Ok(code)
 }
 
-fn summarise(args: &ExecArgs, store: &EmbeddedStore, began: Timestamp) {
+fn summarise(args: &ExecArgs, store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
     if !args.quiet {
-        summary::print(store, began);
+        summary::print(store, began, aside);
     }
 }
 

@@ -1,10 +1,13 @@
 //! What a command did, by host, when it has ended.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use interflow_flow::Timestamp;
 use interflow_query::Query;
 use interflow_record::{EmbeddedStore, FlowSummary, ListOptions, Order, Store as _};
+
+use crate::counted::counted;
 
 /// What was counted of one host.
 #[derive(Default)]
@@ -15,8 +18,9 @@ struct Host {
     received: u64,
 }
 
-/// Prints a table to standard error, so that the command's own output stays clean.
-pub fn print(store: &EmbeddedStore, began: Timestamp) {
+/// Prints a table to standard error, so that the command's own output stays clean. `aside` is the folder of a recording
+/// that stands apart from the usual one.
+pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
     let options = ListOptions { query: Query::all(), order: Order::Newest, after: None, limit: 10_000 };
     let Ok(rows) = store.list(&options) else { return };
     let now = Timestamp::now();
@@ -26,17 +30,19 @@ pub fn print(store: &EmbeddedStore, began: Timestamp) {
         return;
     }
     let dim = anstyle::Style::new().dimmed();
-    anstream::eprintln!("\n{dim}interflow: {} flows{dim:#}", flows.len());
+    anstream::eprintln!("\n{dim}interflow: {}{dim:#}", counted(flows.len() as u64, "flow"));
     for (name, host) in by_host(&flows) {
         let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
         anstream::eprintln!(
-            "{dim}  {name}: {} flows{errors}, {} sent, {} received{dim:#}",
-            host.flows,
+            "{dim}  {name}: {}{errors}, {} sent, {} received{dim:#}",
+            counted(host.flows, "flow"),
             size(host.sent),
             size(host.received)
         );
     }
-    anstream::eprintln!("{dim}  interflow flows list shows them{dim:#}");
+    let place = aside.map(|folder| format!("INTERFLOW_RECORD_DIR={} ", folder.display())).unwrap_or_default();
+    let them = if flows.len() == 1 { "it" } else { "them" };
+    anstream::eprintln!("{dim}  {place}interflow flows list shows {them}{dim:#}");
 }
 
 fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, Host> {

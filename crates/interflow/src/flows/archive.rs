@@ -14,6 +14,7 @@ use super::writing::Writing;
 use super::{ExportArgs, open, written};
 use crate::Failure;
 use crate::config::Config;
+use crate::counted::counted;
 use crate::home::Home;
 
 /// Flows taken from the store at a time.
@@ -46,7 +47,7 @@ fn to_file(store: &dyn Store, args: &ExportArgs, format: Format, path: &Path) ->
         .and_then(|(flows, result)| result.and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot));
     match done {
         Ok(flows) => {
-            anstream::eprintln!("{flows} flows to {}", path.display());
+            anstream::eprintln!("{} to {}", counted(flows, "flow"), path.display());
             Ok(())
         }
         Err(e) => {
@@ -134,7 +135,7 @@ fn import_one(writing: &Writing, path: &Path) -> Result<String, Failure> {
     for reason in &done.reasons {
         anstream::eprintln!("  left out: {reason}");
     }
-    let mut report = format!("{} flows imported", done.imported);
+    let mut report = format!("{} imported", counted(done.imported, "flow"));
     for (n, what) in [(done.present, "there already"), (done.skipped, "left out")] {
         if n > 0 {
             report.push_str(&format!(", {n} {what}"));

@@ -15,6 +15,7 @@ use super::{PruneArgs, QueryArgs, TagArgs, open, print_json, written};
 use crate::Failure;
 use crate::ca::confirm;
 use crate::config::Config;
+use crate::counted::counted;
 use crate::home::Home;
 
 /// Deletes flows, after a question.
@@ -37,11 +38,11 @@ pub fn prune(args: &PruneArgs, config: &Config, home: &Home) -> Result<(), Failu
         anstream::eprintln!("no flow is selected");
         return Ok(());
     }
-    if !args.yes && !confirm(&format!("{found} flows will be deleted with their bodies."))? {
+    if !args.yes && !confirm(&format!("{} will be deleted with all bodies.", counted(found, "flow")))? {
         return Ok(());
     }
     let pruned = Writing::open(config, home)?.prune(&query)?;
-    written(writeln!(anstream::stdout(), "{pruned} flows deleted"))
+    written(writeln!(anstream::stdout(), "{} deleted", counted(pruned, "flow")))
 }
 
 /// Counts flows; where bodies are looked into, with several threads and a bar.
@@ -84,9 +85,9 @@ pub fn check(store: &dyn Store, json: bool) -> Result<(), Failure> {
         let mut out = anstream::stdout().lock();
         let bytes = size(report.bytes);
         let told = report.problems.iter().try_for_each(|p| writeln!(out, "{p}"));
-        written(
-            told.and_then(|()| writeln!(out, "{} flows, {} chunks, {bytes} verified", report.flows, report.chunks)),
-        )?;
+        written(told.and_then(|()| {
+            writeln!(out, "{}, {}, {bytes} verified", counted(report.flows, "flow"), counted(report.chunks, "chunk"))
+        }))?;
     }
     match report.problem_count {
         0 => Ok(()),

@@ -1,0 +1,135 @@
+//! `interflow exec` as a person uses it: the command's exit code, its signals, its surroundings, and the summary.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use interflow_testkit::{Origin, client};
+
+fn interflow(home: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+    command.args(words).env("INTERFLOW_HOME", home).current_dir(home).stdin(Stdio::null());
+    for name in ["INTERFLOW_CONFIG", "INTERFLOW_RECORD_DIR", "NO_COLOR", "CLICOLOR_FORCE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn exec(home: &Path, script: &str) -> Output {
+    interflow(home, &["exec", "--", "sh", "-c", script]).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Waits for what the script writes.
+fn file(path: &Path) -> String {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Ok(said) = std::fs::read_to_string(path) {
+            return said.trim().to_owned();
+        }
+        assert!(Instant::now() < deadline, "{} is never written", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A command that says where its proxy is, and ends when it is told to.
+const WAITS: &str = "echo $http_proxy > part; mv part proxy; while [ ! -e over ]; do sleep 0.05; done";
+
+fn proxy_of(home: &Path) -> SocketAddr {
+    file(&home.join("proxy")).trim_start_matches("http://").trim_end_matches('/').parse().unwrap()
+}
+
+fn end(home: &Path, child: Child) -> Output {
+    std::fs::write(home.join("over"), "").unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let home = tempfile::tempdir().unwrap();
+    let said = exec(home.path(), "exit 7");
+    assert_eq!(said.status.code(), Some(7), "{}", text(&said.stderr));
+    assert!(text(&said.stderr).contains("no request went through the proxy"), "{}", text(&said.stderr));
+    let missing = interflow(home.path(), &["exec", "--", "/no/such/command"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(127), "{}", text(&missing.stderr));
+    let killed = exec(home.path(), "kill -KILL $$");
+    assert_eq!(killed.status.code(), Some(137), "as a shell tells it");
+}
+
+#[test]
+fn the_command_finds_proxy_and_trust_in_its_surroundings() {
+    let home = tempfile::tempdir().unwrap();
+    let said = exec(home.path(), "env");
+    let names: Vec<String> = text(&said.stdout).lines().filter_map(|l| Some(l.split_once('=')?.0.to_owned())).collect();
+    for name in [
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "NO_PROXY",
+        "SSL_CERT_FILE",
+        "CURL_CA_BUNDLE",
+        "REQUESTS_CA_BUNDLE",
+        "NODE_EXTRA_CA_CERTS",
+        "GIT_SSL_CAINFO",
+        "AWS_CA_BUNDLE",
+        "CARGO_HTTP_CAINFO",
+        "DENO_CERT",
+        "JAVA_TOOL_OPTIONS",
+    ] {
+        assert!(names.iter().any(|n| n == name), "{name} is not set: {names:?}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_is_passed_on() {
+    let home = tempfile::tempdir().unwrap();
+    let script = "trap 'exit 9' TERM; echo up > ready; while :; do sleep 0.05; done";
+    let child = interflow(home.path(), &["exec", "--", "sh", "-c", script]).stderr(Stdio::null()).spawn().unwrap();
+    file(&home.path().join("ready"));
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(9));
+}
+
+#[tokio::test]
+async fn the_summary_counts_what_went_through_and_says_where_it_is() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let run = |words: &[&str]| {
+        let all = [&["exec"], words, &["--", "sh", "-c", WAITS]].concat();
+        interflow(home.path(), &all).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let child = run(&[]);
+    let answer = client::get_through(proxy_of(home.path()), &origin.url("/bytes/1500")).await.unwrap();
+    assert_eq!(answer.status, 200);
+    let said = text(&end(home.path(), child).stderr);
+    assert!(said.contains("interflow: 1 flow") && said.contains("1.5 kB received"), "{said}");
+    assert!(said.contains("interflow flows list shows it") && !said.contains("INTERFLOW_RECORD_DIR"), "{said}");
+    let listed = text(&interflow(home.path(), &["flows", "list"]).output().unwrap().stdout);
+    assert!(listed.contains("/bytes/1500"), "{listed}");
+
+    // Two commands at once: the second records in a folder of its own.
+    for name in ["proxy", "over"] {
+        std::fs::remove_file(home.path().join(name)).unwrap();
+    }
+    let first = run(&[]);
+    proxy_of(home.path());
+    std::fs::remove_file(home.path().join("proxy")).unwrap();
+    let second = run(&[]);
+    let proxy = proxy_of(home.path());
+    for path in ["/bytes/1", "/bytes/2"] {
+        client::get_through(proxy, &origin.url(path)).await.unwrap();
+    }
+    let said = text(&end(home.path(), second).stderr);
+    drop(first.wait_with_output());
+    assert!(said.contains("interflow: 2 flows"), "{said}");
+    let place = said.split("INTERFLOW_RECORD_DIR=").nth(1).and_then(|s| s.split(' ').next());
+    let place = place.unwrap_or_else(|| panic!("it does not say where: {said}"));
+    let listed = interflow(home.path(), &["flows", "list"]).env("INTERFLOW_RECORD_DIR", place).output().unwrap();
+    assert!(text(&listed.stdout).contains("/bytes/2"), "{}{}", text(&listed.stdout), text(&listed.stderr));
+}
