@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, de};
 use crate::error::unknown;
 use crate::given::{
     Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, Edit, Hold, HtmlTag, Local, LogLine,
-    Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Session, SessionPart, Size, Speed, Spoof, Variables,
+    Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session, SessionPart, Size, Speed, Spoof,
+    Variables,
 };
 use crate::template::Template;
 use crate::when::Texts;
@@ -125,6 +126,8 @@ actions! {
     MapRemote(Remote) "map_remote" RequestHead RequestHead RequestBody;
     /// Answers from a file or folder.
     MapLocal(Local) "map_local" RequestHead RequestHead RequestBody;
+    /// Answers from a HAR file, as a recorded server did.
+    Replay(Replay) "replay" RequestHead RequestBody RequestBody;
     /// Keeps caches out: no conditional requests, nothing kept by the client.
     Anticache(Nothing) "anticache" RequestHead RequestHead RequestHead;
     /// Asks for bodies without compression.
@@ -209,6 +212,10 @@ actions! {
     AppendFile(Append) "append_file" Authority RequestHead Done;
     /// Holds the flow until somebody decides, by API or command line.
     Hold(Hold) "hold" Authority RequestHead Message;
+    /// Asks a service, which may change, answer or deny: at the request, and at the response.
+    Call(Texts) "call" RequestBody RequestBody ResponseBody;
+    /// Runs a script in Lua, which may change, answer or deny.
+    Script(Script) "script" RequestHead RequestHead Message;
     /// No later rule is asked in this phase.
     Stop(Nothing) "stop" Authority Authority Message;
     /// Does nothing.

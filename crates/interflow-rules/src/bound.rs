@@ -15,6 +15,7 @@ use crate::body::{self, Seen};
 use crate::config::OnFailure;
 use crate::index::{Picked, RequestIndex};
 use crate::program::{Program, Rule};
+use crate::service::Ask;
 use crate::state::RuleState;
 
 /// A rule in one phase.
@@ -49,6 +50,8 @@ pub(crate) struct Bound {
     keeps_response: bool,
     /// Rules on messages inside of bodies.
     messages: bool,
+    /// Services are asked about responses, and shown the request's body then.
+    calls: bool,
 }
 
 /// Where a walk through a phase's rules stands.
@@ -89,8 +92,11 @@ impl Bound {
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
+        let calls = rules
+            .iter()
+            .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
         let (keeps_request, keeps_response) = (messages || has(Phase::Done), has(Phase::Done));
-        Self { interest, keeps_request, keeps_response, messages, lists, program }
+        Self { interest, keeps_request, keeps_response, messages, calls, lists, program }
     }
 
     fn list(&self, phase: Phase) -> &List {
@@ -250,8 +256,26 @@ impl Bound {
             }
             match quiet(rule, at, &self.program) {
                 Truth::NotYet => true,
-                Truth::Known(holds) => holds && entry.whole,
+                Truth::Known(holds) => holds && entry.whole && self.really_whole(entry, at),
             }
+        })
+    }
+
+    /// A service that has greeted says which bodies it wants: chunks of one need not be held.
+    fn really_whole(&self, entry: &Entry, at: &At<'_>) -> bool {
+        let rule = &self.program.rules[entry.rule as usize];
+        let kind = if at.phase == Phase::RequestBody { Ask::Request } else { Ask::Response };
+        entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).any(|action| match action {
+            Action::Call(names) => {
+                let service = names.0.first().and_then(|n| self.program.services.get(n));
+                let hello = service.and_then(|s| s.greeted());
+                // What follows at the response may ask for the request's body.
+                hello.is_none_or(|h| {
+                    let view = at.view(&self.program);
+                    h.wants(kind, &view) || kind == Ask::Request && h.has(Ask::Response)
+                })
+            }
+            other => needs_body(other),
         })
     }
 
@@ -266,7 +290,12 @@ impl Bound {
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
         let seen = body::collect(body, &headers, cap).await?;
         match &seen {
-            Seen::Whole(whole) => at.body = Some(whole.plain.clone()),
+            Seen::Whole(whole) => {
+                at.body = Some(whole.plain.clone());
+                if at.phase == Phase::RequestBody && self.calls {
+                    at.state().request_body = Some(whole.plain.clone());
+                }
+            }
             Seen::Stream(_) => {
                 tracing::debug!(flow = %at.flow.id, "the body is larger than rules.max_body: rules that need it whole do not see it");
             }
@@ -366,7 +395,12 @@ fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
 /// Whether an action needs the whole body to act.
 fn needs_body(action: &Action) -> bool {
     use crate::given::{Capture, CaptureFrom};
-    let mut needs = matches!(action, Action::Hold(_) | Action::Capture(Capture { source: CaptureFrom::Json(..), .. }));
+    let mut needs = match action {
+        Action::Hold(_) | Action::Script(_) | Action::Call(_) => true,
+        Action::Capture(Capture { source: CaptureFrom::Json(..), .. }) => true,
+        Action::Replay(r) => !r.ignore.iter().any(|i| i == "body"),
+        _ => false,
+    };
     crate::program::templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
     needs
 }
@@ -395,8 +429,8 @@ fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
                         all = if down { all.and(ResponseBody) } else { all };
                     }
                     Action::Anticache(_) | Action::StickyCookie(_) => all = all.and(ResponseHead),
-                    Action::Hold(_) if phase == RequestHead => all = all.and(RequestBody),
-                    Action::Hold(_) if phase == ResponseHead => all = all.and(ResponseBody),
+                    Action::Hold(_) | Action::Script(_) if phase == RequestHead => all = all.and(RequestBody),
+                    Action::Hold(_) | Action::Script(_) if phase == ResponseHead => all = all.and(ResponseBody),
                     _ => {}
                 }
             }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::action::Actions;
 use crate::expect::Expectation;
 use crate::phases;
+use crate::service::ServiceDef;
 use crate::template::Template;
 use crate::when::{Texts, When};
 
@@ -20,6 +21,8 @@ pub struct RuleFile {
     pub include: Files,
     /// Constants: `${var.NAME}` in every rule.
     pub variables: BTreeMap<String, Constant>,
+    /// Services that `call` asks, by name.
+    pub services: BTreeMap<String, ServiceDef>,
     /// The rules, in the order in which they are asked.
     pub rules: Vec<RuleDef>,
     /// What the rules must do; carried out by `interflow rules test`.

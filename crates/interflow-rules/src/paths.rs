@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::action::Action;
 use crate::config::RulesConfig;
-use crate::given::{AnswerBody, Edit};
+use crate::given::{AnswerBody, Edit, ScriptSource};
 use crate::template::{Replacement, Template};
 
 /// Makes relative files relative to the rule file.
@@ -27,6 +27,12 @@ pub(crate) fn resolve(action: &mut Action, folder: Option<&Path>) {
             let new = absolute(folder, l.path.0.source()).and_then(|p| Template::parse_replacement(&p).ok());
             if let Some(new) = new {
                 l.path = Replacement(new);
+            }
+        }
+        Action::Replay(r) => path(&mut r.file),
+        Action::Script(s) => {
+            if let ScriptSource::File(f) = &mut s.source {
+                path(f);
             }
         }
         Action::Answer(a) => body(&mut a.body),
@@ -52,7 +58,7 @@ fn absolute(folder: &Path, file: &str) -> Option<String> {
 ///
 /// # Errors
 /// What is missing or wrong.
-pub(crate) fn check(action: &Action, _config: &RulesConfig) -> Result<(), String> {
+pub(crate) fn check(action: &Action, config: &RulesConfig) -> Result<(), String> {
     let there = |path: &Path| {
         if path.exists() { Ok(()) } else { Err(format!("{} is not there", path.display())) }
     };
@@ -69,6 +75,8 @@ pub(crate) fn check(action: &Action, _config: &RulesConfig) -> Result<(), String
         | Action::EditResponseBody(Edit::File(t))
         | Action::EditMessage(Edit::File(t)) => literal(t),
         Action::ClientCertificate(c) => there(&c.certificate).and_then(|()| there(&c.key)),
+        Action::Replay(r) => r.recording().map(drop),
+        Action::Script(s) => s.ready(config).map(drop),
         _ => Ok(()),
     }
 }

@@ -20,6 +20,7 @@ use crate::given::{AnswerBody, CaptureFrom, Edit, JsonValue};
 use crate::index::HostIndex;
 use crate::phases;
 use crate::read::{Content, Parsed, Seg, Source, read_all};
+use crate::service::{Service, ServiceDef};
 use crate::surroundings::Surroundings;
 use crate::template::Template;
 use crate::text::{Place, TextTest, names};
@@ -79,6 +80,7 @@ pub struct Program {
     pub(crate) config: RulesConfig,
     pub(crate) constants: Constants,
     pub(crate) around: Arc<Surroundings>,
+    pub(crate) services: HashMap<String, Arc<Service>>,
     hosts: HostIndex,
     bound: Mutex<HashMap<Vec<u32>, Arc<Bound>>>,
 }
@@ -163,6 +165,7 @@ struct Compiler<'c> {
     rules: Vec<Rule>,
     tests: Vec<Expectation>,
     constants: Constants,
+    services: Vec<(String, ServiceDef)>,
     problems: Vec<Problem>,
     notes: Vec<Problem>,
     files: Vec<PathBuf>,
@@ -179,6 +182,7 @@ impl<'c> Compiler<'c> {
             rules: Vec::new(),
             tests: Vec::new(),
             constants: Vec::new(),
+            services: Vec::new(),
             problems: Vec::new(),
             notes: Vec::new(),
             files: Vec::new(),
@@ -202,6 +206,13 @@ impl<'c> Compiler<'c> {
                 Ok(at) => self.constants[at].1 = value.0,
                 Err(at) => self.constants.insert(at, (name, value.0)),
             }
+        }
+        for (name, def) in file.services {
+            let at = [Seg::Key("services"), Seg::Key(&name)];
+            if let Err(message) = Service::check(&def) {
+                self.problems.push(parsed.problem(&at, None, format!("the service `{name}`: {message}")));
+            }
+            self.services.push((name, def));
         }
         for (i, def) in file.rules.into_iter().enumerate() {
             self.rule(parsed, i, def);
@@ -227,7 +238,14 @@ impl<'c> Compiler<'c> {
         for (j, mut action) in def.then.0.into_iter().enumerate() {
             let at = [at[0], at[1], Seg::Key("then"), Seg::Index(j)];
             crate::paths::resolve(&mut action, folder);
-            let before = actions.last().map(|(p, _)| *p);
+            if let Action::Call(names) = &action {
+                self.call(parsed, &at, &name, names);
+                // The service says itself which of the two it wants.
+                if def.phase.is_none() && phase_for(&action, &def.when.0, Some(Phase::RequestBody), None).is_ok() {
+                    actions.push((Phase::ResponseBody, action.clone()));
+                }
+            }
+            let before = actions.last().map(|(p, _)| *p).filter(|_| !matches!(action, Action::Call(_)));
             match phase_for(&action, &def.when.0, def.phase.map(|p| p.0), before) {
                 Ok(phase) => actions.push((phase, action)),
                 Err(message) => self.problems.push(parsed.problem(&at, Some(&name), message)),
@@ -253,6 +271,17 @@ impl<'c> Compiler<'c> {
             matches: Arc::default(),
         };
         self.add(rule, parsed.problem(&at, Some(&name), ""));
+    }
+
+    fn call(&mut self, parsed: &Parsed, at: &[Seg<'_>], rule: &str, names: &crate::when::Texts) {
+        let known: Vec<&str> = self.services.iter().map(|(n, _)| n.as_str()).collect();
+        let message = match &names.0[..] {
+            [name] if known.contains(&name.as_str()) => return,
+            [name] if known.is_empty() => format!("there is no service `{name}`: write it under `services`"),
+            [name] => crate::error::unknown("service", name, &known),
+            _ => "`call` takes the name of one service".into(),
+        };
+        self.problems.push(parsed.problem(at, Some(rule), message));
     }
 
     fn add(&mut self, mut rule: Rule, place: Problem) {
@@ -319,6 +348,17 @@ impl<'c> Compiler<'c> {
         if !self.problems.is_empty() {
             return Err(LoadError { problems: self.problems });
         }
+        let mut services = HashMap::new();
+        for (name, def) in self.services {
+            match around.service(&name, def) {
+                Ok(Some(service)) => drop(services.insert(name, service)),
+                Ok(None) => {}
+                Err(e) => {
+                    let message = format!("the service `{name}`: {e}");
+                    return Err(Problem { file: "services".into(), message, ..Problem::default() }.into());
+                }
+            }
+        }
         let mut hosts = HostIndex::default();
         for (i, rule) in self.rules.iter_mut().enumerate() {
             rule.matches = around.counter(&rule.name);
@@ -334,6 +374,7 @@ impl<'c> Compiler<'c> {
             config: config.clone(),
             constants: self.constants,
             around,
+            services,
             hosts,
             bound: Mutex::default(),
         })

@@ -23,6 +23,8 @@ pub(crate) struct RuleState {
     pub uncached: bool,
     /// The response's cookies are kept.
     pub sticky: bool,
+    /// The request's body without its coding, for services that are asked about the response.
+    pub request_body: Option<bytes::Bytes>,
     /// The request's head, for phases that are not shown it.
     pub request: Option<Arc<RequestHead>>,
     /// The response's head, for the end.

@@ -8,6 +8,7 @@ use interflow_flow::Egress;
 use parking_lot::Mutex;
 
 use crate::hold::Holds;
+use crate::service::{Service, ServiceDef};
 use crate::sessions::Sessions;
 
 /// What outlives a reload.
@@ -17,6 +18,9 @@ pub struct Surroundings {
     /// Flows that wait for a decision.
     pub holds: Arc<Holds>,
     pub(crate) sessions: Sessions,
+    services: Mutex<Vec<Arc<Service>>>,
+    /// Whether services are stood up: not for rules that are only looked at.
+    live: bool,
     /// The certificate of Interflow's authority, in PEM, for `serve_ca`.
     pub(crate) ca: Option<String>,
     /// Sends requests, for services that are asked over HTTP.
@@ -35,7 +39,23 @@ const MOST: usize = 100_000;
 impl Surroundings {
     /// With the certificate of Interflow's authority in PEM, and a way out.
     pub fn new(ca: Option<String>, egress: Option<Arc<dyn Egress>>) -> Self {
-        Self { ca, egress, ..Self::default() }
+        Self { ca, egress, live: true, ..Self::default() }
+    }
+
+    /// A service; one that stands already with the same definition goes on. `None` where none are stood up.
+    pub(crate) fn service(&self, name: &str, def: ServiceDef) -> Result<Option<Arc<Service>>, String> {
+        if !self.live {
+            return Ok(None);
+        }
+        let mut services = self.services.lock();
+        if let Some(service) = services.iter().find(|s| s.name == name && s.def == def) {
+            return Ok(Some(Arc::clone(service)));
+        }
+        let service = Service::new(name, def, self.egress.clone())?;
+        // An older one of this name ends with the rules that still hold it.
+        services.retain(|s| s.name != name);
+        services.push(Arc::clone(&service));
+        Ok(Some(service))
     }
 
     pub(crate) fn counter(&self, name: &str) -> Arc<AtomicU64> {

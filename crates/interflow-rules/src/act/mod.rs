@@ -2,6 +2,7 @@
 
 pub(crate) mod answers;
 mod bodies;
+mod called;
 mod heads;
 pub(crate) mod held;
 mod notes;
@@ -131,6 +132,8 @@ pub(crate) enum Effect {
 pub(crate) enum Waiting {
     /// Time.
     Sleep(Duration),
+    /// A service's answer.
+    Service(std::sync::Arc<crate::service::Service>),
     /// A decision.
     Decision(BoxFuture<'static, Option<crate::hold::Decision>>, bool),
 }
@@ -143,6 +146,7 @@ impl Waiting {
                 tokio::time::sleep(time).await;
                 Effect::Go
             }
+            Self::Service(service) => called::ask(at, service, rule, program).await,
             Self::Decision(decision, pass) => {
                 let decision = decision.await;
                 held::decided(at, rule, program, decision, pass)
@@ -178,6 +182,7 @@ pub(crate) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         Action::Delay(d) => Effect::Wait(Waiting::Sleep(crate::faults::jittered(d.time.0, d.jitter.0))),
         Action::Abort(_) => Effect::End(answers::abort(rule)),
         Action::Hold(h) => held::hold(at, h, rule, program),
+        Action::Replay(_) | Action::Script(_) | Action::Call(_) => called::act(at, action, rule, program),
         Action::Tag(_)
         | Action::Comment(_)
         | Action::Colour(_)

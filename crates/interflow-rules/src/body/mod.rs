@@ -23,13 +23,19 @@ pub(crate) struct Work {
     pub faults: Vec<Fault>,
     /// How fast it may be.
     pub throttle: Option<Arc<Throttle>>,
+    /// Services that are shown its chunks.
+    pub chunks: Vec<(Arc<crate::service::Service>, String)>,
     /// Where it is written to.
     pub save: Vec<PathBuf>,
 }
 
 impl Work {
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.faults.is_empty() && self.throttle.is_none() && self.save.is_empty()
+        self.changes.is_empty()
+            && self.faults.is_empty()
+            && self.throttle.is_none()
+            && self.save.is_empty()
+            && self.chunks.is_empty()
     }
 
     /// Whether the changes need the whole text of a body with this head.
@@ -91,6 +97,14 @@ pub(crate) fn is_event_stream(headers: &Headers) -> bool {
 /// A change that does not go, a coding that is not known.
 pub(crate) fn finish(work: Work, seen: Seen, headers: &mut Headers) -> Result<Body> {
     let mut body = if work.changes.is_empty() { unchanged(seen) } else { change(&work.changes, seen, headers)? };
+    if !work.chunks.is_empty() {
+        let coded = coding::coded(headers) == Some(true);
+        body = coding::decoding(headers, body);
+        changed(headers, coded);
+        for (service, id) in work.chunks {
+            body = crate::service::chunked(service, id, body);
+        }
+    }
     for path in work.save {
         body = save::saving(body, path);
     }

@@ -60,12 +60,14 @@ mod answers;
 mod bodies;
 mod heads;
 mod notes;
+mod replays;
 mod ways;
 
 pub use answers::{Answer, AnswerBody, Block, Local, Redirect};
 pub use bodies::{Edit, HtmlTag, JsonValue, Size, Speed};
 pub use heads::{Basic, CookieLine, Remote, ReplaceField, Session, SessionPart};
 pub use notes::{Append, Capture, CaptureFrom, Delay, Hold, Level, LogLine};
+pub use replays::{Extra, Replay, Script, ScriptSource};
 pub use ways::{Bypass, Certificate, Spoof};
 
 /// No parameters.

@@ -1,0 +1,333 @@
+//! The messages of Greyproxy's middleware protocol v1: what is sent, and what an answer means.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use interflow_flow::{Flow, Headers, RequestHead, ResponseHead, Scheme};
+use regex::bytes::Regex;
+use serde_json::{Map, Value, json};
+
+use crate::view::View;
+
+/// The version that we speak.
+const VERSION: u64 = 1;
+
+/// What a service wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Hello {
+    pub name: Option<String>,
+    hooks: Vec<Hook>,
+    /// Larger bodies are sent as null; 0 for no bound.
+    max_body: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Hook {
+    kind: String,
+    host: Vec<Regex>,
+    path: Vec<Regex>,
+    method: Vec<String>,
+    content_type: Vec<Regex>,
+    container: Vec<Regex>,
+    tls: Option<bool>,
+    llm: Option<bool>,
+}
+
+/// A message that can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    Request,
+    Response,
+    /// A chunk of a response's body: an extension of ours, sent only to services that ask for it.
+    Chunk,
+}
+
+impl Ask {
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Request => "http-request",
+            Self::Response => "http-response",
+            Self::Chunk => "http-response-chunk",
+        }
+    }
+}
+
+/// What a service decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Decided {
+    Pass,
+    Deny { status: Option<u16>, body: Option<Bytes> },
+    Rewrite { status: Option<u16>, headers: Vec<(String, Vec<String>)>, body: Option<Bytes> },
+}
+
+impl Hello {
+    /// For services that do not greet.
+    pub fn everything() -> Self {
+        let hook = |kind: Ask| Hook {
+            kind: kind.kind().into(),
+            host: Vec::new(),
+            path: Vec::new(),
+            method: Vec::new(),
+            content_type: Vec::new(),
+            container: Vec::new(),
+            tls: None,
+            llm: None,
+        };
+        Self { name: None, hooks: vec![hook(Ask::Request), hook(Ask::Response)], max_body: 0 }
+    }
+
+    pub fn read(value: &Value) -> Result<Self, String> {
+        if value["type"] != "hello" {
+            return Err(format!("its first message is no hello but `{}`", value["type"].as_str().unwrap_or("nothing")));
+        }
+        let (min, max) =
+            (value["min_version"].as_u64().unwrap_or(VERSION), value["max_version"].as_u64().unwrap_or(VERSION));
+        if min > VERSION || max < VERSION {
+            return Err(format!("it speaks the versions {min} to {max} of the protocol, and we version {VERSION}"));
+        }
+        let hooks = value["hooks"].as_array().into_iter().flatten().map(Hook::read).collect::<Result<_, _>>()?;
+        let max_body = value["max_body_bytes"].as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+        Ok(Self { name: value["name"].as_str().map(ToOwned::to_owned), hooks, max_body })
+    }
+
+    /// Whether it wants this message of the flow.
+    pub fn wants(&self, ask: Ask, view: &View<'_>) -> bool {
+        self.hooks.iter().any(|h| h.kind == ask.kind() && h.fits(ask, view))
+    }
+
+    /// Whether it wants messages of this kind at all.
+    pub fn has(&self, ask: Ask) -> bool {
+        self.hooks.iter().any(|h| h.kind == ask.kind())
+    }
+
+    fn body(&self, body: Option<&[u8]>) -> Value {
+        match body {
+            Some(b) if self.max_body == 0 || b.len() <= self.max_body => STANDARD.encode(b).into(),
+            _ => Value::Null,
+        }
+    }
+}
+
+impl Hook {
+    fn read(value: &Value) -> Result<Self, String> {
+        let filters = &value["filters"];
+        let texts = |key: &str| -> Vec<String> {
+            match &filters[key] {
+                Value::String(s) => vec![s.clone()],
+                Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(ToOwned::to_owned)).collect(),
+                _ => Vec::new(),
+            }
+        };
+        let globs = |key: &str| texts(key).iter().map(|g| glob(g)).collect::<Result<Vec<_>, _>>();
+        Ok(Self {
+            kind: value["type"].as_str().unwrap_or_default().to_owned(),
+            host: globs("host")?,
+            path: texts("path").iter().map(|p| crate::text::regex(p, false)).collect::<Result<_, _>>()?,
+            method: texts("method"),
+            content_type: globs("content_type")?,
+            container: globs("container")?,
+            tls: filters["tls"].as_bool(),
+            llm: filters["llm"].as_bool(),
+        })
+    }
+
+    fn fits(&self, ask: Ask, view: &View<'_>) -> bool {
+        let any = |patterns: &[Regex], value: &str| {
+            patterns.is_empty() || patterns.iter().any(|p| p.is_match(value.as_bytes()))
+        };
+        let Some(request) = view.request else { return false };
+        let headers = if ask == Ask::Request { Some(&request.headers) } else { view.response.map(|r| &r.headers) };
+        let media = headers
+            .and_then(|h| h.get_str("content-type"))
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
+        view.with_host(|h| any(&self.host, h))
+            && any(&self.path, &request.url.path)
+            && (self.method.is_empty() || self.method.iter().any(|m| m.eq_ignore_ascii_case(request.method.as_str())))
+            && any(&self.content_type, media)
+            && any(&self.container, container(view.flow))
+            && self.tls.is_none_or(|tls| tls == (request.url.scheme == Scheme::Https))
+            && self.llm.is_none_or(|llm| llm == view.flow.tags.iter().any(|t| *t == "llm"))
+    }
+}
+
+fn glob(text: &str) -> Result<Regex, String> {
+    let source = text.split('*').map(regex::escape).collect::<Vec<_>>().join(".*");
+    crate::text::regex(&format!("(?s)^{source}$"), true)
+}
+
+/// Who the client is: its program, where that is known.
+fn container(flow: &Flow) -> &str {
+    flow.client.process.as_ref().map(|p| p.name.as_str()).unwrap_or_default()
+}
+
+fn fields(headers: &Headers) -> Value {
+    let mut all: Map<String, Value> = Map::new();
+    for (name, value) in headers {
+        let (name, value) = (String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned());
+        let known = all.keys().find(|k| k.eq_ignore_ascii_case(&name)).cloned().unwrap_or(name);
+        match all.entry(known).or_insert_with(|| Value::Array(Vec::new())) {
+            Value::Array(list) => list.push(value.into()),
+            _ => continue,
+        }
+    }
+    all.into()
+}
+
+/// `http-request`.
+pub(crate) fn request(hello: &Hello, id: &str, flow: &Flow, head: &RequestHead, body: Option<&[u8]>) -> Value {
+    json!({
+        "type": Ask::Request.kind(), "id": id, "host": head.url.authority.to_string(), "method": head.method.as_str(),
+        "uri": head.url.path.as_str(), "proto": head.version.as_str(), "headers": fields(&head.headers),
+        "body": hello.body(body), "container": container(flow), "tls": head.url.scheme == Scheme::Https,
+    })
+}
+
+/// `http-response`.
+pub(crate) fn response(
+    hello: &Hello,
+    id: &str,
+    flow: &Flow,
+    request: (&RequestHead, Option<&[u8]>),
+    head: &ResponseHead,
+    body: Option<&[u8]>,
+) -> Value {
+    let (asked, asked_body) = request;
+    json!({
+        "type": Ask::Response.kind(), "id": id, "host": asked.url.authority.to_string(), "method": asked.method.as_str(),
+        "uri": asked.url.path.as_str(), "status_code": head.status.as_u16(), "request_headers": fields(&asked.headers),
+        "request_body": hello.body(asked_body), "response_headers": fields(&head.headers), "response_body": hello.body(body),
+        "container": container(flow), "duration_ms": flow.clock.micros() / 1000,
+    })
+}
+
+/// What an answer means.
+///
+/// # Errors
+/// A body that is no base64.
+pub(super) fn decided(service: &str, answer: &Value) -> Result<Decided, String> {
+    let status = answer["status_code"].as_u64().and_then(|n| u16::try_from(n).ok()).filter(|n| (200..=999).contains(n));
+    let body = match &answer["body"] {
+        Value::String(text) => {
+            Some(STANDARD.decode(text).map_err(|e| format!("the body of its answer is no base64: {e}"))?.into())
+        }
+        _ => None,
+    };
+    Ok(match answer["action"].as_str().unwrap_or_default() {
+        "allow" | "passthrough" => Decided::Pass,
+        "deny" | "block" => Decided::Deny { status, body },
+        "rewrite" => Decided::Rewrite { status, headers: headers(service, &answer["headers"]), body },
+        other => {
+            tracing::warn!("service {service}: the action `{other}` is not known, and taken for allow");
+            Decided::Pass
+        }
+    })
+}
+
+/// The fields to set, without those that no service may.
+fn headers(service: &str, value: &Value) -> Vec<(String, Vec<String>)> {
+    const FORBIDDEN: [&str; 12] = [
+        "connection",
+        "keep-alive",
+        "proxy-authorization",
+        "transfer-encoding",
+        "upgrade",
+        "te",
+        "trailer",
+        "proxy-authenticate",
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "host",
+    ];
+    let mut all = Vec::new();
+    for (name, values) in value.as_object().into_iter().flatten() {
+        if FORBIDDEN.contains(&name.to_ascii_lowercase().as_str()) {
+            tracing::warn!("service {service}: it may not set the field {name}, which is left as it was");
+            continue;
+        }
+        let values = match values {
+            Value::Array(list) => list.iter().filter_map(|v| v.as_str().map(ToOwned::to_owned)).collect(),
+            Value::String(one) => vec![one.clone()],
+            _ => Vec::new(),
+        };
+        all.push((name.clone(), values));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::Sample;
+    use interflow_flow::Phase;
+
+    #[test]
+    fn hooks_say_which_flows_are_wanted() {
+        let s = Sample::request("POST", "https://api.a.test/v1/x")
+            .unwrap()
+            .header("Content-Type", "application/json; x")
+            .unwrap();
+        let constants = Vec::new();
+        let view = s.view(Phase::RequestBody, &constants);
+        for (filters, wanted) in [
+            (json!(null), true),
+            (json!({"host": ["b.test", "*.a.test"], "method": ["post"]}), true),
+            (json!({"host": ["*.b.test"]}), false),
+            (json!({"path": ["^/v1/.*"], "content_type": ["application/*"], "tls": true}), true),
+            (json!({"tls": false}), false),
+            (json!({"llm": true}), false),
+            (json!({"llm": false, "method": ["GET"]}), false),
+        ] {
+            let hello = Hello::read(&json!({"type": "hello", "hooks": [{"type": "http-request", "filters": filters}]}))
+                .unwrap();
+            assert_eq!(hello.wants(Ask::Request, &view), wanted, "{filters}");
+            assert!(!hello.wants(Ask::Response, &view));
+        }
+    }
+
+    #[test]
+    fn greetings_that_do_not_fit_are_refused() {
+        assert!(Hello::read(&json!({"type": "hi"})).is_err());
+        assert!(
+            Hello::read(&json!({"type": "hello", "min_version": 2, "max_version": 3})).unwrap_err().contains("2 to 3")
+        );
+        assert!(
+            Hello::read(&json!({"type": "hello", "hooks": [{"type": "http-request", "filters": {"path": ["("]}}]}))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn answers_are_understood() {
+        let rewrite = decided(
+            "s",
+            &json!({"action": "rewrite", "headers": {"X-A": ["1", "2"], "Cookie": ["x"]}, "body": "aGk="}),
+        )
+        .unwrap();
+        let headers = vec![("X-A".to_owned(), vec!["1".to_owned(), "2".to_owned()])];
+        assert_eq!(rewrite, Decided::Rewrite { status: None, headers, body: Some("hi".into()) });
+        assert_eq!(
+            decided("s", &json!({"action": "deny", "status_code": 451})).unwrap(),
+            Decided::Deny { status: Some(451), body: None }
+        );
+        assert_eq!(decided("s", &json!({"action": "alow"})).unwrap(), Decided::Pass);
+        assert!(decided("s", &json!({"action": "rewrite", "body": "?"})).is_err());
+    }
+
+    #[test]
+    fn bodies_over_the_bound_are_null() {
+        let s = Sample::get("http://a.test/x?y=1");
+        let hello = Hello::read(&json!({"type": "hello", "max_body_bytes": 2, "hooks": []})).unwrap();
+        let head = s.request.as_ref().unwrap();
+        assert_eq!(request(&hello, "1", &s.flow, head, Some(b"abc"))["body"], Value::Null);
+        let message = request(&hello, "1", &s.flow, head, Some(b"ab"));
+        assert_eq!(
+            (&message["body"], &message["uri"], &message["host"]),
+            (&json!("YWI="), &json!("/x?y=1"), &json!("a.test:80"))
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! Services that are asked about messages: a process on its standard streams or a WebSocket server, both speaking
+//! Greyproxy's middleware protocol v1, or an HTTP server that is sent the same messages.
+
+mod link;
+mod message;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use interflow_flow::units::Span;
+use interflow_flow::{BoxFuture, Egress};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::OnFailure;
+use crate::when::Texts;
+
+pub(crate) use message::{Ask, Decided, request, response};
+pub(crate) use stream::chunked;
+
+/// Messages that wait for a service.
+const QUEUE: usize = 1024;
+
+/// A service as it stands in a rule file.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServiceDef {
+    /// A WebSocket server: `ws://host:port/path`; `http://` means the same here.
+    pub url: Option<String>,
+    /// A program and its arguments, spoken with over its standard streams, one JSON message per line.
+    pub command: Option<Texts>,
+    /// An HTTP server that each message is posted to as JSON.
+    pub post: Option<String>,
+    /// How long an answer may take; 10 s when absent.
+    pub timeout: Option<Span>,
+    /// What happens without an answer: `deny` (when absent) or `pass`.
+    pub on_failure: OnFailure,
+    /// A field for the handshake or each post: `X-Secret: abc`.
+    pub auth_header: Option<String>,
+}
+
+impl PartialEq for Texts {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// A service that stands.
+pub struct Service {
+    /// Its name in the rule file.
+    pub name: String,
+    pub(crate) def: ServiceDef,
+    way: Way,
+}
+
+enum Way {
+    /// Over a link that is kept up.
+    Link { queue: mpsc::Sender<Queued>, status: watch::Receiver<Status> },
+    /// By posts.
+    Post { url: interflow_flow::Url, egress: Option<Arc<dyn Egress>> },
+}
+
+/// A message on its way to the service, and where its answer goes.
+pub(crate) struct Queued {
+    pub id: String,
+    pub text: String,
+    pub answer: oneshot::Sender<Value>,
+}
+
+/// How the link stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Status {
+    /// It is being made for the first time.
+    Starting,
+    /// It is there, and the service has said what it wants.
+    Up(Arc<message::Hello>),
+    /// It is not.
+    Down(String),
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Stands a service up; it is connected to from now on.
+    ///
+    /// # Errors
+    /// A definition that makes no sense.
+    pub fn new(name: &str, def: ServiceDef, egress: Option<Arc<dyn Egress>>) -> Result<Arc<Self>, String> {
+        let way = match (&def.url, &def.command, &def.post) {
+            (Some(url), None, None) => link(name, link::Target::web_socket(url, def.auth_header.as_deref())?)?,
+            (None, Some(command), None) => link(name, link::Target::command(&command.0)?)?,
+            (None, None, Some(post)) => Way::Post { url: crate::sample::parse_url(post)?, egress },
+            _ => return Err("a service has one of url, command and post".into()),
+        };
+        Ok(Arc::new(Self { name: name.to_owned(), def, way }))
+    }
+
+    /// Says what is wrong with a definition, without connecting.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(def: &ServiceDef) -> Result<(), String> {
+        match (&def.url, &def.command, &def.post) {
+            (Some(url), None, None) => link::Target::web_socket(url, def.auth_header.as_deref()).map(drop),
+            (None, Some(command), None) => link::Target::command(&command.0).map(drop),
+            (None, None, Some(post)) => crate::sample::parse_url(post).map(drop),
+            _ => Err("a service has one of url, command and post".into()),
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.def.timeout.map_or(Duration::from_secs(10), |t| t.0)
+    }
+
+    /// What the service said that it wants, when it has.
+    pub(crate) fn greeted(&self) -> Option<Arc<message::Hello>> {
+        match &self.way {
+            Way::Post { .. } => None,
+            Way::Link { status, .. } => match &*status.borrow() {
+                Status::Up(hello) => Some(Arc::clone(hello)),
+                _ => None,
+            },
+        }
+    }
+
+    /// What the service said that it wants; waits while it is connected to for the first time.
+    pub(crate) async fn hello(&self) -> Result<Arc<message::Hello>, String> {
+        let Way::Link { status, .. } = &self.way else { return Ok(Arc::new(message::Hello::everything())) };
+        let mut status = status.clone();
+        let up = async {
+            loop {
+                match status.borrow_and_update().clone() {
+                    Status::Up(hello) => return Ok(hello),
+                    Status::Down(why) => return Err(why),
+                    Status::Starting => {}
+                }
+                if status.changed().await.is_err() {
+                    return Err("its link has ended".to_owned());
+                }
+            }
+        };
+        tokio::time::timeout(self.timeout(), up).await.unwrap_or_else(|_| Err("it is not connected yet".into()))
+    }
+
+    /// Sends a message and waits for its answer.
+    ///
+    /// # Errors
+    /// The service is down, or does not answer in time.
+    pub(crate) async fn ask(&self, id: &str, message: Value) -> Result<Decided, String> {
+        let asked = async {
+            let answer = match &self.way {
+                Way::Link { queue, .. } => {
+                    let (answer, answered) = oneshot::channel();
+                    let queued = Queued { id: id.to_owned(), text: message.to_string(), answer };
+                    queue.try_send(queued).map_err(|_| "too many messages wait for it".to_owned())?;
+                    answered.await.map_err(|_| "its link broke before it answered".to_owned())?
+                }
+                Way::Post { url, egress } => self.post(url, egress.as_ref(), &message).await?,
+            };
+            message::decided(&self.name, &answer)
+        };
+        let late = |_| Err(format!("it did not answer within {:?}", self.timeout()));
+        tokio::time::timeout(self.timeout(), asked).await.unwrap_or_else(late)
+    }
+
+    async fn post(
+        &self,
+        url: &interflow_flow::Url,
+        egress: Option<&Arc<dyn Egress>>,
+        message: &Value,
+    ) -> Result<Value, String> {
+        let egress = egress.ok_or("there is no way out from here")?;
+        let mut headers = interflow_flow::Headers::new();
+        headers.append_parsed(b"Host", url.authority.host_field(url.scheme).as_bytes());
+        headers.append_parsed(b"Content-Type", b"application/json");
+        if let Some((name, value)) = self.def.auth_header.as_deref().and_then(|h| h.split_once(':')) {
+            headers.append(name.trim(), value.trim()).map_err(|e| e.to_string())?;
+        }
+        let head = interflow_flow::RequestHead {
+            method: interflow_flow::Method::POST,
+            url: url.clone(),
+            version: interflow_flow::Version::Http11,
+            headers,
+            protocol: None,
+        };
+        let body = interflow_flow::Body::from(Bytes::from(message.to_string()));
+        let response = egress.send(interflow_flow::Request { head, body }).await.map_err(|e| e.to_string())?;
+        if !response.head.status.is_success() {
+            return Err(format!("it answered {}", response.head.status));
+        }
+        let (body, _) = response.body.collect(64 << 20).await.map_err(|e| e.to_string())?;
+        serde_json::from_slice(&body).map_err(|e| format!("its answer is no JSON: {e}"))
+    }
+
+    /// [`ask`](Self::ask) for whoever has to poll.
+    pub(crate) fn asking(self: &Arc<Self>, id: String, message: Value) -> BoxFuture<'static, Result<Decided, String>> {
+        let service = Arc::clone(self);
+        Box::pin(async move { service.ask(&id, message).await })
+    }
+}
+
+fn link(name: &str, target: link::Target) -> Result<Way, String> {
+    let (queue, queued) = mpsc::channel(QUEUE);
+    let (says, status) = watch::channel(Status::Starting);
+    let name = name.to_owned();
+    // A thread of its own: a link outlives the worker that first asked for it.
+    let started = std::thread::Builder::new().name(format!("service-{name}")).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(link::keep_up(&name, &target, queued, says)),
+            Err(e) => tracing::error!("the service {name} has no runtime: {e}"),
+        }
+    });
+    started.map_err(|e| format!("no thread for it: {e}"))?;
+    Ok(Way::Link { queue, status })
+}

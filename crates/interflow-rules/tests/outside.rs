@@ -1,0 +1,353 @@
+//! Others that rules ask: scripts, services, recordings.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::{SinkExt, StreamExt};
+use interflow_flow::{Egress, Reply, Request, Response, StatusCode};
+use interflow_rules::{OnFailure, Program, RulesConfig, Source, Surroundings, trial};
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+
+fn load(text: &str, egress: Option<Arc<dyn Egress>>) -> Result<Arc<Program>, String> {
+    let config = RulesConfig::default();
+    let around = Arc::new(Surroundings::new(None, egress));
+    Program::from_sources(vec![Source::text("r.yaml", text)], &config, around).map_err(|e| e.to_string())
+}
+
+async fn run(program: &Arc<Program>, body: &str, answer: &str) -> trial::Trial {
+    let asked = json!({"method": "POST", "url": "http://a.test/v1?x=1", "headers": {"X-A": "1", "Cookie": "s=1"}, "body": body});
+    let told = json!({"headers": {"Server": "o"}, "body": answer});
+    let sample =
+        trial::sample(&serde_json::from_value(asked).unwrap(), &serde_json::from_value(told).unwrap()).unwrap();
+    trial::run(program, sample).await
+}
+
+fn sent(trial: &trial::Trial) -> String {
+    trial.request.as_ref().map(|(_, b)| String::from_utf8_lossy(b).into_owned()).unwrap_or_default()
+}
+
+fn received(trial: &trial::Trial) -> String {
+    let shown = |(h, b): &(interflow_flow::ResponseHead, bytes::Bytes)| {
+        format!("{} {}", h.status.as_u16(), String::from_utf8_lossy(b))
+    };
+    trial.response.as_ref().map(shown).unwrap_or_default()
+}
+
+fn script(code: &str, phase: &str) -> Arc<Program> {
+    let rules = json!({"rules": [{"name": "s", "phase": phase, "then": [{"script": {"code": code}}]}]});
+    load(&rules.to_string(), None).unwrap_or_else(|e| panic!("{e}"))
+}
+
+#[tokio::test]
+async fn scripts_look_change_answer_and_deny() {
+    let p = script(
+        "request.method = 'PUT'; request.path = '/new?y=2'; request.headers['x-a'] = nil; request.headers['x-b'] = flow.host; flow.vars.v = 'kept'; tag('scripted')",
+        "request",
+    );
+    let t = run(&p, "b", "r").await;
+    let (head, _) = t.request.as_ref().unwrap();
+    assert_eq!((head.method.as_str(), head.url.to_string().as_str()), ("PUT", "http://a.test/new?y=2"));
+    assert_eq!(
+        (head.headers.get("x-a"), head.headers.get_str("x-b"), head.headers.get_str("cookie")),
+        (None, Some("a.test"), Some("s=1"))
+    );
+    assert!(t.tags.contains(&"scripted".to_owned()));
+
+    let t = run(&script("request.body = request.body:upper() .. #request.body", "request_body"), "abc", "r").await;
+    assert_eq!(sent(&t), "ABC3");
+    let t = run(
+        &script("response.status = 299; response.body = response.body:gsub('cat', 'dog')", "response_body"),
+        "",
+        "a cat",
+    )
+    .await;
+    assert_eq!(received(&t), "299 a dog");
+    let t = run(
+        &script("return answer{status = 418, headers = {['x-t'] = '1'}, body = request.method}", "request"),
+        "",
+        "r",
+    )
+    .await;
+    assert!(t.answered && t.response.as_ref().unwrap().0.headers.get_str("x-t") == Some("1"));
+    assert_eq!(received(&t), "418 POST");
+    let t = run(&script("if request.headers.cookie then return deny('no cookies here') end", "request"), "", "r").await;
+    assert!(t.denied.unwrap().to_string().contains("no cookies here"));
+}
+
+#[tokio::test]
+async fn scripts_that_loop_grow_or_fail_end_in_an_error() {
+    for (code, part) in [
+        ("while true do end", "longer than 50ms"),
+        ("local x = nil; return x.y", "script:1:"),
+        ("os.execute('true')", "script:1:"),
+        ("io.open('/etc/passwd')", "script:1:"),
+        ("load('return 1')()", "script:1:"),
+        ("while true do pcall(function() while true do end end) end", "script:1:"),
+    ] {
+        let began = Instant::now();
+        let t = run(&script(code, "request"), "", "r").await;
+        let error = t.denied.unwrap_or_else(|| panic!("{code} passes")).to_string();
+        assert!(error.contains(part), "{code}: {error}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{code}");
+    }
+    let greedy =
+        json!({"code": "local t = {} while true do t[#t+1] = ('x'):rep(100000) end", "memory": "1MB", "limit": "9s"});
+    let p = load(&json!({"rules": [{"then": [{"script": greedy}]}]}).to_string(), None).unwrap();
+    let error = run(&p, "", "").await.denied.unwrap().to_string();
+    assert!(error.contains("more than 1000000 bytes of memory"), "{error}");
+    let text = json!({"rules": [{"then": [{"script": {"code": "if then"}}]}]}).to_string();
+    let error = load(&text, None).unwrap_err();
+    assert!(error.contains("script:1:") && error.starts_with("r.yaml:1:"), "{error}");
+}
+
+#[tokio::test]
+async fn scripts_have_no_memory_of_other_flows() {
+    let p = script("count = (count or 0) + 1; request.headers['x-n'] = tostring(count)", "request");
+    for _ in 0..2 {
+        let t = run(&p, "", "").await;
+        assert_eq!(t.request.unwrap().0.headers.get_str("x-n"), Some("1"));
+    }
+}
+
+#[tokio::test]
+async fn what_a_failing_script_means_is_the_owners_choice() {
+    let text = json!({"rules": [{"then": [{"script": {"code": "error('oops')"}}]}]}).to_string();
+    let config = RulesConfig { on_failure: OnFailure::Pass, ..RulesConfig::default() };
+    let p = Program::from_sources(vec![Source::text("r.yaml", text)], &config, Arc::default()).unwrap();
+    let t = run(&p, "b", "r").await;
+    assert!(t.denied.is_none() && t.tags.contains(&"rule_failed".to_owned()));
+    assert_eq!(received(&t), "200 r");
+}
+
+/// A WebSocket service: greets so, answers each message so, and keeps what it was sent.
+async fn service(
+    hello: Value,
+    answer: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static,
+) -> (String, Arc<Mutex<Vec<Value>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("ws://{}/mw", listener.local_addr().unwrap());
+    let seen: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let (kept, answer) = (Arc::clone(&seen), Arc::new(answer));
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let (kept, answer, hello) = (Arc::clone(&kept), Arc::clone(&answer), hello.clone());
+            tokio::spawn(async move {
+                let mut ws = tokio_tungstenite::accept_async(tcp).await.unwrap();
+                while let Some(Ok(Message::Text(text))) = ws.next().await {
+                    let message: Value = serde_json::from_str(&text).unwrap();
+                    kept.lock().unwrap().push(message.clone());
+                    let back = if message["type"] == "hello" {
+                        hello.clone()
+                    } else {
+                        let Some(mut back) = answer(&message) else { return };
+                        back["id"] = message["id"].clone();
+                        back["type"] = "decision".into();
+                        back
+                    };
+                    if ws.send(Message::text(back.to_string())).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (url, seen)
+}
+
+fn hello(hooks: &[&str]) -> Value {
+    let hooks: Vec<Value> = hooks.iter().map(|h| json!({"type": h})).collect();
+    json!({"type": "hello", "name": "test", "hooks": hooks})
+}
+
+fn calling(service: Value) -> String {
+    json!({"services": {"guard": service}, "rules": [{"name": "c", "then": [{"call": "guard"}]}]}).to_string()
+}
+
+fn b64(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
+#[tokio::test]
+async fn a_middleware_sees_both_messages_and_rewrites_them() {
+    let (url, seen) = service(hello(&["http-request", "http-response"]), |m| {
+        Some(match m["type"].as_str().unwrap() {
+            "http-request" => json!({"action": "rewrite", "headers": {"X-New": ["1", "2"], "Cookie": ["evil=1"]}, "body": b64("asked")}),
+            _ => json!({"action": "rewrite", "status_code": 201, "headers": {"Server": ["m"]}, "body": b64("told")}),
+        })
+    })
+    .await;
+    let p = load(&calling(json!({"url": url})), None).unwrap();
+    let t = run(&p, "original", "answer").await;
+    let (head, _) = t.request.as_ref().unwrap();
+    assert_eq!(head.headers.get_all("x-new").collect::<Vec<_>>(), [b"1", b"2"]);
+    assert_eq!(head.headers.get_str("cookie"), Some("s=1"), "no service sets cookies");
+    assert_eq!((sent(&t).as_str(), received(&t).as_str()), ("asked", "201 told"));
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen[0], json!({"type": "hello", "version": 1}));
+    let mut request = seen[1].clone();
+    assert_eq!(request["id"].as_str().unwrap().len(), 32);
+    request["id"] = Value::Null;
+    let headers = json!({"Host": ["a.test"], "Cookie": ["s=1"], "X-A": ["1"]});
+    assert_eq!(
+        request,
+        json!({"type": "http-request", "id": null, "host": "a.test:80", "method": "POST", "uri": "/v1?x=1", "proto": "HTTP/1.1",
+            "headers": headers, "body": b64("original"), "container": "", "tls": false})
+    );
+    let response = &seen[2];
+    assert_eq!((&response["status_code"], &response["response_body"]), (&json!(200), &json!(b64("answer"))));
+    assert_eq!(response["request_body"], json!(b64("original")));
+    assert!(response["duration_ms"].is_u64() && response["response_headers"]["Server"] == json!(["o"]));
+}
+
+#[tokio::test]
+async fn a_middleware_denies_blocks_and_is_only_asked_what_it_wants() {
+    let (url, _) =
+        service(hello(&["http-request"]), |_| Some(json!({"action": "deny", "status_code": 451, "body": b64("law")})))
+            .await;
+    let t = run(&load(&calling(json!({"url": url})), None).unwrap(), "", "r").await;
+    assert!(t.answered);
+    assert_eq!(received(&t), "451 law");
+    let (url, _) = service(hello(&["http-response"]), |_| Some(json!({"action": "block"}))).await;
+    let t = run(&load(&calling(json!({"url": url})), None).unwrap(), "", "r").await;
+    assert_eq!(received(&t), "502 ");
+    let filtered = json!({"type": "hello", "hooks": [{"type": "http-request", "filters": {"host": ["*.b.test"]}}]});
+    let (url, seen) = service(filtered, |_| Some(json!({"action": "deny"}))).await;
+    let t = run(&load(&calling(json!({"url": url})), None).unwrap(), "x", "r").await;
+    assert_eq!((received(&t).as_str(), seen.lock().unwrap().len()), ("200 r", 1));
+}
+
+#[tokio::test]
+async fn chunks_are_asked_about_as_they_pass() {
+    let (url, seen) = service(hello(&["http-response-chunk"]), |m| {
+        let text = String::from_utf8(STANDARD.decode(m["body"].as_str().unwrap()).unwrap()).unwrap();
+        Some(json!({"action": "rewrite", "body": b64(&text.to_uppercase())}))
+    })
+    .await;
+    let t = run(&load(&calling(json!({"url": url})), None).unwrap(), "", "chunk").await;
+    assert_eq!(received(&t), "200 CHUNK");
+    assert_eq!(seen.lock().unwrap()[1]["sequence"], json!(1));
+}
+
+#[tokio::test]
+async fn a_middleware_that_dies_or_sleeps_means_what_the_owner_chose() {
+    for (pass, request, outcome) in
+        [(false, "http-request", "denied"), (false, "http-response", "bad_response"), (true, "http-request", "200 r")]
+    {
+        let (url, _) = service(hello(&[request]), |_| None).await;
+        let on_failure = if pass { "pass" } else { "deny" };
+        let p = load(&calling(json!({"url": url, "on_failure": on_failure, "timeout": "2s"})), None).unwrap();
+        let t = run(&p, "", "r").await;
+        let shown = t.denied.as_ref().map_or_else(|| received(&t), |e| e.kind().as_str().to_owned());
+        assert_eq!(shown, outcome, "{request}");
+        // It comes back by itself, and answers or dies again.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let began = Instant::now();
+    let p = load(&calling(json!({"url": format!("ws://{nobody}/"), "timeout": "2s"})), None).unwrap();
+    assert!(run(&p, "", "r").await.denied.unwrap().to_string().contains("guard"));
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_process_speaks_line_by_line_and_is_started_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("mw.sh");
+    let text = r#"read -r line
+test "$GREYPROXY_TRANSPORT" = stdio || exit 9
+echo '{"type":"hello","name":"sh","hooks":[{"type":"http-request"}]}'
+read -r line
+id=$(printf '%s' "$line" | sed 's/.*"id":"\([^"]*\)".*/\1/')
+echo "{\"type\":\"decision\",\"id\":\"$id\",\"action\":\"rewrite\",\"headers\":{\"X-Sh\":[\"1\"]}}"
+"#;
+    std::fs::write(&program, text).unwrap();
+    let p = load(&calling(json!({"command": ["sh", program.display().to_string()], "timeout": "5s"})), None).unwrap();
+    // It ends after each answer: the next flow finds it started again, or its owner's choice.
+    let mut answered = 0;
+    for _ in 0..40 {
+        let t = run(&p, "", "r").await;
+        answered += usize::from(t.request.is_some_and(|(h, _)| h.headers.get_str("x-sh") == Some("1")));
+        if answered == 2 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("answered {answered} times");
+}
+
+/// Answers each request with this.
+struct Fixed(Value, Mutex<Vec<String>>);
+
+impl Egress for Fixed {
+    fn send(&self, request: Request) -> Reply<'_> {
+        self.1.lock().unwrap().push(format!("{} {}", request.head.method, request.head.url));
+        let body = self.0.to_string();
+        Box::pin(async move { Ok(Response::full(StatusCode::OK, "application/json", body)) })
+    }
+}
+
+#[tokio::test]
+async fn an_http_service_is_posted_to() {
+    let egress = Arc::new(Fixed(json!({"action": "rewrite", "body": b64("by post")}), Mutex::default()));
+    let p = load(&calling(json!({"post": "http://127.0.0.1:9/hook"})), Some(Arc::clone(&egress) as _)).unwrap();
+    let t = run(&p, "x", "r").await;
+    assert_eq!((sent(&t).as_str(), received(&t).as_str()), ("by post", "200 by post"));
+    assert_eq!(egress.1.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn services_that_make_no_sense_are_refused() {
+    for (service, part) in [
+        (json!({}), "one of url, command and post"),
+        (json!({"url": "wss://a/"}), "in cleartext"),
+        (json!({"url": "a"}), "no URL of a service"),
+        (json!({"command": []}), "names no program"),
+        (json!({"ulr": "ws://a/"}), "did you mean `url`?"),
+    ] {
+        let error = load(&calling(service.clone()), None).unwrap_err();
+        assert!(error.contains(part), "{service}: {error}");
+    }
+    let text = json!({"services": {"guard": {"url": "ws://a/"}}, "rules": [{"then": [{"call": "gard"}]}]}).to_string();
+    assert!(load(&text, None).unwrap_err().contains("did you mean `guard`?"));
+}
+
+#[tokio::test]
+async fn recordings_answer_in_their_order() {
+    let entry = |method: &str, url: &str, sent: &str, status: u16, body: &str| {
+        json!({"request": {"method": method, "url": url, "postData": {"text": sent}},
+            "response": {"status": status, "headers": [{"name": "Date", "value": "Sun, 06 Nov 1994 08:49:37 GMT"},
+                {"name": "Expires", "value": "Sun, 06 Nov 1994 09:49:37 GMT"}, {"name": "Content-Encoding", "value": "gzip"}],
+                "content": {"text": body}}})
+    };
+    let har = json!({"log": {"entries": [
+        entry("POST", "http://a.test/v1?x=1", "b", 200, "one"),
+        entry("POST", "http://a.test/v1?x=1", "b", 201, "two"),
+        entry("POST", "http://a.test/v1?x=2", "other", 202, "three"),
+    ]}});
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.har");
+    std::fs::write(&file, format!("\u{feff}{har}")).unwrap();
+    let replay = |more: Value| {
+        let mut replay = json!({"file": file});
+        replay.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        load(&json!({"rules": [{"then": [{"replay": replay}]}]}).to_string(), None).unwrap()
+    };
+    let p = replay(json!({"extra": "not_found"}));
+    let first = run(&p, "b", "r").await;
+    assert_eq!(received(&first), "200 one");
+    let head = &first.response.as_ref().unwrap().0;
+    assert!(!head.headers.contains("content-encoding") && !head.headers.get_str("expires").unwrap().contains("1994"));
+    assert_eq!(received(&run(&p, "b", "r").await), "201 two");
+    assert!(received(&run(&p, "b", "r").await).starts_with("404 "));
+    assert_eq!(received(&run(&replay(json!({})), "unknown", "r").await), "200 r");
+    assert_eq!(received(&run(&replay(json!({"ignore": ["query", "body"]})), "unknown", "r").await), "200 one");
+    let again = replay(json!({"reuse": true, "ignore": "x"}));
+    for _ in 0..2 {
+        assert_eq!(received(&run(&again, "b", "r").await), "200 one");
+    }
+    assert!(load("rules: [{then: [{replay: /none.har}]}]", None).unwrap_err().contains("/none.har"));
+}
