@@ -244,6 +244,22 @@ impl Used {
     }
 }
 
+/// What a query may ask of the calls of language models that passed in a flow; `None` for other keys.
+pub fn text_of_calls(calls: &[ExchangeRow], key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Option<Truth> {
+    let texts = |f: fn(&ExchangeRow) -> &str, fits: &mut dyn FnMut(&str) -> bool| Truth::any(calls.iter().map(f), fits);
+    Some(match key {
+        Key::Model => texts(|e| &e.model, fits),
+        Key::Provider => texts(|e| &e.provider, fits),
+        Key::Agent => texts(|e| &e.agent, fits),
+        _ => return None,
+    })
+}
+
+/// The tokens of the calls of language models that passed in a flow; absent where there were none.
+pub fn tokens_of_calls(calls: &[ExchangeRow]) -> Fact<u64> {
+    Fact::known((!calls.is_empty()).then(|| calls.iter().map(|e| e.used.tokens()).sum()))
+}
+
 impl Subject for Listed {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
         let row = &self.row;

@@ -56,6 +56,9 @@ pub enum StoreError {
     /// No flow of this id.
     #[error("no flow {0} is recorded")]
     NotFound(FlowId),
+    /// Messages that new ones go on from have been deleted: it must be read anew.
+    #[error("messages of the conversation {0} were deleted meanwhile")]
+    Stale(String),
     /// The store was opened for reading.
     #[error("the store was opened for reading only")]
     ReadOnly,

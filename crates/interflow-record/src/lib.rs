@@ -14,7 +14,8 @@ mod subject;
 
 pub use config::{Overflow, RecordConfig};
 pub use conversations::{
-    ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used, in_a_line,
+    ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used,
+    in_a_line, text_of_calls, tokens_of_calls,
 };
 pub use error::{Result, StoreError};
 pub use model::{

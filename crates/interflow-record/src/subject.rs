@@ -198,6 +198,10 @@ impl Subject for FlowSummary {
 /// The embedded store's tables: `flows f`, `hosts h`.
 pub(crate) struct Tables;
 
+const fn of_call(value: &'static str) -> Column {
+    Column::Rows { exists: "f.id IN (SELECT flow FROM conversation_exchanges WHERE {})", value }
+}
+
 impl Columns for Tables {
     fn column(&self, key: Key) -> Option<Column> {
         Some(match key {
@@ -214,6 +218,13 @@ impl Columns for Tables {
             Key::RespSize => Column::Integer("f.response_size"),
             Key::Dur => Column::Integer("f.duration"),
             Key::Time => Column::Integer("f.started"),
+            // What is known of calls of language models stands beside the flows.
+            Key::Model => of_call("model"),
+            Key::Provider => of_call("provider"),
+            Key::Agent => of_call("agent"),
+            Key::Tokens => {
+                Column::Integer("(SELECT sum(e.input + e.output) FROM conversation_exchanges e WHERE e.flow = f.id)")
+            }
             Key::User => Column::Text(&["f.user"]),
             Key::Listener => Column::Text(&["f.listener"]),
             _ => return None,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use interflow_flow::Direction;
 use interflow_query::{Fact, Flag, Key, Subject, Truth};
-use interflow_record::{FlowRow, Store, content};
+use interflow_record::{FlowRow, Store, content, text_of_calls, tokens_of_calls};
 
 /// The most of a body that is looked at, in bytes.
 const SEARCHED: usize = 16 << 20;
@@ -38,11 +38,20 @@ impl Whole<'_> {
 
 impl Subject for Whole<'_> {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
-        self.row.text(key, fits)
+        match key {
+            Key::Model | Key::Provider | Key::Agent => {
+                let calls = self.store.exchanges_in(self.row.id).unwrap_or_default();
+                text_of_calls(&calls, key, fits).unwrap_or(Truth::Known(false))
+            }
+            key => self.row.text(key, fits),
+        }
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
-        self.row.number(key)
+        match key {
+            Key::Tokens => tokens_of_calls(&self.store.exchanges_in(self.row.id).unwrap_or_default()),
+            key => self.row.number(key),
+        }
     }
 
     fn flag(&self, flag: Flag) -> Truth {

@@ -12,7 +12,8 @@ async fn talked() -> (Instance, String) {
     let mut history = vec![json!({"role": "user", "content": "what is <b>bold</b>?"})];
     for turns in 1..=2 {
         let body = json!({"model": "claude-x", "max_tokens": 50, "messages": history}).to_string();
-        let answer = it.post_through("/v1/messages", "Content-Type: application/json\r\nx-api-key: k\r\n", &body).await.json();
+        let answer =
+            it.post_through("/v1/messages", "Content-Type: application/json\r\nx-api-key: k\r\n", &body).await.json();
         history.push(json!({"role": "assistant", "content": answer["content"]}));
         history.push(json!({"role": "user", "content": "and then?"}));
         for _ in 0..400 {

@@ -249,3 +249,48 @@ fn documents_hold_everything_and_let_nothing_run() {
         assert!(serde_json::from_str::<Value>(line).unwrap().is_object());
     }
 }
+
+#[test]
+fn a_conversation_whose_flows_were_deleted_goes_on_whole() {
+    let (_dir, store) = open_store();
+    let mut keeper = Keeper::new(&store, pricing());
+    let now = Timestamp::now();
+    let mut ids = Vec::new();
+    for (n, f) in three().into_iter().enumerate() {
+        ids.push(f.row.id);
+        store.insert(f).unwrap();
+        let summary = store.get(ids[n]).unwrap().summary(now);
+        let kept = keeper.hear(&[summary]);
+        if n == 1 {
+            store.delete(&ids[..2]).unwrap();
+            assert_eq!(store.conversations(&ConversationOptions::default()).unwrap(), []);
+        }
+        // What the keeper remembers is no longer there: it reads again.
+        assert_eq!(kept.is_err(), n == 2);
+    }
+    assert_eq!(keeper.catch_up(&mut |_| {}).unwrap(), 1);
+    let all = everything(&store);
+    for words in ["fix it", "a.rs", "done", "thanks", "welcome"] {
+        assert!(all.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn flows_are_found_by_model_agent_and_tokens() {
+    let (_dir, store) = open_store();
+    three().into_iter().for_each(|f| assert!(store.insert(f).unwrap()));
+    store.insert(flow(9, "b.test", "/x", "{}", 200, "application/json", "{}")).unwrap();
+    Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap();
+    for (query, n) in [
+        ("model:claude", 3),
+        ("-model:claude", 1),
+        ("model:/^claude-x$/", 3),
+        ("agent:claude-code tokens:>=110", 3),
+        ("tokens:>110", 0),
+        ("provider:anthropic body:thanks", 1),
+        ("agent:codex", 0),
+    ] {
+        let query = interflow_query::Query::parse(query).unwrap();
+        assert_eq!(store.count(&query).unwrap(), n, "{query}");
+    }
+}

@@ -157,8 +157,17 @@ impl Session {
         Spot { thread, known, parent, begins, after: None }
     }
 
-    /// The longest history that is known already: in which conversation, and how many atoms of it.
+    /// The longest history that is known already: in which conversation, and how many atoms of it. A conversation whose
+    /// last message the history holds goes on; programs that say the same twice are told apart by that.
     fn find(&self, keys: &[u128]) -> Option<(usize, usize)> {
+        let leaf = |t: &Thread, key: u128| t.row.facts.leaf == Some(Key(key));
+        let goes_on = keys.iter().enumerate().rev().find_map(|(i, key)| {
+            let at = self.threads.iter().rposition(|t| leaf(t, *key))?;
+            Some((at, i + 1))
+        });
+        if goes_on.is_some() {
+            return goes_on;
+        }
         keys.iter().enumerate().rev().find_map(|(i, key)| {
             let at = self.threads.iter().rposition(|t| t.places.contains_key(key))?;
             Some((at, i + 1))

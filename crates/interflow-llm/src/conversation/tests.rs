@@ -285,6 +285,23 @@ fn programs_that_send_the_same_examples_hold_separate_conversations() {
 }
 
 #[test]
+fn the_same_talk_held_twice_is_two() {
+    let mut w = World::new();
+    for _ in 0..2 {
+        w.ask(None, &[user("go")], assistant("gone"));
+        w.ask(None, &[user("go"), assistant("gone"), user("back")], assistant("here"));
+    }
+    let exchanges: Vec<usize> = w
+        .kept
+        .conversations
+        .keys()
+        .map(|id| w.kept.exchanges.iter().filter(|e| e.conversation == *id).count())
+        .collect();
+    assert_eq!(exchanges, [2, 2]);
+    assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
 fn errors_are_kept_and_a_repeated_request_goes_on() {
     let mut w = World::new();
     let busy = json!({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}});

@@ -58,6 +58,7 @@ impl Writer {
     /// Keeps what the LLM room found.
     pub(crate) fn keep_findings(&mut self, found: &Findings) -> Result<()> {
         let db = &self.db;
+        rooted(db, found)?;
         let mut insert = db.prepare_cached(
             "INSERT INTO conversations VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(id) DO UPDATE SET \
              parent = excluded.parent, started = excluded.started, updated = excluded.updated, agent = excluded.agent, \
@@ -147,6 +148,20 @@ impl Writer {
         }
         touched.iter().try_for_each(|id| sweep(db, id))
     }
+}
+
+/// Sees that the messages which new ones go on from are there: flows may have been deleted meanwhile, and messages with them.
+fn rooted(db: &Connection, found: &Findings) -> Result<()> {
+    let new: HashSet<(&str, u128)> = found.nodes.iter().map(|n| (n.conversation.as_str(), n.key)).collect();
+    let mut statement = db.prepare_cached("SELECT 1 FROM conversation_nodes WHERE conversation = ? AND key = ?")?;
+    for n in &found.nodes {
+        if let Some(parent) = n.parent.filter(|p| !new.contains(&(n.conversation.as_str(), *p)))
+            && !statement.exists(params![n.conversation, parent.to_be_bytes()])?
+        {
+            return Err(StoreError::Stale(n.conversation.clone()));
+        }
+    }
+    Ok(())
 }
 
 /// Deletes the messages of a conversation that are on the way to none of its exchanges, and all of it when it has none.
@@ -256,12 +271,7 @@ impl Conversations for EmbeddedStore {
     }
 
     fn exchanges_in(&self, flow: FlowId) -> Result<Vec<ExchangeRow>> {
-        self.read(|db| {
-            let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
-            let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([flow.to_u128().to_be_bytes()], |r| exchange(r))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
-        })
+        self.read(|db| calls(db, flow))
     }
 
     fn totals(&self, since: Timestamp, span: u64) -> Result<Vec<Total>> {
@@ -282,6 +292,14 @@ impl Conversations for EmbeddedStore {
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })
     }
+}
+
+/// The exchanges that passed in a flow.
+pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
+    let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
+    let mut statement = db.prepare_cached(&sql)?;
+    let rows = statement.query_map([flow.to_u128().to_be_bytes()], |r| exchange(r))?;
+    Ok(rows.collect::<Result<Vec<_>, _>>()?)
 }
 
 fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Listed>> {

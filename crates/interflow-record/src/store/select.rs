@@ -12,8 +12,9 @@ use rusqlite::{Connection, params_from_iter};
 use super::body::{BodyReader, Files, Parts};
 use super::refs::side;
 use super::rows::{self, Stored};
-use super::{messages, segments_dir};
+use super::{conversations, messages, segments_dir};
 use crate::content;
+use crate::conversations::{text_of_calls, tokens_of_calls};
 use crate::error::{Result, StoreError};
 use crate::model::FlowRow;
 use crate::subject::Tables;
@@ -132,10 +133,6 @@ pub(crate) fn values(params: Vec<Param>) -> Vec<Value> {
 }
 
 pub(crate) fn matches(db: &Connection, dir: &std::path::Path, stored: &mut Stored, query: &Query) -> bool {
-    let wants = query.wants_body(Direction::Request) || query.wants_body(Direction::Response);
-    if !wants {
-        return query.matches(&stored.row);
-    }
     query.matches(&WithBodies { db, dir, stored })
 }
 
@@ -186,11 +183,20 @@ impl WithBodies<'_> {
 
 impl Subject for WithBodies<'_> {
     fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
-        self.row().text(key, fits)
+        match key {
+            Key::Model | Key::Provider | Key::Agent => {
+                let calls = conversations::calls(self.db, self.row().id).unwrap_or_default();
+                text_of_calls(&calls, key, fits).unwrap_or(Truth::Known(false))
+            }
+            key => self.row().text(key, fits),
+        }
     }
 
     fn number(&self, key: Key) -> Fact<u64> {
-        self.row().number(key)
+        match key {
+            Key::Tokens => tokens_of_calls(&conversations::calls(self.db, self.row().id).unwrap_or_default()),
+            key => self.row().number(key),
+        }
     }
 
     fn flag(&self, flag: Flag) -> Truth {

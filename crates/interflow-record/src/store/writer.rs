@@ -549,7 +549,7 @@ impl Writer {
         self.begin()?;
         let done = job(self).and_then(|t| self.commit().map(|()| t));
         match &done {
-            Err(StoreError::NotFound(_) | StoreError::Damaged { .. }) => {
+            Err(StoreError::NotFound(_) | StoreError::Damaged { .. } | StoreError::Stale(_)) => {
                 self.db.execute_batch("ROLLBACK")?;
                 self.segments.rollback();
                 self.chunks.rollback();
