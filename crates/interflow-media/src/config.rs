@@ -1,7 +1,6 @@
 //! The keys of `[media]`: streams, playlists and manifests carried by the gateway port.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use interflow_flow::units::{ByteSize, Span};
 use ipnet::IpNet;
@@ -124,10 +123,6 @@ pub struct CacheConfig {
     pub ttl: Span,
     /// How long a playlist or manifest is kept.
     pub playlist_ttl: Span,
-    /// Room on disk for segments that fall out of memory; 0 for none.
-    pub disk: ByteSize,
-    /// The folder for them; `media-cache` in the data folder when it is not set.
-    pub dir: Option<PathBuf>,
     /// How many segments are fetched ahead of a player that plays on; 0 for none.
     pub prefetch: u8,
 }
@@ -139,8 +134,6 @@ impl Default for CacheConfig {
             entry: ByteSize(16 << 20),
             ttl: Span::secs(60),
             playlist_ttl: Span::millis(500),
-            disk: ByteSize(0),
-            dir: None,
             prefetch: 0,
         }
     }

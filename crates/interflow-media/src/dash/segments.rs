@@ -28,7 +28,7 @@ pub struct Segment {
 /// [`of_index`], once that is read.
 pub fn list(representation: &Representation, period: &Period, manifest: &Manifest, now: f64) -> Vec<Segment> {
     let a = &representation.addressing;
-    let elapsed = manifest.is_live.then(|| now - manifest.available - period.start);
+    let elapsed = manifest.is_live.then_some(now - manifest.available - period.start);
     let scale = a.timescale.max(1) as f64;
     let mut found = match &a.timeline {
         Some(runs) => of_timeline(a, runs, period, elapsed),

@@ -5,6 +5,9 @@ use super::model::{Manifest, Representation};
 use super::xml::Element;
 use crate::relay::Base;
 
+/// Where a section is: absolute addresses to try in turn, and a range.
+pub type Section = (Vec<String>, Option<(u64, u64)>);
+
 /// A URL in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted<'a> {
@@ -17,7 +20,7 @@ pub enum Wanted<'a> {
         /// Its bytes.
         range: Option<(u64, u64)>,
         /// The initialization section that it belongs to.
-        init: Option<(Vec<String>, Option<(u64, u64)>)>,
+        init: Option<Section>,
         /// Whether number, time and part are filled in by the player.
         pattern: bool,
     },
@@ -45,10 +48,9 @@ pub fn rewrite(
         // Sets that are none of media are not in the model; those that are stand in the same order.
         let mut sets = period.sets.iter();
         let mut next = sets.next();
-        let mut place = 0;
-        for set in element.children.iter_mut().filter(|c| c.name == "AdaptationSet") {
+        let all = element.children.iter_mut().filter(|c| c.name == "AdaptationSet");
+        for (place, set) in all.enumerate() {
             let id = set.get("id").map_or_else(|| format!("n{place}"), str::to_owned);
-            place += 1;
             let timeline = timeline_of(set).or_else(|| of_period.clone());
             strip(set, decrypted);
             let Some(known) = next.filter(|s| s.id == id) else { continue };
@@ -65,7 +67,7 @@ pub fn rewrite(
 
 fn strip(element: &mut Element, decrypted: bool) {
     const ADDRESSES: [&str; 4] = ["BaseURL", "SegmentTemplate", "SegmentList", "SegmentBase"];
-    element.children.retain(|c| !ADDRESSES.contains(&c.name.as_str()) && !(decrypted && c.name == "ContentProtection"));
+    element.children.retain(|c| !(ADDRESSES.contains(&c.name.as_str()) || decrypted && c.name == "ContentProtection"));
 }
 
 fn timeline_of(element: &Element) -> Option<Element> {

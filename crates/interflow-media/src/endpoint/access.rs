@@ -11,6 +11,7 @@ use super::children::Children;
 use super::mount::State;
 use super::params::Params;
 use super::reply::Stop;
+use crate::relay::address::parse;
 use crate::token::{Grant, LinkKeys, Pairs, read_legacy};
 
 /// A request that was let in.
@@ -56,8 +57,14 @@ impl Asked {
     }
 }
 
-/// Lets a request in, or says why not. `prefix` is the mount that it came by.
-pub fn admit(state: &State, prefix: &str, client: &ClientInfo, head: &RequestHead) -> Result<Asked, Stop> {
+/// Lets a request in, or says why not. `prefix` is the mount that it came by, `shown` a password in its body.
+pub fn admit(
+    state: &State,
+    prefix: &str,
+    client: &ClientInfo,
+    head: &RequestHead,
+    shown: Option<String>,
+) -> Result<Asked, Stop> {
     let whole = head.url.path.as_str();
     let (path, query) = whole.split_once('?').unwrap_or((whole, ""));
     let path = path.strip_prefix(prefix).unwrap_or(path);
@@ -71,7 +78,8 @@ pub fn admit(state: &State, prefix: &str, client: &ClientInfo, head: &RequestHea
         }
         None => (None, path),
     };
-    let params = Params::read(query);
+    let mut params = Params::read(query);
+    params.add(shown.map(|password| ("api_password".to_owned(), password)).into_iter().collect());
     let token = token.or_else(|| params.get("token").map(str::to_owned));
     let asked = |params: Params, directives, grant, sealed| Asked {
         path: path.to_owned(),
@@ -177,13 +185,17 @@ fn is_at_home(state: &State, client: &ClientInfo, head: &RequestHead) -> Result<
         Host::Ip(ip) => loopback(*ip),
         Host::Name(name) => &**name == "localhost" || name.ends_with(".localhost"),
     };
-    if !named && state.public.is_none() {
+    let public = || state.public.as_deref().and_then(|p| parse(p).ok());
+    if !named && public().is_none_or(|p| p.url.authority.host != head.url.authority.host) {
         return Err(Stop::forbidden(
             "this name for the machine is not trusted without a password: use localhost, or set media.api_password",
         ));
     }
-    let foreign = headers.get_str("sec-fetch-site") == Some("cross-site");
-    if foreign && !headers.get_str("origin").is_some_and(|o| state.allows_page(o)) {
+    let foreign = match headers.get_str("origin") {
+        Some(origin) => !state.allows_page(origin),
+        None => headers.get_str("sec-fetch-site") == Some("cross-site"),
+    };
+    if foreign {
         return Err(Stop::forbidden("pages of other sites are not served without a password: see media.cors"));
     }
     Ok(())

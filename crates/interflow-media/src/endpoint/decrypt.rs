@@ -8,8 +8,9 @@ use bytes::Bytes;
 use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result, StatusCode};
 
 use super::reply::Stop;
-use crate::cenc::{self, Decrypter, Init, KeyRing};
-use crate::remux::{self, TsMuxer, TsSegment};
+use crate::cenc::{self, Decrypter, Init, Key, KeyRing};
+use crate::remux::{TsMuxer, TsSegment};
+use crate::sample_aes::Aes128Cbc;
 
 /// What a failed decryption is to a client: a key that is missing is the link's fault, all else the origin's.
 pub fn stop(error: &cenc::Error) -> Stop {
@@ -40,82 +41,100 @@ pub fn segment(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> s
         None => Decrypter::new(keys).at(at),
     };
     let remaining = body.remaining();
-    Ok(Body::stream(Clear { body, decrypter, ready: VecDeque::new(), remaining, over: false }))
+    Ok(Changed::body(body, decrypter, remaining))
 }
 
 /// A clear segment as MPEG-TS, fragment by fragment.
 pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
-    Body::stream(Transport { body, segment: Some(muxer.segment()), ready: VecDeque::new() })
+    Changed::body(body, Some(muxer.segment()), None)
 }
 
-struct Transport {
-    body: Body,
-    segment: Option<TsSegment>,
-    ready: VecDeque<Bytes>,
+/// An HLS segment under `METHOD=AES-128`, its padding off.
+pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
+    Changed::body(body, Aes128Cbc::new(&Key(key), iv), None)
 }
 
-impl BodyStream for Transport {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
-        let broken =
-            |e: remux::Error| Error::new(Kind::BadResponse, format!("the segment cannot be made into MPEG-TS: {e}"));
-        loop {
-            match self.ready.pop_front() {
-                Some(bytes) if bytes.is_empty() => continue,
-                Some(bytes) => return Poll::Ready(Some(Ok(Frame::Data(bytes)))),
-                None => {}
-            }
-            let Some(segment) = &mut self.segment else { return Poll::Ready(None) };
-            let mut out = Vec::new();
-            let pushed = match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => segment.push(data, &mut out),
-                Some(Ok(Frame::Trailers(_))) => continue,
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
-                None => self.segment.take().map_or(Ok(()), |s| s.finish(&mut out)),
-            };
-            if let Err(e) = pushed {
-                self.segment = None;
-                return Poll::Ready(Some(Err(broken(e))));
-            }
-            self.ready.extend(out);
-        }
+/// What changes bytes as they come.
+trait Change: Send + 'static {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()>;
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()>;
+}
+
+impl Change for Decrypter {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
+        Self::push(self, chunk, out).map_err(broken)
+    }
+
+    fn finish(&mut self, _: &mut Vec<Bytes>) -> Result<()> {
+        Self::finish(self).map_err(broken)
     }
 }
 
-struct Clear {
+impl Change for Option<TsSegment> {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
+        self.as_mut().map_or(Ok(()), |s| s.push(chunk, out).map_err(broken))
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()> {
+        self.take().map_or(Ok(()), |s| s.finish(out).map_err(broken))
+    }
+}
+
+impl Change for Aes128Cbc {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
+        Self::push(self, chunk, out);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()> {
+        Ok(Self::finish(self, out)?)
+    }
+}
+
+fn broken(e: impl std::fmt::Display) -> Error {
+    Error::new(Kind::BadResponse, format!("the segment cannot be read: {e}"))
+}
+
+/// A body that is changed on its way.
+struct Changed<C> {
     body: Body,
-    decrypter: Decrypter,
+    change: C,
     ready: VecDeque<Bytes>,
     remaining: Option<u64>,
     over: bool,
 }
 
-impl BodyStream for Clear {
+impl<C: Change> Changed<C> {
+    fn body(body: Body, change: C, remaining: Option<u64>) -> Body {
+        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false })
+    }
+}
+
+impl<C: Change> BodyStream for Changed<C> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
-        let broken = |e: cenc::Error| Error::new(Kind::BadResponse, format!("the segment cannot be decrypted: {e}"));
         loop {
-            if let Some(bytes) = self.ready.pop_front() {
-                if bytes.is_empty() {
-                    continue;
+            match self.ready.pop_front() {
+                Some(bytes) if bytes.is_empty() => continue,
+                Some(bytes) => {
+                    self.remaining = self.remaining.map(|r| r.saturating_sub(bytes.len() as u64));
+                    return Poll::Ready(Some(Ok(Frame::Data(bytes))));
                 }
-                self.remaining = self.remaining.map(|r| r.saturating_sub(bytes.len() as u64));
-                return Poll::Ready(Some(Ok(Frame::Data(bytes))));
-            }
-            if self.over {
-                return Poll::Ready(None);
+                None if self.over => return Poll::Ready(None),
+                None => {}
             }
             let mut out = Vec::new();
-            let pushed = match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => self.decrypter.push(data, &mut out),
+            let changed = match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(data))) => self.change.push(data, &mut out),
                 Some(Ok(Frame::Trailers(_))) => continue,
-                Some(Err(e)) => return Poll::Ready(Some(Err(e))),
+                Some(Err(e)) => Err(e),
                 None => {
                     self.over = true;
-                    self.decrypter.finish()
+                    self.change.finish(&mut out)
                 }
             };
-            if let Err(e) = pushed {
+            if let Err(e) = changed {
                 self.over = true;
-                return Poll::Ready(Some(Err(broken(e))));
+                return Poll::Ready(Some(Err(e)));
             }
             self.ready.extend(out);
         }

@@ -10,6 +10,7 @@ use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, Result,
 use std::task::{Context, Poll};
 
 use super::children::Children;
+use super::decrypt;
 use super::mount::Job;
 use super::reply::{Answer, Stop, playlist};
 use crate::config::{KeyUse, SegmentRoute};
@@ -17,12 +18,12 @@ use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
 use crate::hls::skip::Stretches;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
 use crate::hls::variants::Wish;
-use crate::hls::{Kind, Options, Place, define::Variables, keys, pathways, rewrite, skip, variants};
+use crate::hls::{Kind, Options, Place, define::Variables, pathways, rewrite, skip, variants};
 use crate::relay::address::{self, Address, push_value};
 use crate::relay::fetch::Document;
 use crate::relay::shared::unconditional;
 use crate::relay::{Ask, Base, Fetched, Keep, ahead, fields};
-use crate::sample_aes;
+use crate::sample_aes::{self, parse_iv};
 
 /// The most keys that are fetched to be put into one playlist.
 const KEYS: usize = 64;
@@ -242,24 +243,20 @@ impl Job<'_> {
 
     async fn decrypted(self, address: Address, key: &str) -> Answer {
         let params = &self.asked.params;
-        let method = params.get("method").unwrap_or("AES-128");
-        let iv = params.get("iv").and_then(keys::vector).ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
+        let iv = params
+            .get("iv")
+            .and_then(|iv| parse_iv(&format!("0x{iv}")))
+            .ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
         let key = self.key(key).await?;
         let mut response = self.relay(address, "segment", true).await?;
         if !response.head.status.is_success() {
             return Ok(response);
         }
-        let is_mp4 = [".m4s", ".mp4", ".m4a", ".m4v"].iter().any(|e| self.asked.path.ends_with(e));
-        if method != "AES-128" && (is_mp4 || method != "SAMPLE-AES") {
-            return Err(Stop::Status(
-                StatusCode::NOT_IMPLEMENTED,
-                format!("segments of {method} are decrypted here in MPEG-TS only"),
-            ));
+        if response.head.status == StatusCode::PARTIAL_CONTENT {
+            response.head.status = StatusCode::OK;
+            response.head.reason = Bytes::from_static(b"OK");
         }
-        if method == "SAMPLE-AES" {
-            for name in ["accept-ranges", "etag", "content-range"] {
-                response.head.headers.remove(name);
-            }
+        if params.get("method") == Some("SAMPLE-AES") {
             response.body = sample_aes::decrypted(response.body, &key, iv);
             return Ok(response);
         }
@@ -267,7 +264,7 @@ impl Job<'_> {
         for name in ["content-length", "accept-ranges", "etag", "content-range"] {
             response.head.headers.remove(name);
         }
-        response.body = keys::decrypted(response.body, &key, &iv);
+        response.body = decrypt::aes_128(key, iv, response.body);
         Ok(response)
     }
 
@@ -386,9 +383,10 @@ impl Ours<'_> {
                 if let Some(crypt) = crypt {
                     out.extend_from_slice(b"&k=");
                     push_value(crypt.key.as_bytes(), out);
-                    out.extend_from_slice(
-                        format!("&iv={}&method={}", crypt.iv.trim_start_matches('#'), crypt.method).as_bytes(),
-                    );
+                    out.extend_from_slice(format!("&iv={}", crypt.iv.trim_start_matches('#')).as_bytes());
+                    if crypt.method != "AES-128" {
+                        out.extend_from_slice(b"&method=SAMPLE-AES");
+                    }
                 }
                 self.children.end(out, from);
             }

@@ -185,6 +185,14 @@ impl Job<'_> {
     }
 }
 
+/// The body of a wish, and the password in it: whoever asks mediaflow-proxy for links shows it there.
+pub async fn with_password(body: Body) -> Result<(Body, Option<String>), Stop> {
+    let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
+    let wish: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let shown = wish.as_ref().and_then(|w| w["api_password"].as_str()).map(str::to_owned);
+    Ok((Body::from(bytes), shown))
+}
+
 async fn read<T: for<'a> Deserialize<'a>>(body: Body) -> Result<T, Stop> {
     let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|e| Stop::bad(format!("the body is no JSON of a wish: {e}")))

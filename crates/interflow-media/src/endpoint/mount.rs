@@ -191,7 +191,11 @@ impl Media {
         if let Some(answer) = super::small::open(place, &head)? {
             return Ok(answer);
         }
-        let asked = admit(state, prefix, &flow.client, &head)?;
+        let (body, shown) = match place.contains("/generate_") {
+            true => super::links::with_password(body).await?,
+            false => (body, None),
+        };
+        let asked = admit(state, prefix, &flow.client, &head, shown)?;
         if let Some(user) = asked.user() {
             flow.user = Some(user.into());
         }
@@ -269,6 +273,13 @@ fn prefix_of<'a>(config: &'a MediaConfig, path: &str) -> Option<&'a str> {
     (own.is_empty() || config.compat.mediaflow && ours()).then_some("")
 }
 
+/// Whether a request shows a link: what it shows must then be right, or nothing is served.
+fn is_signed(config: &MediaConfig, path: &str) -> bool {
+    let place = prefix_of(config, path).and_then(|prefix| path.strip_prefix(prefix)).unwrap_or_default();
+    let query = path.split_once('?').map_or("", |(_, query)| query);
+    place.starts_with("/_token_") || query.split('&').any(|p| p.strip_prefix("token=").is_some_and(|t| !t.is_empty()))
+}
+
 /// Whether a path is one of ours at the root.
 fn is_endpoint(path: &str) -> bool {
     const ENDPOINTS: [&str; 7] = [
@@ -312,7 +323,7 @@ impl Handler for Media {
         Box::pin(async move {
             let state = self.state();
             let page = request.head.headers.get_str("origin").map(str::to_owned);
-            let signed = request.head.url.path.contains("/_token_") || request.head.url.path.contains("token=");
+            let signed = is_signed(&state.config, &request.head.url.path);
             if request.head.method == Method::OPTIONS {
                 return Ok(preflight(&state, page.as_deref(), signed));
             }

@@ -3,7 +3,6 @@
 //! [`rewrite()`] finds every URI and hands it to a [`Place`]; [`variants`] and [`skip`] leave parts out beforehand.
 
 pub mod define;
-pub mod keys;
 pub mod pathways;
 pub mod rewrite;
 pub mod skip;

@@ -54,7 +54,8 @@ pub trait Place {
 /// What is done besides.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Take the tags of keys out, and tell the place how segments are encrypted.
+    /// Take the tags of keys out, and tell the place how segments are encrypted: of AES-128, and of SAMPLE-AES in
+    /// transport streams.
     pub apply_keys: bool,
     /// `EXT-X-START` for a playlist that has none, in seconds.
     pub start: Option<f64>,
@@ -73,6 +74,7 @@ pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Pla
         copied: 0,
         next: Next::Any,
         is_media: false,
+        is_transport: options.apply_keys && memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
         sequence: 0,
         crypt: None,
     };
@@ -110,6 +112,8 @@ struct Rewriter<'a, P> {
     copied: usize,
     next: Next,
     is_media: bool,
+    /// No initialization section: segments are transport streams, or packed audio.
+    is_transport: bool,
     sequence: u64,
     crypt: Option<Crypt>,
 }
@@ -255,9 +259,9 @@ impl<P: Place> Rewriter<'_, P> {
         let reference = self.options.variables.fill(&raw);
         let reference = reference.trim();
         let known = format == "identity" && !reference.is_empty() && !is_foreign(reference);
-        if known && method == "AES-128" || known && method == "SAMPLE-AES" {
+        if known && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);
-            if self.options.apply_keys {
+            if self.options.apply_keys && (method == "AES-128" || self.is_transport) {
                 let iv = attribute_text(list, b"IV").unwrap_or_default();
                 let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
                 if of_segments {

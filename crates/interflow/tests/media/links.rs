@@ -13,7 +13,10 @@ async fn a_link_is_made_and_shows_nothing() {
         "endpoint": "/proxy/stream", "destination_url": origin.url("/head"), "filename": "a b.mp4",
         "request_headers": { "x-secret": "s3cret" }, "api_password": "hunter22",
     });
-    assert_eq!(gateway.post("/media/generate_url", &wish).await.status, 403);
+    let mut wrong = wish.clone();
+    wrong["api_password"] = "hunter2".into();
+    assert_eq!(gateway.post("/media/generate_url", &wrong).await.status, 403);
+    assert_eq!(gateway.post("/media/generate_url", &wish).await.status, 200, "the body shows the password");
     let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
     let url = made["url"].as_str().unwrap();
     assert!(url.contains("/media/_token_i1.") && url.ends_with("/proxy/stream/a%20b.mp4"), "{url}");

@@ -1,5 +1,6 @@
 //! Media through the gateway port of the built binary: relay, links, playlists, manifests, and what must not be fetched.
 
+mod compat;
 mod dash;
 mod guard;
 mod hls;
@@ -16,7 +17,7 @@ use serde_json::Value;
 /// `interflow run` with a section `[media]`.
 struct Gateway {
     /// Its data folder, which goes with it.
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     child: Child,
     addr: SocketAddr,
 }
@@ -41,7 +42,7 @@ impl Gateway {
             let instance: Value = serde_json::from_slice(&instance).unwrap_or_default();
             if let Some(addr) = instance["gateway"].as_str() {
                 let addr = addr.parse().unwrap();
-                return Self { _dir: dir, child, addr };
+                return Self { dir, child, addr };
             }
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
             std::thread::sleep(Duration::from_millis(20));
@@ -70,6 +71,15 @@ impl Gateway {
 
     async fn get_with(&self, path: &str, fields: &str) -> Answer {
         self.send("GET", path, fields).await
+    }
+
+    /// What another command of the binary prints, in the same data folder.
+    fn command(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
+        command.args(words).arg("-c").arg(self.dir.path().join("c.toml")).env("INTERFLOW_HOME", self.dir.path());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// A URL of ours, as a player would fetch it.

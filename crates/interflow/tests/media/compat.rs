@@ -1,0 +1,62 @@
+//! In the place of mediaflow-proxy: its paths at the root, Xtream Codes, and the admin's view of what streams.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
+use interflow_testkit::{Origin, Reply, pattern};
+
+use super::{Gateway, LOCAL, encoded};
+
+#[tokio::test]
+async fn its_paths_stand_at_the_root_when_that_is_wanted() {
+    let origin = Origin::http().start().await;
+    let path = format!("/proxy/stream?d={}", encoded(&origin.url("/bytes/9")));
+    assert_eq!(Gateway::local().get(&path).await.status, 404);
+    let gateway = Gateway::start(&format!("{LOCAL}[media.compat]\nmediaflow = true\n"));
+    assert_eq!(gateway.get(&path).await.body, pattern(9));
+    assert_eq!(gateway.get("/health").await.json()["status"], "healthy");
+    assert_eq!(gateway.get("/some/other/page").await.status, 404, "other paths are none of ours");
+}
+
+#[tokio::test]
+async fn a_player_logs_in_at_its_provider() {
+    let origin = Origin::http()
+        .answering(|r| {
+            let host = r.header("host").unwrap_or_default().to_owned();
+            match r.path() {
+                "/player_api.php" => Reply::ok(format!(
+                    r#"{{"user_info":{{"username":"ann","password":"x"}},"server_info":{{"url":"localhost","port":"1","server_protocol":"http"}},"icon":"http:\/\/{host}\/i.png"}}"#
+                )),
+                "/get.php" => Reply::ok(format!("#EXTM3U\n#EXTINF:-1,A\nhttp://{host}/live/ann/x/5.ts\n")),
+                "/live/ann/x/5.ts" => Reply::ok(pattern(500)),
+                "/live/ann/x/5.m3u8" => Reply::ok("#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n/hls/t/5_1.ts\n"),
+                _ => Reply::status(404),
+            }
+        })
+        .start()
+        .await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n[media.compat]\nmediaflow = true\n"));
+    let name = B64.encode(format!("{}:ann:hunter22", origin.url("")));
+    let bad = B64.encode(format!("{}:ann:wrong", origin.url("")));
+    assert_eq!(gateway.get(&format!("/player_api.php?username={bad}&password=x")).await.status, 403);
+    let api = gateway.get(&format!("/player_api.php?username={name}&password=x")).await.json();
+    assert_eq!(api["user_info"]["username"], name);
+    assert_eq!(api["server_info"]["port"], gateway.addr.port().to_string());
+    assert_eq!(api["icon"], format!("http://{}/i.png", gateway.addr));
+    let list = gateway.get(&format!("/get.php?username={name}&password=x&type=m3u_plus")).await.text();
+    let channel = list.lines().find(|l| l.starts_with("http")).unwrap();
+    assert_eq!(gateway.follow(channel).await.body, pattern(500), "{list}");
+    let playlist = gateway.get(&format!("/live/{name}/x/5.m3u8")).await.text();
+    assert!(playlist.contains("/proxy/hls/segment.ts?") && !playlist.contains("hunter22"), "{playlist}");
+}
+
+#[tokio::test]
+async fn the_command_line_makes_links_that_work() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::local();
+    let said =
+        gateway.command(&["media", "url", &origin.url("/head"), "-H", "X-A: 1", "--expires", "1h", "--format", "json"]);
+    let link: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert!(link["expires"].as_u64().is_some());
+    let answer = gateway.follow(link["url"].as_str().unwrap()).await;
+    assert!(answer.status == 200 && answer.text().contains("X-A"), "{}", answer.text());
+}
