@@ -35,6 +35,9 @@ pub struct RecordConfig {
     pub segment_bytes: ByteSize,
     /// Whether bodies are compressed where that pays.
     pub compress: bool,
+    /// Schemas by which gRPC and Protocol Buffers are shown: `.proto` files, folders of them, descriptor sets. Relative to
+    /// the data folder; read at the start.
+    pub schemas: Vec<PathBuf>,
 }
 
 /// What happens when the recorder falls behind.
@@ -63,6 +66,7 @@ impl Default for RecordConfig {
             retention_bytes: ByteSize(10 << 30),
             segment_bytes: ByteSize(64 << 20),
             compress: true,
+            schemas: Vec::new(),
         }
     }
 }

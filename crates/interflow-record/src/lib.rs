@@ -11,6 +11,7 @@ mod recorder;
 pub(crate) mod serial;
 mod store;
 mod subject;
+pub mod view;
 
 pub use config::{Overflow, RecordConfig};
 pub use conversations::{

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use interflow_flow::{Direction, Headers, Timestamp};
 
 use super::{Contents, coding};
+use crate::view::{self, Kind, Place, Schemas};
 use crate::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow};
 
 /// How text is drawn.
@@ -191,12 +192,26 @@ pub fn detail(
     max_body: usize,
     style: Style,
 ) -> io::Result<()> {
+    detail_with(out, row, contents, (max_body, &Schemas::default()), style)
+}
+
+/// The same; gRPC and Protocol Buffers are written out by these schemas.
+///
+/// # Errors
+/// When a body cannot be read, or the output not be written.
+pub fn detail_with(
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn Contents,
+    (max_body, schemas): (usize, &Schemas),
+    style: Style,
+) -> io::Result<()> {
     writeln!(out, "{}", style.paint(Paint::Bold, &format!("{} {}", row.id, clean(&row.url()))))?;
     writeln!(out, "{}", style.paint(Paint::Dim, &facts(row)))?;
     if let Some(request) = &row.request {
         writeln!(out, "\n> {} {} {}", clean(&request.method), clean(&request.path), request.version)?;
         fields(out, '>', &request.headers, style)?;
-        body(out, row, contents, Direction::Request, max_body)?;
+        body(out, row, contents, Direction::Request, (max_body, schemas))?;
         fields(out, '>', &request.trailers, style)?;
     }
     for interim in &row.interim {
@@ -207,7 +222,7 @@ pub fn detail(
         let reason = String::from_utf8_lossy(&response.reason);
         writeln!(out, "\n< {} {} {}", response.version, response.status, clean(&reason))?;
         fields(out, '<', &response.headers, style)?;
-        body(out, row, contents, Direction::Response, max_body)?;
+        body(out, row, contents, Direction::Response, (max_body, schemas))?;
         fields(out, '<', &response.trailers, style)?;
     }
     if row.messages > 0 {
@@ -252,15 +267,23 @@ fn fields(out: &mut dyn Write, sign: char, headers: &Headers, style: Style) -> i
     Ok(())
 }
 
-fn body(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents, side: Direction, max: usize) -> io::Result<()> {
+fn body(
+    out: &mut dyn Write,
+    row: &FlowRow,
+    contents: &dyn Contents,
+    side: Direction,
+    (max, schemas): (usize, &Schemas),
+) -> io::Result<()> {
     let Some(known) = row.body(side).filter(|b| b.size > 0) else { return Ok(()) };
     let mut kept = Vec::new();
     contents.body(row, side)?.take(known.kept).read_to_end(&mut kept)?;
     let empty = Headers::new();
-    let plain = coding::decode(row.headers(side).unwrap_or(&empty), &kept);
+    let headers = row.headers(side).unwrap_or(&empty);
+    let plain = coding::decode(headers, &kept);
     writeln!(out)?;
-    match std::str::from_utf8(&plain) {
-        Ok(text) => {
+    match (written_out(row, side, &plain, max, schemas), std::str::from_utf8(&plain)) {
+        (Some(text), _) => write!(out, "{}", clean_lines(&text))?,
+        (None, Ok(text)) => {
             let text = pretty(text);
             let cut = text.floor_char_boundary(max.min(text.len()));
             writeln!(out, "{}", clean_lines(&text[..cut]))?;
@@ -268,7 +291,7 @@ fn body(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents, side: Direc
                 writeln!(out, "… {} more", size((text.len() - cut) as u64))?;
             }
         }
-        Err(_) => {
+        (None, Err(_)) => {
             write!(out, "{}", hex(&plain[..plain.len().min(256).min(max)]))?;
             writeln!(out, "binary, {}", size(plain.len() as u64))?;
         }
@@ -277,6 +300,15 @@ fn body(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents, side: Direc
         writeln!(out, "({} of {} were kept: {missing:?})", size(known.kept), size(known.size))?;
     }
     Ok(())
+}
+
+/// A body of a kind that is neither text nor bytes to a reader; `None` for other kinds, and for damage.
+fn written_out(row: &FlowRow, side: Direction, plain: &[u8], max: usize, schemas: &Schemas) -> Option<String> {
+    let headers = row.headers(side)?;
+    let path = row.request.as_ref().map_or("", |r| r.path.as_str());
+    let place = Place { headers, path, direction: side, message: None };
+    let shown = &plain[..plain.len().min(view::MAX_BODY)];
+    view::pretty(Kind::of(headers)?, &place, shown, schemas, max).ok()
 }
 
 /// JSON with its structure shown; anything else as it is.

@@ -1,0 +1,265 @@
+//! Protocol Buffers without a schema: field numbers and what their bytes most likely are.
+
+use std::fmt::Write as _;
+
+use super::{digits, quoted};
+
+/// Messages nested deeper than this are shown as bytes.
+const MAX_DEPTH: usize = 32;
+
+/// One field's value on the wire.
+enum Field<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Bytes(&'a [u8]),
+    /// A group's fields up to its end.
+    Group(&'a [u8]),
+    Fixed32(u32),
+}
+
+/// Writes the fields of a message, a line each.
+///
+/// # Errors
+/// The place where the bytes stop being a message.
+pub(super) fn write(out: &mut String, bytes: &[u8], cap: usize) -> Result<(), String> {
+    if !is_message(bytes, 0) {
+        let at = broken_at(bytes);
+        return Err(format!("byte {at}: this is no message of Protocol Buffers"));
+    }
+    fields(out, bytes, 0, cap);
+    Ok(())
+}
+
+fn fields(out: &mut String, mut rest: &[u8], depth: usize, cap: usize) {
+    while let Some((number, field, behind)) = next(rest) {
+        if out.len() > cap {
+            out.push_str("…\n");
+            return;
+        }
+        rest = behind;
+        for _ in 0..depth {
+            out.push_str("  ");
+        }
+        let _ = write!(out, "{number}");
+        value(out, &field, depth, cap);
+    }
+}
+
+fn value(out: &mut String, field: &Field<'_>, depth: usize, cap: usize) {
+    match field {
+        Field::Varint(n) => {
+            let _ = write!(out, ": {n}");
+            // A negative number of int32 or int64 takes ten bytes.
+            if *n > i64::MAX as u64 {
+                let _ = write!(out, " ({})", *n as i64);
+            }
+        }
+        Field::Fixed32(n) => drop(write!(out, ": {n:#010x} ({:?})", f32::from_bits(*n))),
+        Field::Fixed64(n) => drop(write!(out, ": {n:#018x} ({:?})", f64::from_bits(*n))),
+        Field::Group(inner) => return nested(out, inner, depth, cap),
+        Field::Bytes(b) => match guess(b, depth) {
+            Guess::Text(text) => {
+                out.push_str(": ");
+                quoted(out, text);
+            }
+            Guess::Message => return nested(out, b, depth, cap),
+            Guess::Bytes => {
+                out.push_str(": 0x");
+                digits(out, b);
+            }
+        },
+    }
+    out.push('\n');
+}
+
+fn nested(out: &mut String, inner: &[u8], depth: usize, cap: usize) {
+    out.push_str(" {\n");
+    fields(out, inner, depth + 1, cap);
+    for _ in 0..depth {
+        out.push_str("  ");
+    }
+    out.push_str("}\n");
+}
+
+enum Guess<'a> {
+    Text(&'a str),
+    Message,
+    Bytes,
+}
+
+/// Text, unless it begins like a message: the tag of a first field is a control character, which texts rarely begin with.
+fn guess(bytes: &[u8], depth: usize) -> Guess<'_> {
+    let text = std::str::from_utf8(bytes).ok();
+    let text = text.filter(|t| t.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t')));
+    let plain = text.filter(|t| !t.starts_with(|c: char| c.is_control()));
+    match (plain, text) {
+        (Some(text), _) => Guess::Text(text),
+        _ if !bytes.is_empty() && depth < MAX_DEPTH && is_message(bytes, depth + 1) => Guess::Message,
+        (_, Some(text)) => Guess::Text(text),
+        _ => Guess::Bytes,
+    }
+}
+
+/// Whether the bytes are fields to their end.
+fn is_message(mut rest: &[u8], depth: usize) -> bool {
+    if depth > MAX_DEPTH {
+        return false;
+    }
+    while !rest.is_empty() {
+        match next(rest) {
+            Some((_, Field::Group(inner), behind)) if is_message(inner, depth + 1) => rest = behind,
+            Some((_, Field::Group(_), _)) | None => return false,
+            Some((_, _, behind)) => rest = behind,
+        }
+    }
+    true
+}
+
+fn broken_at(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Some((_, _, behind)) = next(rest).filter(|_| !rest.is_empty()) {
+        rest = behind;
+    }
+    bytes.len() - rest.len()
+}
+
+/// The next field: its number, its value, and what is behind it.
+fn next(bytes: &[u8]) -> Option<(u64, Field<'_>, &[u8])> {
+    let (tag, rest) = varint(bytes)?;
+    let number = tag >> 3;
+    if !(1..=0x1fff_ffff).contains(&number) {
+        return None;
+    }
+    let (field, rest) = match tag & 7 {
+        0 => varint(rest).map(|(n, rest)| (Field::Varint(n), rest))?,
+        1 => rest.split_first_chunk::<8>().map(|(n, rest)| (Field::Fixed64(u64::from_le_bytes(*n)), rest))?,
+        2 => {
+            let (len, rest) = varint(rest)?;
+            let (inner, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            (Field::Bytes(inner), rest)
+        }
+        3 => {
+            let (inner, rest) = group(rest, number)?;
+            (Field::Group(inner), rest)
+        }
+        5 => rest.split_first_chunk::<4>().map(|(n, rest)| (Field::Fixed32(u32::from_le_bytes(*n)), rest))?,
+        _ => return None,
+    };
+    Some((number, field, rest))
+}
+
+/// A group's fields, and what is behind its end. Groups within are skipped by counting, so that depth costs nothing.
+fn group(bytes: &[u8], number: u64) -> Option<(&[u8], &[u8])> {
+    let mut open = vec![number];
+    let mut rest = bytes;
+    while let Some(current) = open.last() {
+        let (tag, behind) = varint(rest)?;
+        match tag & 7 {
+            3 => {
+                open.push(tag >> 3);
+                rest = behind;
+            }
+            4 if tag >> 3 == *current => {
+                open.pop();
+                if open.is_empty() {
+                    let inner = bytes.len() - rest.len();
+                    return Some((&bytes[..inner], behind));
+                }
+                rest = behind;
+            }
+            4 => return None,
+            _ => rest = next(rest)?.2,
+        }
+    }
+    None
+}
+
+/// Seven bits to a byte, at most ten bytes.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut n = 0_u64;
+    for (i, b) in bytes.iter().take(10).enumerate() {
+        n |= u64::from(b & 0x7f) << (7 * i);
+        if b & 0x80 == 0 {
+            return Some((n, &bytes[i + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shown(bytes: &[u8]) -> Result<String, String> {
+        let mut out = String::new();
+        write(&mut out, bytes, 1 << 16).map(|()| out)
+    }
+
+    #[test]
+    fn fields_are_shown_by_their_numbers() {
+        // 1: 150, 2: "testing", 3 { 1: 7 }, 4: float 1.5, 5: double -2, 6: bytes, 7: -1, 8 (a group) { 1: 1 }
+        let mut bytes = vec![0x08, 0x96, 0x01, 0x12, 7];
+        bytes.extend_from_slice(b"testing");
+        bytes.extend_from_slice(&[0x1a, 2, 8, 7, 0x25, 0, 0, 0xc0, 0x3f, 0x29, 0, 0, 0, 0, 0, 0, 0, 0xc0]);
+        bytes.extend_from_slice(&[0x32, 2, 0xff, 0xfe, 0x38]);
+        bytes.extend_from_slice(&[0xff; 9]);
+        bytes.extend_from_slice(&[1, 0x43, 8, 1, 0x44]);
+        assert_eq!(
+            shown(&bytes).unwrap(),
+            "1: 150\n2: \"testing\"\n3 {\n  1: 7\n}\n4: 0x3fc00000 (1.5)\n5: 0xc000000000000000 (-2.0)\n6: 0xfffe\n\
+             7: 18446744073709551615 (-1)\n8 {\n  1: 1\n}\n"
+        );
+    }
+
+    #[test]
+    fn texts_and_messages_are_told_apart() {
+        let field = |inner: &[u8]| shown(&[&[0x0a, inner.len() as u8], inner].concat()).unwrap();
+        assert_eq!(field(b"\x0a\x05hello"), "1 {\n  1: \"hello\"\n}\n");
+        assert_eq!(field(b"line\nline"), "1: \"line\\nline\"\n");
+        assert_eq!(field(b""), "1: \"\"\n");
+        assert_eq!(field(b"\x00\x01"), "1: 0x0001\n");
+        assert_eq!(field(b"\n\n"), "1: \"\\n\\n\"\n", "a field that is cut off is no message");
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_its_place() {
+        for (bytes, at) in [
+            (&[8][..], 0),
+            (&[8, 1, 0x12, 5, 1], 2),
+            (&[0, 1], 0),
+            (&[0x0b, 8, 1], 0),
+            (&[8, 1, 0x0f], 2),
+            (&[0xff; 11], 0),
+        ] {
+            assert!(shown(bytes).unwrap_err().starts_with(&format!("byte {at}:")), "{bytes:?}: {:?}", shown(bytes));
+        }
+    }
+
+    #[test]
+    fn depth_and_length_are_bounded() {
+        let deep = (0..200).fold(vec![8, 1], |inner, _| {
+            let mut out = vec![0x0a];
+            let mut len = inner.len();
+            while len >= 128 {
+                out.push(len as u8 | 0x80);
+                len >>= 7;
+            }
+            out.push(len as u8);
+            [out, inner].concat()
+        });
+        assert!(shown(&deep).is_ok());
+        assert!(shown(&[0x0b].repeat(100_000)).is_err());
+        let long = [8, 1].repeat(100_000);
+        let mut out = String::new();
+        write(&mut out, &long, 1000).unwrap();
+        assert!(out.len() < 1100 && out.ends_with("…\n"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = shown(&bytes);
+        }
+    }
+}
