@@ -12,12 +12,14 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use interflow_engine::Engine;
 use interflow_engine::accounts::Accounts;
+use interflow_engine::approvals::Approvals;
 use interflow_engine::conversations::live::Live;
 use interflow_engine::redaction::Redaction;
 use interflow_limits::{KeyStore, Limits};
 use interflow_media::Media;
 use interflow_record::Store;
 use interflow_rules::Rules;
+use interflow_record::view::Schemas;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -61,6 +63,10 @@ pub struct LimitParts {
     pub limits: Arc<Limits>,
     /// Metrics.
     pub accounts: Arc<Accounts>,
+    /// By what gRPC and Protocol Buffers are shown.
+    pub schemas: Arc<Schemas>,
+    /// Approvals, when they are part of the instance.
+    pub approvals: Option<Arc<Approvals>>,
 }
 
 /// What handlers share.
@@ -72,6 +78,8 @@ pub(crate) struct AdminState {
     pub redaction: Option<Arc<Redaction>>,
     pub config: serde_json::Value,
     pub rules: Option<Arc<Rules>>,
+    pub schemas: Arc<Schemas>,
+    pub approvals: Option<Arc<Approvals>>,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
     pub transfers: Arc<Semaphore>,
@@ -111,6 +119,8 @@ impl Admin {
             redaction: parts.redaction,
             config: parts.config,
             rules: parts.rules,
+            schemas: parts.schemas,
+            approvals: parts.approvals,
             address,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             transfers: Arc::new(Semaphore::new(TRANSFERS)),

@@ -265,7 +265,12 @@ async fn run_to(
     };
     let asked = calls::shown(&mut tracker, Direction::Request, &mut head.headers, asked);
     let body = tracker.request_body(asked, &head);
-    let answer = match send(&mut tracker, &live.egress, &route, &head, body, &interim).await {
+    let (leaving, body) = match sending(&mut tracker, &head, body).await {
+        Ok(leaving) => leaving,
+        Err(end) => return end_early(tracker, &live, &head, end),
+    };
+    let leaving = leaving.as_ref().unwrap_or(&head);
+    let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,
         Err(e) => return fail(tracker, &live, &head, &e),
     };
@@ -273,6 +278,26 @@ async fn run_to(
         Some(upstream) => upgrade::accepted(tracker, &live, head, answer.head, upstream),
         None => deliver(tracker, &live, &head, answer.head, answer.body).await,
     }
+}
+
+/// The last phase on the way out. What stages change here is kept apart from the head that everybody else sees.
+async fn sending(
+    tracker: &mut Tracker,
+    head: &RequestHead,
+    mut body: Body,
+) -> Result<(Option<RequestHead>, Body), End> {
+    let plan = Arc::clone(&tracker.plan);
+    if !plan.wants(Phase::Sending) {
+        return Ok((None, body));
+    }
+    let mut leaving = head.clone();
+    for stage in plan.stages(Phase::Sending) {
+        body = match stage.sending(&mut tracker.flow, &mut leaving, body).get().await {
+            Ok(body) => body,
+            Err(verdict) => return Err(End::of(verdict).unwrap_or_else(|| End::Failed(stage_gave_up(stage.name())))),
+        };
+    }
+    Ok((Some(leaving), body))
 }
 
 /// A room answers in the origin's place.
@@ -330,7 +355,8 @@ async fn request_phases(
             return Err(end);
         }
     }
-    if plan.wants(Phase::RequestBody) && head.headers.has_token("expect", "100-continue") {
+    let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::Sending);
+    if reads && head.headers.has_token("expect", "100-continue") {
         head.headers.remove("expect");
         body = Body::stream(Continue { body, interim: Some(interim.clone()) });
     }

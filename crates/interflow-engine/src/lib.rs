@@ -9,6 +9,7 @@
 pub mod access;
 pub mod accounts;
 mod answers;
+pub mod approvals;
 mod calls;
 pub mod config;
 mod conn;

@@ -24,6 +24,8 @@ pub enum Phase {
     RequestBody,
     /// The upstream connection is about to be made or taken from the pool.
     Dial,
+    /// The request leaves, after it was recorded.
+    Sending,
     /// The response's head is known.
     ResponseHead,
     /// The response's body may be looked into.
@@ -75,6 +77,7 @@ impl fmt::Debug for Interest {
             RequestHead,
             RequestBody,
             Dial,
+            Sending,
             ResponseHead,
             ResponseBody,
             Message,
@@ -216,6 +219,17 @@ pub trait Stage: Send + Sync {
     /// may choose another way for it, answer in its place, or deny.
     fn dial<'a>(&'a self, _flow: &'a mut Flow, _head: Option<&'a RequestHead>, _way: &'a mut Way) -> Step<'a, Verdict> {
         Step::Now(Verdict::Continue)
+    }
+
+    /// The request leaves for its origin, and was recorded: what is put in now is seen by nobody else. Not for tunnels, nor
+    /// for requests that a room of ours answers. Framing follows the body that is given back.
+    fn sending<'a>(
+        &'a self,
+        _flow: &'a mut Flow,
+        _head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        Step::Now(Ok(body))
     }
 
     /// The response's head may be changed or replaced.

@@ -45,6 +45,9 @@ pub enum Command {
     /// The audit log: check its chain.
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// What may be reached: answer what is held, rules, modes, secrets for placeholders.
+    #[command(subcommand)]
+    Approvals(crate::approvals::ApprovalsCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
     /// Media files: what is in them, decryption with your own keys.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod audit;
+mod approvals;
 mod ca;
 mod cli;
 mod config;
@@ -101,6 +102,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         Command::Rules(command) => rules::run(&command, &loaded.config, &home),
+        Command::Approvals(command) => approvals::run(command, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         Command::Config(_) | Command::Demo(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }

@@ -10,6 +10,7 @@ use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
 use interflow_net::ca::Ca;
+use interflow_record::view::Schemas;
 use interflow_record::{EmbeddedStore, Store};
 
 use crate::Failure;
@@ -162,6 +163,8 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                     limits: Arc::clone(&rooms.limits.limits),
                     accounts: Arc::clone(&rooms.accounts.accounts),
                 }),
+                schemas: Arc::new(schemas(config, home)?),
+                approvals: Some(Arc::clone(&rooms.approvals.approvals)),
             };
             let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
@@ -182,6 +185,12 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
         rooms: Arc::new(rooms),
         home: home.clone(),
     })
+}
+
+/// The owner's schemas, for the views of bodies.
+fn schemas(config: &Config, home: &Home) -> Result<Schemas, Failure> {
+    let paths: Vec<PathBuf> = config.record.schemas.iter().map(|p| home.join(p)).collect();
+    Schemas::load(&paths).map_err(|e| Failure::Failed(format!("record.schemas: {e}")))
 }
 
 fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>, Failure> {

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Headers};
+use interflow_record::view::{Kind, Place, Schemas};
 use interflow_record::{BodyRow, FlowRow, Store, content};
 use serde::Deserialize;
 
@@ -47,6 +48,8 @@ enum View {
     Hex,
     /// JSON, indented.
     JsonPretty,
+    /// Written out by its media type: JSON, gRPC, Protocol Buffers, MessagePack; other bodies as text.
+    Pretty,
 }
 
 #[derive(Deserialize, Default)]
@@ -55,6 +58,8 @@ pub(crate) struct BodyParams {
     view: View,
     offset: u64,
     limit: Option<u64>,
+    /// The full name of the message, where neither head nor method says it.
+    message: Option<String>,
 }
 
 /// `GET /flows/{id}/{side}/body`
@@ -171,6 +176,7 @@ async fn shown(
     }
     let (start, end) = (params.offset as usize, end as usize);
     let empty = Headers::new();
+    let (schemas, message) = (Arc::clone(&state.schemas), params.message.clone());
     ask(state, move |store, _| {
         let headers = row.headers(side).unwrap_or(&empty);
         let window = match view {
@@ -184,6 +190,7 @@ async fn shown(
             View::Text => hostile::text(view::text(headers, &window.bytes)),
             View::Hex => hostile::text(view::hex(start as u64, &window.bytes)),
             View::JsonPretty => hostile::text(pretty(&window)?),
+            View::Pretty => hostile::text(written_out(&row, side, &window, message.as_deref(), &schemas)?),
         };
         if window.truncated {
             hostile::set(&mut response, TRUNCATED, "true");
@@ -204,6 +211,29 @@ fn pretty(window: &Window) -> Result<String> {
     }
     view::json(&window.bytes).map_err(|e| not_json(format!("the body is no JSON: {e}")))
 }
+
+/// A body in the form that its media type asks for; what is none of its type is shown as text.
+fn written_out(
+    row: &FlowRow,
+    side: Direction,
+    window: &Window,
+    message: Option<&str>,
+    schemas: &Schemas,
+) -> Result<String> {
+    let empty = Headers::new();
+    let headers = row.headers(side).unwrap_or(&empty);
+    let path = row.request.as_ref().map_or("", |r| r.path.as_str());
+    let place = Place { headers, path, direction: side, message };
+    // Whoever names a message says that it is one.
+    let Some(kind) = Kind::of(headers).or(message.map(|_| Kind::Protobuf)) else {
+        return Ok(view::json(&window.bytes).unwrap_or_else(|_| view::text(headers, &window.bytes)));
+    };
+    interflow_record::view::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
+        .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why).remedy("ask for view=hex"))
+}
+
+/// The most text that a body is written out to, in bytes.
+const MAX_PRETTY: usize = 8 << 20;
 
 /// A part of a body.
 struct Window {

@@ -1,6 +1,7 @@
 //! The REST and WebSocket API under `/api/v1`. [`routes::all`] is the table of it: the router and the OpenAPI document
 //! are both made from it.
 
+mod approvals;
 mod body;
 mod conversations;
 mod error;

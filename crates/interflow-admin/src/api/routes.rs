@@ -9,6 +9,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use super::{
     body, conversations, events, flows, instance, limits, media, openapi, privacy, replay, rules, transfer, words,
 };
+use super::{approvals, body, conversations, events, flows, instance, media, openapi, replay, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -106,6 +107,7 @@ pub(crate) fn all() -> Vec<Route> {
     all.extend(of_archives());
     all.extend(of_rules());
     all.extend(of_privacy());
+    all.extend(of_approvals());
     all.extend(of_the_instance());
     all.extend(of_media());
     all.extend(of_limits());
@@ -167,7 +169,8 @@ fn of_flows() -> Vec<Route> {
             BYTES,
             body::body,
         )
-        .param("view", "string", "raw (default), decoded, text, hex or json-pretty")
+        .param("view", "string", "raw (default), decoded, text, hex, json-pretty or pretty (by the media type)")
+        .param("message", "string", "with pretty: the full name of the message of Protocol Buffers")
         .param("offset", "integer", "where the view begins, in bytes of what it shows")
         .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),
         Route::new(
@@ -349,6 +352,44 @@ fn of_limits() -> Vec<Route> {
             .takes(json("NewKey")),
         Route::new(Method::DELETE, "/keys/{id}", "Take a virtual key back, from now on", BYTES, revoke_key)
             .nothing_back(204),
+fn of_approvals() -> Vec<Route> {
+    use approvals::{add_rule, add_secret, add_session, answer, end_session, heartbeat, history, list, mode};
+    use approvals::{remove_rule, remove_secret, rules, secrets, sessions, suggestions};
+    let (get, post, delete) = (Method::GET, Method::POST, Method::DELETE);
+    vec![
+        Route::new(get.clone(), "/approvals", "What is held, and the mode in force", json("Approvals"), list)
+            .param("after", "integer", "wait until the version is another than this")
+            .param("wait", "string", "how long, at most: 25s"),
+        Route::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), answer).takes(json("Answer")),
+        Route::new(get.clone(), "/approvals/history", "Answers given, the latest first", json("Answers"), history),
+        Route::new(
+            post.clone(),
+            "/approvals/mode",
+            "Another mode for a while, or the configured one",
+            json("Mode"),
+            mode,
+        )
+        .takes(json("NewMode")),
+        Route::new(get.clone(), "/approvals/rules", "The rules in force", json("ApprovalRules"), rules),
+        Route::new(post.clone(), "/approvals/rules", "Make a rule", json("ApprovalRule"), add_rule)
+            .takes(json("NewRule")),
+        Route::new(delete.clone(), "/approvals/rules/{id}", "Take a rule back", BYTES, remove_rule).nothing_back(204),
+        Route::new(
+            get.clone(),
+            "/approvals/suggestions",
+            "Rules that would allow what was recorded",
+            json("Suggestions"),
+            suggestions,
+        )
+        .param("query", "string", QUERY),
+        Route::new(get.clone(), "/sessions", "The sessions that live", json("Sessions"), sessions),
+        Route::new(post.clone(), "/sessions", "Announce a session", json("Session"), add_session)
+            .takes(json("NewSession")),
+        Route::new(post.clone(), "/sessions/{id}/heartbeat", "A session lives on", json("Session"), heartbeat),
+        Route::new(delete.clone(), "/sessions/{id}", "End a session", BYTES, end_session).nothing_back(204),
+        Route::new(get, "/secrets", "Secrets that placeholders stand for, without values", json("Secrets"), secrets),
+        Route::new(post, "/secrets", "Keep a secret", json("SecretView"), add_secret).takes(json("NewSecret")),
+        Route::new(delete, "/secrets/{label}", "Forget a secret", BYTES, remove_secret).nothing_back(204),
     ]
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
     for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media(), privacy(), limits()] {
+    for part in [vocabulary(), flows(), conversations(), doings(), approvals(), instance(), media()] {
         if let Value::Object(part) = part {
             all.extend(part);
         }
@@ -452,6 +453,92 @@ fn doings() -> Value {
             ("a", text()), ("b", text()), ("equal", flag()), ("head", list(&change)), ("request_headers", list(&change)),
             ("request_body", body.clone()), ("response_headers", list(&change)), ("response_body", body),
         ], &[]),
+    })
+}
+
+fn approvals() -> Value {
+    let texts = || list(&text());
+    let action = json!({"enum": ["allow", "deny"]});
+    let mode = json!({"enum": ["observe", "ask", "enforce"]});
+    let span = json!({"type": "string", "description": "a duration such as 30m or 7d"});
+    let lists =
+        ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "sessions"].map(|name| (name, texts()));
+    let mut optional = lists.to_vec();
+    optional.extend([("until", text()), ("note", text())]);
+    let rule = object(&[("action", action.clone())], &optional);
+    let shown = object(
+        &[
+            ("action", action.clone()),
+            ("id", text()),
+            ("layer", json!({"enum": ["builtin", "session", "global"]})),
+            ("removable", flag()),
+            ("used", number()),
+        ],
+        &optional,
+    );
+    let question = [
+        ("id", number()),
+        ("user", maybe(&text())),
+        ("process", maybe(&text())),
+        ("client", text()),
+        ("sessions", texts()),
+        ("host", text()),
+        ("port", number()),
+        ("method", maybe(&text())),
+        ("path", maybe(&text())),
+        ("waiting", number()),
+        ("flows", texts()),
+        ("since", number()),
+        ("until", number()),
+    ];
+    let mut answered = question.to_vec();
+    answered.extend([("action", maybe(&action)), ("by", text()), ("at", number())]);
+    let secret = object(
+        &[
+            ("label", text()),
+            ("placeholder", text()),
+            ("hosts", texts()),
+            ("plain_http", flag()),
+            ("used", number()),
+            ("session", maybe(&text())),
+        ],
+        &[],
+    );
+    let new_secret = object(
+        &[("label", text()), ("value", text()), ("hosts", texts())],
+        &[("placeholder", text()), ("plain_http", flag())],
+    );
+    let known = || [("agent", maybe(&text())), ("user", maybe(&text())), ("client", maybe(&text()))];
+    let known = || known().into_iter().chain([("pid", maybe(&number())), ("process", maybe(&text()))]);
+    let mut session = vec![("id", text()), ("began", number()), ("until", number()), ("rules", number())];
+    session.extend(known().chain([("secrets", list(&named("SecretView")))]));
+    let mut announced: Vec<_> = known().collect();
+    announced.extend([("id", text()), ("ttl", span.clone()), ("rules", list(&named("NewRule")))]);
+    announced.push(("secrets", list(&named("NewSecret"))));
+    let suggested = object(&[("flows", number()), ("paths_seen", texts()), ("rule", named("NewRule"))], &[]);
+    json!({
+        "Held": object(&question, &[]),
+        "Approvals": object(&[
+            ("version", number()), ("mode", mode.clone()), ("mode_until", maybe(&number())), ("mode_is_configured", flag()),
+            ("timeout_seconds", json!({"type": "number"})), ("held", list(&named("Held"))),
+        ], &[]),
+        "Answer": object(&[("action", action)], &[
+            ("scope", json!({"enum": ["once", "path", "host", "any_port", "subdomains"]})), ("for", span.clone()), ("everyone", flag()),
+        ]),
+        "Decided": object(&[("flows", number()), ("rule", maybe(&named("ApprovalRule")))], &[]),
+        "Answers": object(&[("answers", list(&object(&answered, &[])))], &[]),
+        "Mode": object(&[("mode", mode.clone())], &[]),
+        "NewMode": object(&[], &[("mode", maybe(&mode)), ("for", span)]),
+        "NewRule": rule,
+        "ApprovalRule": shown,
+        "ApprovalRules": object(&[("rules", list(&named("ApprovalRule")))], &[]),
+        "Suggestions": object(&[("suggestions", list(&suggested)), ("flows_looked_at", number())], &[]),
+        "Session": object(&session, &[]),
+        "Sessions": object(&[("sessions", list(&named("Session")))], &[]),
+        "NewSession": object(&[], &announced),
+        "SecretView": secret,
+        "Secrets": object(&[("secrets", list(&named("SecretView")))], &[]),
+        "NewSecret": new_secret,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The admin API over real connections: an engine, a store in a temporary folder, an origin, and a client that shows
 //! exactly the fields a test gives it.
 
+mod approvals;
 mod archives;
 mod bodies;
 mod conversations;
@@ -15,6 +16,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use interflow_admin::{Admin, AdminConfig, AdminParts};
+use interflow_engine::approvals::config::ApprovalsConfig;
+use interflow_engine::approvals::{Approvals, ApprovalsStage};
 use interflow_engine::config::{EngineConfig, GatewayConfig, ProxyConfig, WorkersConfig};
 use interflow_engine::conversations::live::Live;
 use interflow_engine::{Ca, Engine, Parts};
@@ -66,19 +69,25 @@ impl Instance {
             workers: WorkersConfig { count: 1, pin: false },
             ..EngineConfig::default()
         };
+        for name in ["held.test", "other.test"] {
+            config.upstream.resolve.insert(name.into(), vec![anywhere.ip()]);
+        }
         if let Some(via) = setup.insecure_proxy {
             let rule = interflow_engine::config::UpstreamProxyRule { hosts: vec!["never.test".into()], via: vec![via] };
             config.upstream.proxy.push(rule);
         }
         let listener = tokio::net::TcpListener::bind(anywhere).await.unwrap();
+        let approvals = Arc::new(Approvals::new(&ApprovalsConfig::default(), dir.path()).unwrap());
         let parts = Parts {
             ca: Arc::new(Ca::open_or_create(&dir.path().join("ca")).unwrap()),
             recorder: store.as_ref().map(|s| Arc::new(s.recorder().unwrap()) as Arc<dyn Recorder>),
-            stages: Vec::new(),
+            stages: vec![Arc::new(ApprovalsStage::new(Arc::clone(&approvals)))],
             mounts: Vec::new(),
             own: vec![listener.local_addr().unwrap()],
         };
         let engine = Engine::start(config, parts).unwrap();
+        let reshaped = Arc::downgrade(&engine);
+        approvals.on_reshape(move || reshaped.upgrade().iter().for_each(|e| e.reload(e.config()).unwrap()));
         let admin = listener.local_addr().unwrap();
         let mut options = AdminConfig::default();
         options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
@@ -95,6 +104,8 @@ impl Instance {
             token: TOKEN.to_owned(),
             redaction: Some(redaction),
             limits: None,
+            schemas: Arc::default(),
+            approvals: Some(Arc::clone(&approvals)),
         };
         let side = Admin::new(&options, listener, parts).unwrap();
         tokio::spawn(side.serve(std::future::pending()));

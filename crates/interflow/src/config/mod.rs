@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use interflow_admin::AdminConfig;
 use interflow_engine::EngineConfig;
 use interflow_engine::accounts::{AuditConfig, TelemetryConfig};
+use interflow_engine::approvals::config::ApprovalsConfig;
 use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
@@ -45,6 +46,8 @@ pub struct Config {
     pub auth: AuthConfig,
     /// What may be reached, and by whom.
     pub access: AccessConfig,
+    /// What may be reached by rules that can be asked for while a flow waits; secrets for placeholders.
+    pub approvals: ApprovalsConfig,
     /// Looking inside TLS.
     pub intercept: InterceptConfig,
     /// The way to the origins.

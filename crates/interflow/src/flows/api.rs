@@ -63,6 +63,11 @@ impl Api {
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
+    /// Asks for something to be taken away.
+    pub fn delete(&self, path: &str) -> Result<Value, Failure> {
+        read(self.agent.delete(self.url(path)).header("Authorization", self.bearer()).call())
+    }
+
     /// Sends a file of any size.
     pub fn upload(&self, path: &str, mut file: impl Read) -> Result<Value, Failure> {
         let request = self.agent.post(self.url(path)).header("Authorization", self.bearer());

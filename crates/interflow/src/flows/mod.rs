@@ -21,6 +21,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use interflow_flow::units::Span;
 use interflow_record::formats::Format;
 use interflow_record::formats::pcapng::Leg;
+use interflow_record::view::Schemas;
 
 pub use api::Api;
 pub use open::for_reading;
@@ -134,6 +135,9 @@ pub struct ShowArgs {
     /// The most that is shown of a body in text form, in bytes.
     #[arg(long, default_value_t = 16 << 10, value_name = "BYTES")]
     pub max_body: usize,
+    /// Schemas for gRPC and Protocol Buffers: a .proto file, a folder of them, or a descriptor set; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    pub proto: Vec<PathBuf>,
 }
 
 /// A side of a flow.
@@ -247,7 +251,12 @@ pub struct TagArgs {
 pub fn run(command: FlowsCommand, config: &Config, home: &Home) -> Result<(), Failure> {
     match command {
         FlowsCommand::List(args) => list::list(&open::for_reading(config, home)?, &args),
-        FlowsCommand::Show(args) => show::show(&open::for_reading(config, home)?, &args),
+        FlowsCommand::Show(args) => {
+            let configured = config.record.schemas.iter().map(|p| home.join(p));
+            let schemas = Schemas::load(&configured.chain(args.proto.iter().cloned()).collect::<Vec<_>>());
+            let schemas = schemas.map_err(|e| Failure::Failed(e.to_string()))?;
+            show::show(&open::for_reading(config, home)?, &args, &schemas)
+        }
         FlowsCommand::Tail(args) => tail::tail(&args, config, home),
         FlowsCommand::Export(args) => archive::export(&open::for_reading(config, home)?, &args),
         FlowsCommand::Import { files } => archive::import(&files, config, home),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use interflow_flow::{Direction, Headers, Timings};
 use interflow_record::formats::text::{self, Style, duration};
 use interflow_record::formats::{self, Format, Stored};
+use interflow_record::view::Schemas;
 use interflow_record::{FlowRow, Store, content};
 
 use super::{ShowArgs, open, print_json, written};
@@ -14,7 +15,7 @@ use crate::Failure;
 const MAX_DECODED: usize = 1 << 30;
 
 /// Prints one flow whole.
-pub fn show(store: &dyn Store, args: &ShowArgs) -> Result<(), Failure> {
+pub fn show(store: &dyn Store, args: &ShowArgs, schemas: &Schemas) -> Result<(), Failure> {
     let format = match args.format.as_str() {
         "text" | "json" => None,
         other => Some(other.parse::<Format>().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?),
@@ -36,7 +37,8 @@ pub fn show(store: &dyn Store, args: &ShowArgs) -> Result<(), Failure> {
         None if args.format == "json" => print_json(&flow),
         None => {
             let mut out = anstream::stdout().lock();
-            let shown = text::detail(&mut out, &flow, &Stored(store), args.max_body, Style { colour: true });
+            let shown =
+                text::detail_with(&mut out, &flow, &Stored(store), (args.max_body, schemas), Style { colour: true });
             written(shown.and_then(|()| legs(&mut out, &flow)))
         }
     }

@@ -2,6 +2,7 @@
 //! doors open on the gateway port.
 
 mod audit;
+mod approvals;
 pub mod conversations;
 mod egress;
 mod limits;
@@ -25,6 +26,7 @@ use crate::config::Config;
 use crate::home::Home;
 
 use audit::AccountRoom;
+use approvals::ApprovalsRoom;
 pub use egress::LateEgress;
 pub use limits::LimitRoom;
 use llm::LlmRoom;
@@ -59,6 +61,8 @@ pub struct Rooms {
     pub limits: Arc<LimitRoom>,
     /// Audit lines, metrics and spans.
     pub accounts: Arc<AccountRoom>,
+    /// Approvals, for the admin side.
+    pub approvals: Arc<ApprovalsRoom>,
     /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::Rules>,
     /// The media room, for those who look on.
@@ -83,10 +87,13 @@ impl Rooms {
         let redaction = Arc::new(RedactionRoom::new(config, home, &egress)?);
         let unseen = Unrecorded::new(&egress);
         let accounts = Arc::new(AccountRoom::new(config, home, Arc::clone(&limits.limits), unseen)?);
+        let approvals = Arc::new(ApprovalsRoom::new(config, home)?);
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RuleRoom::new(config, home, &egress)?);
         let stages: Vec<Arc<dyn Stage>> = vec![
-            // First: whoever comes after it knows which requests are for an LLM, and sees what answers used up.
+            // Who may go where is asked before anything else; secrets go in on the last step of all.
+            Arc::clone(&approvals.stage) as _,
+            // Whoever comes after it knows which requests are for an LLM, and sees what answers used up.
             Arc::clone(&llm.recogniser),
             // Watches every request to a provider from here on, those that the next ones refuse too.
             Arc::clone(&accounts.stage) as _,
@@ -117,6 +124,13 @@ impl Rooms {
             egress,
             rooms: vec![limits, accounts, media, llm, redaction, rules],
         })
+            vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
+        let for_admin = Arc::clone(rules.rules());
+        let counters = Arc::clone(&limits.limits);
+        let streams = Arc::clone(media.media());
+        let own = Arc::clone(&approvals);
+        let rooms: Vec<Arc<dyn Room>> = vec![limits, media, llm, redaction, rules, approvals];
+        Ok(Self { stages, mounts, approvals: own, egress, rules: for_admin, media: streams, limits: counters, rooms })
     }
 
     /// What puts conversations together, over the recording.
@@ -130,6 +144,7 @@ impl Rooms {
     /// Opens the way out, once the corridor runs.
     pub fn attach(&self, engine: &Arc<Engine>) {
         self.egress.attach(engine);
+        self.approvals.attach(engine);
     }
 
     /// The files whose change is a reason to reload.

@@ -1,0 +1,294 @@
+//! Approvals: what is held and how it is answered, rules, modes, sessions, secrets, and the policy that the recording suggests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use interflow_engine::approvals::config::{Action, Mode, RuleSpec, SecretSpec, SessionSpec};
+use interflow_engine::approvals::{Answer, Approvals, ApprovalsError};
+use interflow_flow::units::Span;
+use interflow_record::{FlowRow, ListOptions, Order};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::error::{ApiError, Result};
+use super::input::{Input, Params, query};
+use super::work::ask;
+use crate::server::AdminState;
+
+/// The longest that a request waits for news.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The most recorded flows that a suggestion is made from.
+const MAX_SEEN: usize = 50_000;
+/// Flows taken from the store at a time.
+const PAGE: usize = 1000;
+/// Hosts below one domain from which on the domain is suggested in their place.
+const MANY: usize = 4;
+
+type Shared = State<Arc<AdminState>>;
+
+impl AdminState {
+    fn approvals(&self) -> Result<&Approvals> {
+        self.approvals.as_deref().ok_or_else(|| {
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_approvals", "this instance has no approvals")
+        })
+    }
+}
+
+impl From<ApprovalsError> for ApiError {
+    fn from(error: ApprovalsError) -> Self {
+        let (status, kind) = match &error {
+            ApprovalsError::Nothing(_) => (StatusCode::NOT_FOUND, "not_found"),
+            ApprovalsError::Wrong(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+            ApprovalsError::Disk(_) => (StatusCode::INTERNAL_SERVER_ERROR, "disk"),
+        };
+        Self::new(status, kind, error.to_string())
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Watch {
+    after: Option<u64>,
+    wait: Option<Span>,
+}
+
+/// `GET /approvals`: at once, or when something has changed since a version.
+pub(crate) async fn list(State(state): Shared, Params(watch): Params<Watch>) -> Result<Json<Value>> {
+    let approvals = state.approvals()?;
+    if let Some(after) = watch.after {
+        let patience = watch.wait.map_or(Duration::ZERO, |w| w.0).min(LONGEST);
+        // Whether there is news or not, the answer is how things stand.
+        let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
+    }
+    let version = approvals.version();
+    let meanwhile = approvals.meanwhile();
+    Ok(Json(json!({
+        "version": version,
+        "mode": approvals.mode(),
+        "mode_until": meanwhile.map(|(_, until)| until).filter(|until| *until != u64::MAX),
+        "mode_is_configured": meanwhile.is_none(),
+        "timeout_seconds": approvals.patience().as_secs_f64(),
+        "held": approvals.held(),
+    })))
+}
+
+/// `POST /approvals/{id}`
+pub(crate) async fn answer(
+    State(state): Shared,
+    Path(id): Path<u64>,
+    Input(answer): Input<Answer>,
+) -> Result<Json<Value>> {
+    let done = state.approvals()?.answer(id, &answer)?;
+    Ok(Json(json!(done)))
+}
+
+/// `GET /approvals/history`
+pub(crate) async fn history(State(state): Shared) -> Result<Json<Value>> {
+    Ok(Json(json!({ "answers": state.approvals()?.history() })))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewMode {
+    mode: Option<Mode>,
+    #[serde(default, rename = "for")]
+    lasting: Option<Span>,
+}
+
+/// `POST /approvals/mode`
+pub(crate) async fn mode(State(state): Shared, Input(new): Input<NewMode>) -> Result<Json<Value>> {
+    let approvals = state.approvals()?;
+    approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
+    Ok(Json(json!({ "mode": approvals.mode() })))
+}
+
+/// `GET /approvals/rules`
+pub(crate) async fn rules(State(state): Shared) -> Result<Json<Value>> {
+    Ok(Json(json!({ "rules": state.approvals()?.rules() })))
+}
+
+/// `POST /approvals/rules`
+pub(crate) async fn add_rule(State(state): Shared, Input(spec): Input<RuleSpec>) -> Result<Json<Value>> {
+    Ok(Json(json!(state.approvals()?.add_rule(spec)?)))
+}
+
+/// `DELETE /approvals/rules/{id}`
+pub(crate) async fn remove_rule(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode> {
+    state.approvals()?.remove_rule(&id)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /sessions`
+pub(crate) async fn sessions(State(state): Shared) -> Result<Json<Value>> {
+    Ok(Json(json!({ "sessions": state.approvals()?.sessions() })))
+}
+
+/// `POST /sessions`
+pub(crate) async fn add_session(State(state): Shared, Input(spec): Input<SessionSpec>) -> Result<Json<Value>> {
+    Ok(Json(json!(state.approvals()?.add_session(spec)?)))
+}
+
+/// `POST /sessions/{id}/heartbeat`
+pub(crate) async fn heartbeat(State(state): Shared, Path(id): Path<String>) -> Result<Json<Value>> {
+    Ok(Json(json!(state.approvals()?.heartbeat(&id)?)))
+}
+
+/// `DELETE /sessions/{id}`
+pub(crate) async fn end_session(State(state): Shared, Path(id): Path<String>) -> Result<StatusCode> {
+    state.approvals()?.end_session(&id)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `GET /secrets`
+pub(crate) async fn secrets(State(state): Shared) -> Result<Json<Value>> {
+    Ok(Json(json!({ "secrets": state.approvals()?.secrets() })))
+}
+
+/// `POST /secrets`
+pub(crate) async fn add_secret(State(state): Shared, Input(spec): Input<SecretSpec>) -> Result<Json<Value>> {
+    Ok(Json(json!(state.approvals()?.add_secret(spec)?)))
+}
+
+/// `DELETE /secrets/{label}`
+pub(crate) async fn remove_secret(State(state): Shared, Path(label): Path<String>) -> Result<StatusCode> {
+    state.approvals()?.remove_secret(&label)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Seen {
+    query: String,
+}
+
+/// A rule that would allow what was recorded.
+#[derive(Debug, PartialEq, Serialize)]
+struct Suggested {
+    /// How many flows it would have allowed.
+    flows: u64,
+    /// Some of the paths.
+    paths_seen: Vec<String>,
+    rule: RuleSpec,
+}
+
+/// `GET /approvals/suggestions`
+pub(crate) async fn suggestions(State(state): Shared, Params(seen): Params<Seen>) -> Result<Json<Value>> {
+    let query = query(&seen.query)?;
+    let (rules, looked) = ask(&state, move |store, wanted| {
+        let mut options = ListOptions { query, order: Order::Newest, after: None, limit: PAGE };
+        let (mut hosts, mut looked) = (BTreeMap::new(), 0);
+        while looked < MAX_SEEN {
+            let page = store.list_while(&options, &mut || wanted.go_on())?;
+            page.iter().for_each(|row| note(&mut hosts, row));
+            looked += page.len();
+            options.after = page.last().map(|r| r.id);
+            if page.len() < PAGE || wanted.go_on() == ControlFlow::Break(()) {
+                break;
+            }
+        }
+        Ok((suggest(hosts), looked))
+    })
+    .await?;
+    Ok(Json(json!({ "suggestions": rules, "flows_looked_at": looked })))
+}
+
+/// What was seen of one host and port.
+#[derive(Default)]
+struct Place {
+    flows: u64,
+    methods: BTreeSet<String>,
+    paths: BTreeSet<String>,
+}
+
+fn note(places: &mut BTreeMap<(String, u16), Place>, row: &FlowRow) {
+    // What was refused or never reached was no part of the work.
+    if row.error.as_ref().is_some_and(|e| e.kind == "denied") || row.imported {
+        return;
+    }
+    let place = places.entry((row.host().into_owned(), row.authority.port)).or_default();
+    place.flows += 1;
+    if let Some(request) = &row.request {
+        place.methods.insert(request.method.clone());
+        if place.paths.len() < 5 {
+            place.paths.insert(request.path.split('?').next().unwrap_or_default().to_owned());
+        }
+    }
+}
+
+/// A rule for each host; where many hosts lie below one domain, one for the domain.
+fn suggest(places: BTreeMap<(String, u16), Place>) -> Vec<Suggested> {
+    let mut below: BTreeMap<(String, u16), usize> = BTreeMap::new();
+    for (host, port) in places.keys() {
+        *below.entry((domain(host), *port)).or_default() += 1;
+    }
+    let mut merged: BTreeMap<(String, u16), Place> = BTreeMap::new();
+    for ((host, port), place) in places {
+        let domain = domain(&host);
+        let many = domain != host && below.get(&(domain.clone(), port)).is_some_and(|n| *n >= MANY);
+        let into = merged.entry((if many { format!("*.{domain}") } else { host }, port)).or_default();
+        into.flows += place.flows;
+        into.methods.extend(place.methods);
+        into.paths.extend(place.paths);
+    }
+    let rule = |((host, port), place): ((String, u16), Place)| Suggested {
+        flows: place.flows,
+        paths_seen: place.paths.into_iter().take(5).collect(),
+        rule: RuleSpec {
+            hosts: vec![host],
+            ports: vec![port.to_string()],
+            methods: place.methods.into_iter().collect(),
+            ..RuleSpec::new(Action::Allow)
+        },
+    };
+    let mut rules: Vec<_> = merged.into_iter().map(rule).collect();
+    rules.sort_by_key(|r| std::cmp::Reverse(r.flows));
+    rules
+}
+
+/// The name without its first label, when two are left; an address, or a short name, as it is.
+fn domain(host: &str) -> String {
+    match host.split_once('.') {
+        Some((_, rest)) if rest.contains('.') && host.parse::<std::net::IpAddr>().is_err() => rest.to_owned(),
+        _ => host.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(hosts: &[(&str, &str)]) -> Vec<Suggested> {
+        let mut places: BTreeMap<(String, u16), Place> = BTreeMap::new();
+        for (host, method) in hosts {
+            let place = places.entry(((*host).to_owned(), 443)).or_default();
+            place.flows += 1;
+            place.methods.insert((*method).to_owned());
+        }
+        suggest(places)
+    }
+
+    #[test]
+    fn many_hosts_below_one_domain_become_one_rule() {
+        let rules = seen(&[
+            ("a.cdn.test", "GET"),
+            ("b.cdn.test", "GET"),
+            ("c.cdn.test", "HEAD"),
+            ("d.cdn.test", "GET"),
+            ("api.test", "POST"),
+            ("api.test", "GET"),
+            ("192.0.2.7", "GET"),
+        ]);
+        let shown: Vec<(&str, String, u64)> =
+            rules.iter().map(|r| (r.rule.hosts[0].as_str(), r.rule.methods.join(" "), r.flows)).collect();
+        let row = |host, methods: &str, flows| (host, methods.to_owned(), flows);
+        assert_eq!(
+            shown,
+            [row("*.cdn.test", "GET HEAD", 4), row("api.test", "GET POST", 2), row("192.0.2.7", "GET", 1)]
+        );
+    }
+}

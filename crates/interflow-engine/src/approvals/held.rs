@@ -1,0 +1,303 @@
+//! Flows that wait for an answer. Flows that ask the same question wait together; one that goes away takes its question along
+//! when nobody else asks it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use interflow_flow::FlowId;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::config::Action;
+
+/// Answers that are remembered for people.
+const HISTORY: usize = 1000;
+/// Flows that may wait for one question.
+const MAX_WAITERS: usize = 10_000;
+/// Flows that are named with a question.
+const NAMED: usize = 20;
+
+/// What somebody has to decide.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct HeldQuestion {
+    /// The user of the proxy.
+    pub user: Option<String>,
+    /// The client's program.
+    pub process: Option<String>,
+    /// The client's address.
+    pub client: String,
+    /// The sessions that it belongs to.
+    pub sessions: Vec<String>,
+    /// The origin's host.
+    pub host: String,
+    /// The origin's port.
+    pub port: u16,
+    /// The method; none for a tunnel.
+    pub method: Option<String>,
+    /// The path without its query; none for a tunnel.
+    pub path: Option<String>,
+}
+
+/// A question that is open.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// Its number, to answer it by.
+    pub id: u64,
+    /// What is asked.
+    #[serde(flatten)]
+    pub question: HeldQuestion,
+    /// Flows that wait for it.
+    pub waiting: usize,
+    /// The first flows that asked it.
+    pub flows: Vec<String>,
+    /// When it was asked first, in microseconds since the Unix epoch.
+    pub since: u64,
+    /// When the last of its flows gives up, in microseconds since the Unix epoch.
+    pub until: u64,
+}
+
+/// How a question ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answered {
+    /// The question.
+    #[serde(flatten)]
+    pub held: Held,
+    /// The answer; none when nobody gave one.
+    pub action: Option<Action>,
+    /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`.
+    pub by: String,
+    /// When, in microseconds since the Unix epoch.
+    pub at: u64,
+}
+
+struct Open {
+    held: Held,
+    answer: watch::Sender<Option<Action>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    open: HashMap<u64, Open>,
+    by_question: HashMap<HeldQuestion, u64>,
+    history: VecDeque<Answered>,
+}
+
+/// Every open question.
+pub(crate) struct Waiting {
+    inner: Mutex<Inner>,
+    next: AtomicU64,
+    /// Grows with each change, for whoever watches.
+    version: watch::Sender<u64>,
+}
+
+impl Waiting {
+    pub fn new() -> Self {
+        Self { inner: Mutex::default(), next: AtomicU64::new(1), version: watch::Sender::new(1) }
+    }
+
+    /// Asks and waits. `None`: nobody answered in time, or too much is asked already. Cancel-safe: dropping it takes the
+    /// flow out of the question.
+    pub async fn ask(&self, question: HeldQuestion, flow: FlowId, patience: Duration, most: usize) -> Option<Action> {
+        let mut ticket = self.enter(question, flow, patience, most)?;
+        let answered = tokio::time::timeout(patience, ticket.answer.wait_for(Option::is_some)).await;
+        let action = match &answered {
+            Ok(Ok(action)) => **action,
+            Ok(Err(_)) => None,
+            Err(_) => {
+                ticket.end = "timeout";
+                None
+            }
+        };
+        drop(answered);
+        action
+    }
+
+    fn enter(&self, question: HeldQuestion, flow: FlowId, patience: Duration, most: usize) -> Option<Ticket<'_>> {
+        let mut inner = self.inner.lock();
+        let now = now();
+        let id = match inner.by_question.get(&question) {
+            Some(id) => *id,
+            None if inner.open.len() >= most => return None,
+            None => {
+                let id = self.next.fetch_add(1, Relaxed);
+                let held =
+                    Held { id, question: question.clone(), waiting: 0, flows: Vec::new(), since: now, until: now };
+                inner.by_question.insert(question, id);
+                inner.open.insert(id, Open { held, answer: watch::Sender::new(None) });
+                id
+            }
+        };
+        let open = inner.open.get_mut(&id)?;
+        if open.held.waiting >= MAX_WAITERS {
+            return None;
+        }
+        open.held.waiting += 1;
+        open.held.until = now + patience.as_micros() as u64;
+        if open.held.flows.len() < NAMED {
+            open.held.flows.push(flow.to_string());
+        }
+        let answer = open.answer.subscribe();
+        drop(inner);
+        self.changed();
+        Some(Ticket { waiting: self, id, answer, end: "gone" })
+    }
+
+    /// Answers one question; how many flows waited for it, `None` when it is not open.
+    pub fn answer(&self, id: u64, action: Action, by: &str) -> Option<(Held, usize)> {
+        let mut inner = self.inner.lock();
+        let open = inner.open.remove(&id)?;
+        inner.by_question.remove(&open.held.question);
+        let held = open.held.clone();
+        inner.remember(Answered { held: open.held, action: Some(action), by: by.to_owned(), at: now() });
+        drop(inner);
+        open.answer.send_replace(Some(action));
+        self.changed();
+        let waited = held.waiting;
+        Some((held, waited))
+    }
+
+    /// The open questions, the oldest first.
+    pub fn list(&self) -> Vec<Held> {
+        let mut list: Vec<Held> = self.inner.lock().open.values().map(|o| o.held.clone()).collect();
+        list.sort_by_key(|h| h.id);
+        list
+    }
+
+    /// Answers given, the latest first.
+    pub fn history(&self) -> Vec<Answered> {
+        self.inner.lock().history.iter().rev().cloned().collect()
+    }
+
+    /// The version of the list.
+    pub fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// Waits until the version is another than this. Cancel-safe.
+    pub async fn changed_since(&self, version: u64) {
+        let _ = self.version.subscribe().wait_for(|v| *v != version).await;
+    }
+
+    /// Something changed that watchers should see.
+    pub fn changed(&self) {
+        self.version.send_modify(|v| *v += 1);
+    }
+}
+
+impl Inner {
+    fn remember(&mut self, answered: Answered) {
+        if self.history.len() >= HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back(answered);
+    }
+}
+
+/// One flow's place in a question.
+struct Ticket<'a> {
+    waiting: &'a Waiting,
+    id: u64,
+    answer: watch::Receiver<Option<Action>>,
+    end: &'static str,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.waiting.inner.lock();
+        // Answered questions are closed already.
+        let Some(open) = inner.open.get_mut(&self.id) else { return };
+        open.held.waiting -= 1;
+        if open.held.waiting == 0
+            && let Some(open) = inner.open.remove(&self.id)
+        {
+            inner.by_question.remove(&open.held.question);
+            inner.remember(Answered { held: open.held, action: None, by: self.end.to_owned(), at: now() });
+        }
+        drop(inner);
+        self.waiting.changed();
+    }
+}
+
+fn now() -> u64 {
+    interflow_flow::Timestamp::now().micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn question(host: &str) -> HeldQuestion {
+        HeldQuestion {
+            user: None,
+            process: None,
+            client: "127.0.0.1".into(),
+            sessions: Vec::new(),
+            host: host.into(),
+            port: 443,
+            method: Some("GET".into()),
+            path: Some("/".into()),
+        }
+    }
+
+    fn flow() -> FlowId {
+        FlowId::new(interflow_flow::Timestamp::now())
+    }
+
+    #[tokio::test]
+    async fn flows_with_one_question_wait_together_and_get_one_answer() {
+        let waiting = Arc::new(Waiting::new());
+        let asks: Vec<_> = (0..3)
+            .map(|_| {
+                let waiting = Arc::clone(&waiting);
+                tokio::spawn(async move { waiting.ask(question("a"), flow(), Duration::from_secs(60), 10).await })
+            })
+            .collect();
+        while waiting.list().first().is_none_or(|h| h.waiting < 3) {
+            tokio::task::yield_now().await;
+        }
+        let held = waiting.list();
+        assert_eq!((held.len(), held[0].flows.len()), (1, 3));
+        assert_eq!(waiting.answer(held[0].id, Action::Allow, "once").unwrap().1, 3);
+        for ask in asks {
+            assert_eq!(ask.await.unwrap(), Some(Action::Allow));
+        }
+        assert!(waiting.list().is_empty() && waiting.answer(held[0].id, Action::Deny, "once").is_none());
+        assert_eq!(waiting.history()[0].action, Some(Action::Allow));
+    }
+
+    #[tokio::test]
+    async fn a_question_that_nobody_answers_times_out() {
+        let waiting = Waiting::new();
+        assert_eq!(waiting.ask(question("a"), flow(), Duration::from_millis(20), 10).await, None);
+        assert!(waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "timeout");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_away_takes_its_question_along() {
+        let waiting = Waiting::new();
+        let version = waiting.version();
+        {
+            let ask = waiting.ask(question("a"), flow(), Duration::from_secs(60), 10);
+            tokio::pin!(ask);
+            assert!(futures_util::poll!(&mut ask).is_pending());
+            assert_eq!(waiting.list().len(), 1);
+        }
+        assert!(waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "gone");
+        waiting.changed_since(version).await;
+    }
+
+    #[tokio::test]
+    async fn questions_over_the_cap_are_refused_at_once() {
+        let waiting = Waiting::new();
+        let first = waiting.ask(question("a"), flow(), Duration::from_secs(60), 1);
+        tokio::pin!(first);
+        assert!(futures_util::poll!(&mut first).is_pending());
+        assert_eq!(waiting.ask(question("b"), flow(), Duration::from_secs(60), 1).await, None);
+    }
+}

@@ -1,0 +1,657 @@
+//! Who may reach what, decided by rules, or by somebody who is asked while the flow waits; sessions of clients that bring
+//! their own rules; and secrets that are put in for placeholders on the last step to the hosts they are bound to.
+
+pub mod config;
+mod held;
+mod hosts;
+mod rules;
+mod secrets;
+mod sessions;
+mod stage;
+mod substitute;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use interflow_flow::{ClientInfo, Host};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
+pub use held::{Answered, Held, HeldQuestion};
+pub use rules::Layer;
+pub use secrets::SecretView;
+pub use sessions::SessionView;
+pub use stage::ApprovalsStage;
+
+use held::Waiting;
+use rules::{Book, Question, Rule, Ruling};
+use secrets::{Secret, Vault, write_private};
+use sessions::{Session, now};
+
+/// The most rules that can be made while running.
+const MAX_MADE: usize = 10_000;
+/// The most secrets.
+const MAX_SECRETS: usize = 1000;
+
+/// Everything about approvals.
+pub struct Approvals {
+    settings: ArcSwap<ApprovalsConfig>,
+    /// Another mode for a while: until when, in seconds since the Unix epoch.
+    meanwhile: ArcSwap<Option<(Mode, u64)>>,
+    book: ArcSwap<Book>,
+    sessions: ArcSwap<Vec<Session>>,
+    secrets: ArcSwap<Vec<Arc<Secret>>>,
+    waiting: Waiting,
+    state: Mutex<State>,
+    home: PathBuf,
+    reshaped: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct State {
+    configured: Vec<Arc<Rule>>,
+    made: Vec<Arc<Rule>>,
+    kept: Vec<Arc<Secret>>,
+    sessions: BTreeMap<Arc<str>, Session>,
+    /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
+    shape: (bool, bool),
+}
+
+/// A rule as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleView {
+    /// Its id.
+    pub id: String,
+    /// Where it comes from.
+    pub layer: Layer,
+    /// Whether it can be taken back while running.
+    pub removable: bool,
+    /// How often it decided since the start.
+    pub used: u64,
+    /// The rule.
+    #[serde(flatten)]
+    pub spec: RuleSpec,
+}
+
+/// How an open question is answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// What is said.
+    pub action: Action,
+    /// For what it is said: only the flows that wait, or more.
+    #[serde(default)]
+    pub scope: Scope,
+    /// How long it holds; for ever when it is not given. Of no meaning for `once`.
+    #[serde(default, rename = "for")]
+    pub lasting: Option<interflow_flow::units::Span>,
+    /// Whether it holds for every client, not only for the user, program or session that asked.
+    #[serde(default)]
+    pub everyone: bool,
+}
+
+/// For what an answer holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// For the flows that wait.
+    #[default]
+    Once,
+    /// For this method and path.
+    Path,
+    /// For this host and port.
+    Host,
+    /// For this host on any port.
+    AnyPort,
+    /// For everything below the host's domain, on any port.
+    Subdomains,
+}
+
+/// What an answer did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Done {
+    /// Flows that went on, or were denied.
+    pub flows: usize,
+    /// The rule that was made.
+    pub rule: Option<RuleView>,
+}
+
+/// What the last word on a flow is.
+#[derive(Debug)]
+pub(crate) enum Word {
+    Allow,
+    /// With the reason.
+    Deny(String),
+    /// Nothing is denied, but this would be.
+    WouldDeny,
+    Ask,
+}
+
+/// What is wrong with what was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalsError {
+    /// There is nothing of this name.
+    #[error("there is no {0}")]
+    Nothing(String),
+    /// It cannot be done as it was said.
+    #[error("{0}")]
+    Wrong(String),
+    /// The disk said no.
+    #[error("{0}")]
+    Disk(String),
+}
+
+impl Approvals {
+    /// Builds it; files are looked for in `home`.
+    ///
+    /// # Errors
+    /// A rule, or a file, that is wrong.
+    pub fn new(config: &ApprovalsConfig, home: &Path) -> Result<Self, String> {
+        let made = read_made(&home.join(&config.file))?;
+        let kept = Vault::new(home.join(&config.secrets)).read()?.into_iter().map(Arc::new).collect();
+        let state = State { configured: compile(config)?, made, kept, ..State::default() };
+        let this = Self {
+            settings: ArcSwap::from_pointee(config.clone()),
+            meanwhile: ArcSwap::from_pointee(None),
+            book: ArcSwap::default(),
+            sessions: ArcSwap::default(),
+            secrets: ArcSwap::default(),
+            waiting: Waiting::new(),
+            state: Mutex::new(state),
+            home: home.to_owned(),
+            reshaped: OnceLock::new(),
+        };
+        this.publish(&mut this.state.lock());
+        Ok(this)
+    }
+
+    /// Says whom to tell when the corridor must ask its stages anew what they want.
+    pub fn on_reshape(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.reshaped.set(Box::new(tell));
+    }
+
+    /// Compiles another configuration; what comes back puts it in force.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn prepare(self: &Arc<Self>, config: &ApprovalsConfig) -> Result<impl FnOnce() + Send + use<>, String> {
+        let (rules, config, this) = (compile(config)?, config.clone(), Arc::clone(self));
+        Ok(move || {
+            this.settings.store(Arc::new(config));
+            let mut state = this.state.lock();
+            state.configured = rules;
+            this.publish(&mut state);
+            drop(state);
+            this.settle();
+        })
+    }
+
+    /// The mode in force.
+    pub fn mode(&self) -> Mode {
+        match **self.meanwhile.load() {
+            Some((mode, until)) if until > now() => mode,
+            _ => self.settings.load().mode,
+        }
+    }
+
+    /// The mode of a while, and until when it holds, in seconds since the Unix epoch.
+    pub fn meanwhile(&self) -> Option<(Mode, u64)> {
+        (**self.meanwhile.load()).filter(|(_, until)| *until > now())
+    }
+
+    /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
+    pub fn set_mode(&self, mode: Option<(Mode, Option<Duration>)>) {
+        let until = |lasting: Option<Duration>| lasting.map_or(u64::MAX, |d| now().saturating_add(d.as_secs()));
+        self.meanwhile.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
+        self.publish(&mut self.state.lock());
+        self.settle();
+        self.reshape();
+        self.waiting.changed();
+    }
+
+    /// How long a flow is held.
+    pub fn patience(&self) -> Duration {
+        self.settings.load().timeout.0
+    }
+
+    /// The open questions.
+    pub fn held(&self) -> Vec<Held> {
+        self.waiting.list()
+    }
+
+    /// The answers given, the latest first.
+    pub fn history(&self) -> Vec<Answered> {
+        self.waiting.history()
+    }
+
+    /// Grows with every change of what is held or in force.
+    pub fn version(&self) -> u64 {
+        self.waiting.version()
+    }
+
+    /// Waits until the version is another than this. Cancel-safe.
+    pub async fn changed_since(&self, version: u64) {
+        self.waiting.changed_since(version).await;
+    }
+
+    /// Answers a question.
+    ///
+    /// # Errors
+    /// There is none of this number, or the answer makes no rule.
+    pub fn answer(&self, id: u64, answer: &Answer) -> Result<Done, ApprovalsError> {
+        let nothing =
+            || ApprovalsError::Nothing(format!("open question {id}; it may have been answered or have timed out"));
+        if answer.scope == Scope::Once {
+            let (_, flows) = self.waiting.answer(id, answer.action, "once").ok_or_else(nothing)?;
+            return Ok(Done { flows, rule: None });
+        }
+        let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+        let rule = self.add_rule(rule_of(&held.question, answer))?;
+        // Everything else that the rule decides was answered with it; this one is, whatever goes before the rule.
+        let flows = self.waiting.answer(id, answer.action, &rule.id).map_or(held.waiting, |(_, n)| n);
+        Ok(Done { flows, rule: Some(rule) })
+    }
+
+    /// Every rule in force, those of the config first.
+    pub fn rules(&self) -> Vec<RuleView> {
+        let now = now();
+        self.book.load().rules.iter().filter(|r| !r.is_over(now)).map(|r| view(r)).collect()
+    }
+
+    /// Makes a rule and keeps it.
+    ///
+    /// # Errors
+    /// It is wrong, there are too many, or the disk says no.
+    pub fn add_rule(&self, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+        let rule = Rule::new(made_id(), Layer::Global, spec).map_err(ApprovalsError::Wrong)?;
+        let rule = Arc::new(rule);
+        let mut state = self.state.lock();
+        let now = now();
+        state.made.retain(|r| !r.is_over(now));
+        if let Some(same) = state.made.iter().find(|r| r.spec == rule.spec) {
+            return Ok(view(same));
+        }
+        if state.made.len() >= MAX_MADE {
+            return Err(ApprovalsError::Wrong(format!("there are {MAX_MADE} rules already")));
+        }
+        state.made.push(Arc::clone(&rule));
+        self.keep_rules(&state)?;
+        self.changed(state);
+        Ok(view(&rule))
+    }
+
+    /// Takes a rule back that was made while running.
+    ///
+    /// # Errors
+    /// There is none of this id, or the disk says no.
+    pub fn remove_rule(&self, id: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let before = state.made.len();
+        state.made.retain(|r| r.id != id);
+        if state.made.len() == before {
+            return Err(ApprovalsError::Nothing(format!("rule {id} that was made while running")));
+        }
+        self.keep_rules(&state)?;
+        self.changed(state);
+        Ok(())
+    }
+
+    /// Announces a session, or takes the place of the one of the same id.
+    ///
+    /// # Errors
+    /// It is wrong, or there are too many.
+    pub fn add_session(&self, spec: SessionSpec) -> Result<SessionView, ApprovalsError> {
+        let session = Session::new(spec).map_err(ApprovalsError::Wrong)?;
+        let view = session.view();
+        let mut state = self.state.lock();
+        let all: Vec<_> = state.sessions.values().filter(|s| s.id != session.id).flat_map(|s| &s.secrets).collect();
+        unique(all.into_iter().chain(&state.kept).chain(&session.secrets))?;
+        sessions::add(&mut state.sessions, session).map_err(ApprovalsError::Wrong)?;
+        self.changed(state);
+        Ok(view)
+    }
+
+    /// The sessions that live.
+    pub fn sessions(&self) -> Vec<SessionView> {
+        let now = now();
+        self.sessions.load().iter().filter(|s| s.until.load(Relaxed) > now).map(Session::view).collect()
+    }
+
+    /// A session lives on.
+    ///
+    /// # Errors
+    /// It has ended, or never was.
+    pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
+        let (sessions, now) = (self.sessions.load(), now());
+        let session = sessions.iter().find(|s| &*s.id == id && s.until.load(Relaxed) > now);
+        let session = session.ok_or_else(|| ApprovalsError::Nothing(format!("session {id}; announce it again")))?;
+        session.beat();
+        Ok(session.view())
+    }
+
+    /// Ends a session.
+    ///
+    /// # Errors
+    /// There is none of this id.
+    pub fn end_session(&self, id: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let Some(session) = state.sessions.remove(id) else {
+            return Err(ApprovalsError::Nothing(format!("session {id}")));
+        };
+        // Flows under way hold rules of it.
+        session.until.store(0, Relaxed);
+        self.changed(state);
+        Ok(())
+    }
+
+    /// The secrets, without their values.
+    pub fn secrets(&self) -> Vec<SecretView> {
+        let now = now();
+        self.secrets.load().iter().filter(|s| !s.is_over(now)).map(|s| SecretView::from(&**s)).collect()
+    }
+
+    /// Keeps a secret, encrypted.
+    ///
+    /// # Errors
+    /// It is wrong, its label or placeholder is taken, or the disk says no.
+    pub fn add_secret(&self, spec: SecretSpec) -> Result<SecretView, ApprovalsError> {
+        let secret = Arc::new(Secret::new(spec).map_err(ApprovalsError::Wrong)?);
+        let mut state = self.state.lock();
+        if state.kept.len() >= MAX_SECRETS {
+            return Err(ApprovalsError::Wrong(format!("there are {MAX_SECRETS} secrets already")));
+        }
+        let of_sessions = state.sessions.values().flat_map(|s| &s.secrets);
+        unique(state.kept.iter().chain(of_sessions).chain([&secret]))?;
+        state.kept.push(Arc::clone(&secret));
+        self.keep_secrets(&state)?;
+        self.changed(state);
+        Ok(SecretView::from(&*secret))
+    }
+
+    /// Forgets a secret.
+    ///
+    /// # Errors
+    /// There is none of this label, or the disk says no.
+    pub fn remove_secret(&self, label: &str) -> Result<(), ApprovalsError> {
+        let mut state = self.state.lock();
+        let before = state.kept.len();
+        state.kept.retain(|s| s.label != label);
+        if state.kept.len() == before {
+            return Err(ApprovalsError::Nothing(format!("secret '{label}'")));
+        }
+        self.keep_secrets(&state)?;
+        self.changed(state);
+        Ok(())
+    }
+
+    /// Whether requests are looked at, and whether secrets may be put in.
+    pub(crate) fn shape(&self) -> (bool, bool) {
+        self.state.lock().shape
+    }
+
+    /// The last word on a flow, as far as rules and mode have one. `inside`: requests of this tunnel will be asked about.
+    pub(crate) fn judge(&self, q: &Question<'_>, inside: bool) -> Word {
+        let book = self.book.load();
+        let mode = self.mode();
+        let denied = |why: String| if mode == Mode::Observe { Word::WouldDeny } else { Word::Deny(why) };
+        match book.decide(q) {
+            Some(Ruling { action: Action::Allow, .. }) => Word::Allow,
+            Some(Ruling { action: Action::Deny, .. }) if inside && book.may_allow_inside(q) => Word::Allow,
+            Some(Ruling { action: Action::Deny, rule }) => {
+                let note = rule.spec.note.as_ref().map(|n| format!(": {n}")).unwrap_or_default();
+                denied(format!("the approvals' rule {} denies it{note}", rule.id))
+            }
+            None if inside => Word::Allow,
+            None => match mode {
+                Mode::Observe => Word::Allow,
+                Mode::Enforce => denied("no rule of the approvals allows it".to_owned()),
+                Mode::Ask => Word::Ask,
+            },
+        }
+    }
+
+    /// Ids and agents of the sessions that a flow belongs to.
+    pub(crate) fn sessions_of(&self, client: &ClientInfo, user: Option<&str>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let sessions = self.sessions.load();
+        if sessions.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let now = now();
+        let own = sessions.iter().filter(|s| s.owns(client, user, now));
+        own.map(|s| (Arc::clone(&s.id), s.agent.clone())).fold(
+            (Vec::new(), Vec::new()),
+            |(mut ids, mut agents), (id, agent)| {
+                ids.push(id);
+                agents.extend(agent);
+                (ids, agents)
+            },
+        )
+    }
+
+    /// Every secret that lives.
+    pub(crate) fn live_secrets(&self) -> Arc<Vec<Arc<Secret>>> {
+        self.secrets.load_full()
+    }
+
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
+    }
+
+    pub(crate) fn max_held(&self) -> usize {
+        self.settings.load().max_held
+    }
+
+    /// Puts what stands in the state in force.
+    fn publish(&self, state: &mut State) {
+        let of_sessions = state.sessions.values().flat_map(|s| s.rules.iter().cloned());
+        let all = state.configured.iter().chain(&state.made).cloned().chain(of_sessions).chain(builtin());
+        let rules: Vec<_> = all.collect();
+        let own = rules.len() > builtin().len();
+        self.book.store(Arc::new(Book::new(rules)));
+        self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
+        let secrets: Vec<_> =
+            state.kept.iter().cloned().chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned())).collect();
+        state.shape = (own || self.mode() != Mode::Observe, !secrets.is_empty());
+        self.secrets.store(Arc::new(secrets));
+    }
+
+    /// After a change: in force, told, and open questions that are decided now are answered.
+    fn changed(&self, mut state: parking_lot::MutexGuard<'_, State>) {
+        let before = state.shape;
+        self.publish(&mut state);
+        let reshaped = state.shape != before;
+        drop(state);
+        self.settle();
+        if reshaped {
+            self.reshape();
+        }
+        self.waiting.changed();
+    }
+
+    fn reshape(&self) {
+        if let Some(tell) = self.reshaped.get() {
+            tell();
+        }
+    }
+
+    /// Answers the open questions that rules decide by now.
+    fn settle(&self) {
+        for held in self.waiting.list() {
+            let q = &held.question;
+            let Ok(host) = Host::parse(&bracketed(&q.host)) else { continue };
+            let ids: Vec<Arc<str>> = q.sessions.iter().map(|s| s.as_str().into()).collect();
+            let sessions = self.sessions.load();
+            let agents: Vec<Arc<str>> =
+                sessions.iter().filter(|s| ids.contains(&s.id)).filter_map(|s| s.agent.clone()).collect();
+            let question = Question {
+                user: q.user.as_deref(),
+                process: q.process.as_deref(),
+                sessions: &ids,
+                agents: &agents,
+                host: &host,
+                port: q.port,
+                request: q.method.as_deref().zip(q.path.as_deref()),
+                now: now(),
+            };
+            let by = self.book.load().decide(&question).map(|r| (r.action, r.rule.id.clone()));
+            let by = by.or_else(|| match self.mode() {
+                Mode::Observe => Some((Action::Allow, "mode".to_owned())),
+                Mode::Enforce => Some((Action::Deny, "mode".to_owned())),
+                Mode::Ask => None,
+            });
+            if let Some((action, by)) = by {
+                self.waiting.answer(held.id, action, &by);
+            }
+        }
+    }
+
+    fn keep_rules(&self, state: &State) -> Result<(), ApprovalsError> {
+        let made: Vec<_> = state.made.iter().map(|r| Kept { id: r.id.clone(), rule: r.spec.clone() }).collect();
+        let text =
+            serde_json::to_vec_pretty(&KeptRules { rules: made }).map_err(|e| ApprovalsError::Disk(e.to_string()))?;
+        let path = self.home.join(&self.settings.load().file);
+        write_private(&path, &text).map_err(|e| ApprovalsError::Disk(format!("{}: {e}", path.display())))
+    }
+
+    fn keep_secrets(&self, state: &State) -> Result<(), ApprovalsError> {
+        Vault::new(self.home.join(&self.settings.load().secrets)).write(&state.kept).map_err(ApprovalsError::Disk)
+    }
+}
+
+/// A rule in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    id: String,
+    rule: RuleSpec,
+}
+
+#[derive(Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct KeptRules {
+    rules: Vec<Kept>,
+}
+
+fn read_made(path: &Path) -> Result<Vec<Arc<Rule>>, String> {
+    let wrong = |why: String| format!("{}: {why}", path.display());
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(wrong(e.to_string())),
+    };
+    let kept: KeptRules = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let rule = |k: Kept| {
+        Rule::new(k.id.clone(), Layer::Global, k.rule).map(Arc::new).map_err(|e| wrong(format!("rule {}: {e}", k.id)))
+    };
+    kept.rules.into_iter().map(rule).collect()
+}
+
+fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<Rule>>, String> {
+    let rule = |(i, spec): (usize, &RuleSpec)| {
+        let rule = Rule::new(format!("config-{i}"), Layer::Global, spec.clone());
+        rule.map(Arc::new).map_err(|e| format!("approvals.rule[{i}]: {e}"))
+    };
+    config.rule.iter().enumerate().map(rule).collect()
+}
+
+/// Whether a configuration can be put in force.
+///
+/// # Errors
+/// The rule that is wrong.
+pub fn check(config: &ApprovalsConfig) -> Result<(), String> {
+    compile(config).map(drop)
+}
+
+/// This machine itself needs nobody's leave.
+fn builtin() -> Vec<Arc<Rule>> {
+    let hosts = ["localhost", "127.0.0.0/8", "::1"].map(str::to_owned).to_vec();
+    let spec = RuleSpec { hosts, note: Some("this machine".to_owned()), ..RuleSpec::new(Action::Allow) };
+    Rule::new("this-machine".to_owned(), Layer::Builtin, spec).map(Arc::new).into_iter().collect()
+}
+
+fn view(rule: &Rule) -> RuleView {
+    RuleView {
+        id: rule.id.clone(),
+        layer: rule.layer,
+        removable: rule.layer == Layer::Global && !rule.id.starts_with("config-"),
+        used: rule.used.load(Relaxed),
+        spec: rule.spec.clone(),
+    }
+}
+
+/// Labels and placeholders name one secret each.
+fn unique<'s>(secrets: impl Iterator<Item = &'s Arc<Secret>>) -> Result<(), ApprovalsError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for secret in secrets {
+        for name in [secret.label.as_str(), &secret.placeholder] {
+            if seen.contains(&name) {
+                return Err(ApprovalsError::Wrong(format!("'{name}' is taken by another secret")));
+            }
+            seen.push(name);
+        }
+    }
+    Ok(())
+}
+
+/// The rule that an answer makes of a question.
+fn rule_of(question: &HeldQuestion, answer: &Answer) -> RuleSpec {
+    let mut rule = RuleSpec::new(answer.action);
+    let host = bracketed(&question.host);
+    rule.hosts = vec![match answer.scope {
+        Scope::Subdomains => match question.host.split_once('.') {
+            // A name of two labels is the domain itself.
+            Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
+                format!("*.{parent}")
+            }
+            _ => host,
+        },
+        _ => host,
+    }];
+    if matches!(answer.scope, Scope::Path | Scope::Host) {
+        rule.ports = vec![question.port.to_string()];
+    }
+    if answer.scope == Scope::Path {
+        rule.methods = question.method.iter().cloned().collect();
+        rule.paths = question.path.as_deref().map(literal).into_iter().collect();
+    }
+    if !answer.everyone {
+        rule.users = question.user.iter().cloned().collect();
+        rule.processes = question.process.iter().cloned().collect();
+        rule.sessions = question.sessions.clone();
+    }
+    let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
+    rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    rule
+}
+
+/// A path as a glob that matches nothing else.
+fn literal(path: &str) -> String {
+    path.chars().fold(String::new(), |mut out, c| {
+        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
+            out.extend(['[', c, ']']);
+        } else {
+            out.push(c);
+        }
+        out
+    })
+}
+
+/// An IPv6 address in brackets, as an authority has it.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+/// A short id that nobody has.
+fn made_id() -> String {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,393 @@
+//! Rules, compiled and indexed: a decision looks at those only whose host may match, and takes no lock.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use globset::{GlobBuilder, GlobMatcher};
+use interflow_flow::Host;
+
+use super::config::{Action, RuleSpec};
+use super::hosts::{HostPattern, literals, shown};
+
+/// Where a rule comes from; what comes later here goes before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// What is allowed when nobody says anything: this machine itself.
+    Builtin,
+    /// A session's.
+    Session,
+    /// The owner's, from the config or made while running.
+    Global,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Question<'a> {
+    pub user: Option<&'a str>,
+    pub process: Option<&'a str>,
+    /// The sessions that the flow belongs to, by index.
+    pub sessions: &'a [Arc<str>],
+    /// The names that these sessions give their agents.
+    pub agents: &'a [Arc<str>],
+    pub host: &'a Host,
+    pub port: u16,
+    /// Method and path without query, when a request is seen.
+    pub request: Option<(&'a str, &'a str)>,
+    /// Seconds since the Unix epoch.
+    pub now: u64,
+}
+
+/// A rule and what it decided.
+#[derive(Clone, Debug)]
+pub(crate) struct Ruling {
+    pub action: Action,
+    pub rule: Arc<Rule>,
+}
+
+/// A compiled rule.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub id: String,
+    pub layer: Layer,
+    pub spec: RuleSpec,
+    /// How often it decided.
+    pub used: AtomicU64,
+    /// The session that it lives with, and until when that does.
+    pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
+    until: u64,
+    hosts: Vec<HostPattern>,
+    ports: Vec<RangeInclusive<u16>>,
+    paths: Vec<(GlobMatcher, u32)>,
+}
+
+/// How much a match says, the most telling first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight {
+    layer: Layer,
+    host: u32,
+    path: u32,
+    port: bool,
+    method: bool,
+    who: u32,
+    denies: bool,
+}
+
+impl Rule {
+    /// Compiles a rule.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(id: String, layer: Layer, spec: RuleSpec) -> Result<Self, String> {
+        let path = |glob: &String| {
+            if !glob.starts_with(['/', '*']) {
+                return Err(format!("`{glob}` is no path: it begins with a slash"));
+            }
+            let built =
+                GlobBuilder::new(glob).build().map_err(|e| format!("`{glob}` is no path glob: {}", e.kind()))?;
+            Ok((built.compile_matcher(), 1 + literals(glob) as u32))
+        };
+        let until = match &spec.until {
+            None => u64::MAX,
+            Some(text) => {
+                let at: jiff::Timestamp = text.parse().map_err(|e| format!("until: `{text}` is no time: {e}"))?;
+                u64::try_from(at.as_second()).unwrap_or(0)
+            }
+        };
+        Ok(Self {
+            id,
+            layer,
+            used: AtomicU64::new(0),
+            session: None,
+            until,
+            hosts: spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>()?,
+            ports: spec.ports.iter().map(|p| ports(p)).collect::<Result<_, _>>()?,
+            paths: spec.paths.iter().map(path).collect::<Result<_, String>>()?,
+            spec,
+        })
+    }
+
+    /// Whether it looks at requests, and so cannot decide about a tunnel.
+    pub fn needs_request(&self) -> bool {
+        !self.spec.methods.is_empty() || !self.paths.is_empty()
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= now)
+    }
+
+    fn weigh(&self, q: &Question<'_>, host: &str) -> Option<Weight> {
+        if self.is_over(q.now) || !self.is_for(q) {
+            return None;
+        }
+        let mut said = if self.hosts.is_empty() { Some(0) } else { None };
+        for pattern in &self.hosts {
+            said = said.max(pattern.matches(host, q.host.ip().map(|ip| ip.to_canonical())));
+        }
+        let port = self.ports.is_empty() || self.ports.iter().any(|p| p.contains(&q.port));
+        if !port {
+            return None;
+        }
+        let path = match q.request {
+            None => 0,
+            Some((method, path)) => {
+                if !self.spec.methods.is_empty() && !self.spec.methods.iter().any(|m| m.eq_ignore_ascii_case(method)) {
+                    return None;
+                }
+                self.path(path)?
+            }
+        };
+        let lists = [&self.spec.users, &self.spec.agents, &self.spec.processes, &self.spec.sessions];
+        Some(Weight {
+            layer: self.layer,
+            host: said?,
+            path,
+            port: !self.ports.is_empty(),
+            method: !self.spec.methods.is_empty(),
+            who: lists.iter().filter(|l| !l.is_empty()).count() as u32 + u32::from(self.session.is_some()),
+            denies: self.spec.action == Action::Deny,
+        })
+    }
+
+    fn is_for(&self, q: &Question<'_>) -> bool {
+        let named = |list: &[String], name: Option<&str>| {
+            list.is_empty() || name.is_some_and(|n| list.iter().any(|l| l.eq_ignore_ascii_case(n)))
+        };
+        let member = |list: &[String], names: &[Arc<str>]| {
+            list.is_empty() || names.iter().any(|n| list.iter().any(|l| l.eq_ignore_ascii_case(n)))
+        };
+        let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
+        let agent =
+            if q.agents.is_empty() { named(&self.spec.agents, q.process) } else { member(&self.spec.agents, q.agents) };
+        own && agent
+            && named(&self.spec.users, q.user)
+            && named(&self.spec.processes, q.process)
+            && member(&self.spec.sessions, q.sessions)
+    }
+
+    /// How much its path says. One path may be written in many ways: a rule that allows must match the path as it stands
+    /// and as an origin may read it, a rule that denies one of the two.
+    fn path(&self, path: &str) -> Option<u32> {
+        if self.paths.is_empty() {
+            return Some(0);
+        }
+        let best = |text: &str| self.paths.iter().filter(|(g, _)| g.is_match(text)).map(|(_, n)| *n).max();
+        let plain = normal(path);
+        let (raw, read) = (best(path), best(&plain));
+        match self.spec.action {
+            Action::Allow => raw.zip(read).map(|(a, b)| a.min(b)),
+            Action::Deny => raw.max(read),
+        }
+    }
+}
+
+/// Percent-coding undone, `.` and `..` followed, slashes joined: as the most obliging origin would read it.
+fn normal(path: &str) -> String {
+    let bytes = path.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&b) = bytes.get(at) {
+        let hex = |i: usize| bytes.get(at + i).and_then(|h| char::from(*h).to_digit(16));
+        if let (b'%', Some(high), Some(low)) = (b, hex(1), hex(2)) {
+            plain.push((high * 16 + low) as u8);
+            at += 3;
+        } else {
+            plain.push(if b == b'\\' { b'/' } else { b });
+            at += 1;
+        }
+    }
+    let plain = String::from_utf8_lossy(&plain);
+    let mut parts: Vec<&str> = Vec::new();
+    for part in plain.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    let end = if plain.ends_with('/') && !parts.is_empty() { "/" } else { "" };
+    format!("/{}{end}", parts.join("/"))
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || format!("`{text}` is no port nor range of ports");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().map_err(|_| wrong())?, last.trim().parse().map_err(|_| wrong())?);
+    if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
+}
+
+/// Every rule in force.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    pub rules: Vec<Arc<Rule>>,
+    exact: HashMap<String, Vec<usize>>,
+    below: HashMap<String, Vec<usize>>,
+    /// Rules whose hosts are found in no table.
+    other: Vec<usize>,
+}
+
+impl Book {
+    /// Indexes the rules.
+    pub fn new(rules: Vec<Arc<Rule>>) -> Self {
+        let mut book = Self { rules, ..Self::default() };
+        for (i, rule) in book.rules.iter().enumerate() {
+            if rule.hosts.is_empty() {
+                book.other.push(i);
+            }
+            for pattern in &rule.hosts {
+                let list = match pattern {
+                    HostPattern::Exact(name) => book.exact.entry(name.clone()).or_default(),
+                    HostPattern::Below(name) => book.below.entry(name.clone()).or_default(),
+                    HostPattern::Any | HostPattern::Net(_) | HostPattern::Glob(..) => &mut book.other,
+                };
+                if list.last() != Some(&i) {
+                    list.push(i);
+                }
+            }
+        }
+        book
+    }
+
+    /// The rules whose hosts may match.
+    fn candidates<'b>(&'b self, host: &'b str) -> impl Iterator<Item = &'b Arc<Rule>> {
+        let parents = host.match_indices('.').map(|(at, _)| &host[at + 1..]);
+        let below = parents.filter_map(|parent| self.below.get(parent)).flatten();
+        self.exact.get(host).into_iter().flatten().chain(below).chain(&self.other).map(|i| &self.rules[*i])
+    }
+
+    /// The rule that decides: by layer, then by how much it says, then the one that denies.
+    pub fn decide(&self, q: &Question<'_>) -> Option<Ruling> {
+        let (host, _) = shown(q.host);
+        let matching = self.candidates(&host).filter(|r| q.request.is_some() || !r.needs_request());
+        let best = matching.filter_map(|r| Some((r.weigh(q, &host)?, r))).max_by_key(|(weight, _)| *weight)?;
+        best.1.used.fetch_add(1, Relaxed);
+        Some(Ruling { action: best.1.spec.action, rule: Arc::clone(best.1) })
+    }
+
+    /// Whether a request inside of this tunnel may be allowed by a rule that looks at requests.
+    pub fn may_allow_inside(&self, q: &Question<'_>) -> bool {
+        let (host, _) = shown(q.host);
+        let tunnel = Question { request: None, ..q.clone() };
+        let mut inside = self.candidates(&host).filter(|r| r.needs_request() && r.spec.action == Action::Allow);
+        inside.any(|r| r.weigh(&tunnel, &host).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(action: Action, hosts: &[&str]) -> RuleSpec {
+        RuleSpec { hosts: hosts.iter().map(|h| (*h).to_owned()).collect(), ..RuleSpec::new(action) }
+    }
+
+    fn book(rules: Vec<(Layer, RuleSpec)>) -> Book {
+        let rules = rules.into_iter().enumerate();
+        Book::new(rules.map(|(i, (layer, s))| Arc::new(Rule::new(i.to_string(), layer, s).unwrap())).collect())
+    }
+
+    fn ask(book: &Book, host: &str, request: Option<(&str, &str)>) -> Option<(Action, String)> {
+        let host = Host::parse(host).unwrap();
+        let q = Question {
+            user: Some("ann"),
+            process: Some("curl"),
+            sessions: &[],
+            agents: &[],
+            host: &host,
+            port: 443,
+            request,
+            now: 1_000_000,
+        };
+        book.decide(&q).map(|r| (r.action, r.rule.id.clone()))
+    }
+
+    #[test]
+    fn the_most_specific_rule_decides_and_of_two_alike_the_one_that_denies() {
+        use Action::{Allow, Deny};
+        let book = book(vec![
+            (Layer::Global, spec(Deny, &["*.example.com"])),
+            (Layer::Global, spec(Allow, &["api.example.com"])),
+            (Layer::Global, RuleSpec { methods: vec!["DELETE".into()], ..spec(Deny, &["api.example.com"]) }),
+            (Layer::Global, spec(Allow, &["twice.test"])),
+            (Layer::Global, spec(Deny, &["twice.test"])),
+            (Layer::Builtin, spec(Allow, &["*"])),
+            (Layer::Session, spec(Deny, &["a.test"])),
+        ]);
+        for (host, request, rule) in [
+            ("www.example.com", None, "0"),
+            ("api.example.com", None, "1"),
+            ("api.example.com", Some(("GET", "/")), "1"),
+            ("api.example.com", Some(("delete", "/")), "2"),
+            ("twice.test", None, "4"),
+            ("other.test", None, "5"),
+            ("a.test", None, "6"),
+            ("example.com", None, "5"),
+        ] {
+            assert_eq!(ask(&book, host, request).unwrap().1, rule, "{host} {request:?}");
+        }
+    }
+
+    #[test]
+    fn paths_are_matched_as_they_stand_and_as_they_may_be_read() {
+        use Action::{Allow, Deny};
+        let rule = |action, path: &str| RuleSpec { paths: vec![path.to_owned()], ..spec(action, &["h.test"]) };
+        let allow = book(vec![(Layer::Global, rule(Allow, "/pub/*"))]);
+        let deny = book(vec![(Layer::Global, rule(Deny, "/admin*"))]);
+        for (path, allowed, denied) in [
+            ("/pub/a", true, false),
+            ("/pub/../admin", false, true),
+            ("/pub/%2e%2e/admin", false, true),
+            ("/%61dmin", false, true),
+            ("//admin", false, true),
+            ("/pub/./a", true, false),
+            ("/pub\\..\\admin", false, true),
+            ("/x", false, false),
+        ] {
+            assert_eq!(ask(&allow, "h.test", Some(("GET", path))).is_some(), allowed, "allow {path}");
+            assert_eq!(ask(&deny, "h.test", Some(("GET", path))).is_some(), denied, "deny {path}");
+        }
+        assert_eq!(ask(&allow, "h.test", None), None, "a tunnel shows no path");
+    }
+
+    #[test]
+    fn who_asks_and_when_is_looked_at() {
+        use Action::Allow;
+        let who = |edit: fn(&mut RuleSpec)| {
+            let mut s = spec(Allow, &[]);
+            edit(&mut s);
+            ask(&book(vec![(Layer::Global, s)]), "h.test", None).is_some()
+        };
+        assert!(who(|s| s.users = vec!["ANN".into()]) && !who(|s| s.users = vec!["bob".into()]));
+        assert!(who(|s| s.processes = vec!["curl".into()]) && !who(|s| s.processes = vec!["node".into()]));
+        assert!(who(|s| s.agents = vec!["curl".into()]), "without a session the program is the agent");
+        assert!(!who(|s| s.sessions = vec!["s1".into()]));
+        assert!(who(|s| s.ports = vec!["400-500".into()]) && !who(|s| s.ports = vec!["80".into()]));
+        assert!(who(|s| s.until = Some("2100-01-01T00:00:00Z".into())));
+        assert!(!who(|s| s.until = Some("1970-01-02T00:00:00Z".into())));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let compiled = |edit: fn(&mut RuleSpec)| {
+            let mut s = RuleSpec::new(Action::Allow);
+            edit(&mut s);
+            Rule::new("x".into(), Layer::Global, s).map(drop).unwrap_err()
+        };
+        assert!(compiled(|s| s.ports = vec!["0".into()]).contains("no port"));
+        assert!(compiled(|s| s.paths = vec!["a".into()]).contains("no path"));
+        assert!(compiled(|s| s.until = Some("tomorrow".into())).contains("no time"));
+        assert!(compiled(|s| s.hosts = vec!["a[".into()]).contains("no host glob"));
+    }
+
+    #[test]
+    fn a_thousand_rules_cost_no_more_than_those_of_the_host() {
+        let rules = (0..1000).map(|i| (Layer::Global, spec(Action::Deny, &[&format!("h{i}.test")])));
+        let book = book(rules.collect());
+        assert_eq!(book.candidates("h7.test").count(), 1);
+        assert_eq!(book.candidates("x.test").count(), 0);
+        assert_eq!(ask(&book, "h7.test", None).unwrap().1, "7");
+    }
+}

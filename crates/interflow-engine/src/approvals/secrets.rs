@@ -1,0 +1,322 @@
+//! Secrets that placeholders stand for: kept encrypted (AES-256-GCM under a key of the installation), each bound to the hosts
+//! that it may be sent to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::{Aes256Gcm, Nonce};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use interflow_flow::Host;
+use serde::{Deserialize, Serialize};
+
+use super::config::SecretSpec;
+use super::hosts::{HostPattern, shown};
+
+/// What placeholders of ours begin with.
+const PREFIX: &str = "interflow-secret-";
+/// The longest secret, in bytes.
+const MAX_VALUE: usize = 64 << 10;
+/// The shortest placeholder, in bytes: a shorter one would be found where nobody put it.
+const MIN_PLACEHOLDER: usize = 16;
+
+/// A secret in memory.
+pub(crate) struct Secret {
+    pub label: String,
+    pub placeholder: String,
+    pub hosts: Vec<String>,
+    pub plain_http: bool,
+    /// How often it was put in.
+    pub used: AtomicU64,
+    /// The session that it lives with, and until when that does, in seconds since the Unix epoch.
+    pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
+    value: String,
+    patterns: Vec<HostPattern>,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").field("label", &self.label).field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+impl Secret {
+    /// Takes a secret up.
+    ///
+    /// # Errors
+    /// What is wrong with it; never its value.
+    pub fn new(spec: SecretSpec) -> Result<Self, String> {
+        let label = spec.label.trim().to_owned();
+        let wrong = |why: &str| format!("the secret '{label}': {why}");
+        if label.is_empty() || label.len() > 100 || label.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err("a secret needs a label of 1 to 100 characters without spaces".to_owned());
+        }
+        if spec.value.is_empty() || spec.value.len() > MAX_VALUE || spec.value.contains(['\r', '\n', '\0']) {
+            return Err(wrong("it must be 1 to 65536 bytes long, in one line"));
+        }
+        if spec.hosts.is_empty() {
+            return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
+        }
+        let patterns: Vec<_> =
+            spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>().map_err(|e| wrong(&e))?;
+        if patterns.iter().any(|p| matches!(p, HostPattern::Any)) {
+            return Err(wrong("`*` binds it to no host: name those that need it"));
+        }
+        let placeholder = spec.placeholder.unwrap_or_else(made);
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+        if placeholder.len() < MIN_PLACEHOLDER || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
+            return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~"));
+        }
+        if placeholder == spec.value {
+            return Err(wrong("it is its own placeholder"));
+        }
+        Ok(Self {
+            label,
+            placeholder,
+            hosts: spec.hosts,
+            plain_http: spec.plain_http,
+            used: AtomicU64::new(0),
+            session: None,
+            value: spec.value,
+            patterns,
+        })
+    }
+
+    /// Whether it may be sent to this host.
+    pub fn is_for(&self, host: &Host) -> bool {
+        let (name, ip) = shown(host);
+        self.patterns.iter().any(|p| p.matches(&name, ip).is_some())
+    }
+
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether its session is over.
+    pub fn is_over(&self, now: u64) -> bool {
+        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= now)
+    }
+
+    /// What stands beside the value and must not be changed without it.
+    fn bound(&self) -> Vec<u8> {
+        [self.label.as_str(), &self.placeholder, &self.hosts.join(" "), if self.plain_http { "plain" } else { "tls" }]
+            .join("\n")
+            .into_bytes()
+    }
+}
+
+fn made() -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let text: String = random::<26>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect();
+    format!("{PREFIX}{text}")
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the operating system hands out random bytes");
+    bytes
+}
+
+/// A secret as people may see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SecretView {
+    /// What it is called.
+    pub label: String,
+    /// What stands for it.
+    pub placeholder: String,
+    /// Where it may go.
+    pub hosts: Vec<String>,
+    /// Whether it may go out without TLS.
+    pub plain_http: bool,
+    /// How often it was put in since the start.
+    pub used: u64,
+    /// The session that it lives with.
+    pub session: Option<String>,
+}
+
+impl From<&Secret> for SecretView {
+    fn from(secret: &Secret) -> Self {
+        Self {
+            label: secret.label.clone(),
+            placeholder: secret.placeholder.clone(),
+            hosts: secret.hosts.clone(),
+            plain_http: secret.plain_http,
+            used: secret.used.load(Relaxed),
+            session: secret.session.as_ref().map(|(id, _)| id.to_string()),
+        }
+    }
+}
+
+/// A secret in the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    label: String,
+    placeholder: String,
+    hosts: Vec<String>,
+    #[serde(default)]
+    plain_http: bool,
+    nonce: String,
+    sealed: String,
+}
+
+/// The file of secrets and the key beside it.
+pub(crate) struct Vault {
+    path: PathBuf,
+}
+
+impl Vault {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Reads every secret; there are none when there is no file.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or does not fit the key.
+    pub fn read(&self) -> Result<Vec<Secret>, String> {
+        let wrong = |why: String| format!("{}: {why}", self.path.display());
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        let file: BTreeMap<String, Vec<Sealed>> = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        let cipher = self.cipher(false)?;
+        let sealed = file.into_iter().filter(|(name, _)| name == "secrets").flat_map(|(_, list)| list);
+        sealed.map(|s| open(&cipher, s).map_err(wrong)).collect()
+    }
+
+    /// Writes them all, under another name first.
+    ///
+    /// # Errors
+    /// The disk says no.
+    pub fn write(&self, secrets: &[Arc<Secret>]) -> Result<(), String> {
+        let cipher = self.cipher(true)?;
+        let kept = secrets.iter().filter(|s| s.session.is_none());
+        let sealed = kept.map(|s| seal(&cipher, s)).collect::<Result<Vec<_>, _>>()?;
+        let text = serde_json::to_vec_pretty(&BTreeMap::from([("secrets", sealed)])).map_err(|e| e.to_string())?;
+        write_private(&self.path, &text).map_err(|e| format!("{}: {e}", self.path.display()))
+    }
+
+    fn cipher(&self, make: bool) -> Result<Aes256Gcm, String> {
+        let path = self.path.with_extension("key");
+        let wrong = |why: String| format!("{}: {why}", path.display());
+        let key = match fs::read(&path) {
+            Ok(key) => key,
+            Err(e) if e.kind() == io::ErrorKind::NotFound && make => {
+                let key = random::<32>();
+                write_private(&path, &key).map_err(|e| wrong(e.to_string()))?;
+                key.to_vec()
+            }
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        Aes256Gcm::new_from_slice(&key).map_err(|_| wrong("a key has 32 bytes".to_owned()))
+    }
+}
+
+fn seal(cipher: &Aes256Gcm, secret: &Secret) -> Result<Sealed, String> {
+    let nonce = random::<12>();
+    let payload = Payload { msg: secret.value.as_bytes(), aad: &secret.bound() };
+    let sealed = cipher.encrypt(Nonce::from_slice(&nonce), payload).map_err(|_| "encryption failed".to_owned())?;
+    Ok(Sealed {
+        label: secret.label.clone(),
+        placeholder: secret.placeholder.clone(),
+        hosts: secret.hosts.clone(),
+        plain_http: secret.plain_http,
+        nonce: STANDARD.encode(nonce),
+        sealed: STANDARD.encode(sealed),
+    })
+}
+
+fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
+    let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
+    let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
+    let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
+    let mut secret = Secret::new(SecretSpec {
+        label: sealed.label,
+        value: "-".to_owned(),
+        hosts: sealed.hosts,
+        placeholder: Some(sealed.placeholder),
+        plain_http: sealed.plain_http,
+    })?;
+    if nonce.len() != 12 {
+        return Err(wrong);
+    }
+    let payload = Payload { msg: &packed, aad: &secret.bound() };
+    let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    secret.value = String::from_utf8(value).map_err(|_| wrong)?;
+    Ok(secret)
+}
+
+/// Writes a file that its owner alone reads, under another name first.
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(hosts: &[&str]) -> SecretSpec {
+        SecretSpec {
+            label: "api".into(),
+            value: "s3cret".into(),
+            hosts: hosts.iter().map(|h| (*h).to_owned()).collect(),
+            ..SecretSpec::default()
+        }
+    }
+
+    #[test]
+    fn secrets_are_bound_to_hosts() {
+        let secret = Secret::new(spec(&["*.example.com", "10.0.0.1"])).unwrap();
+        assert!(secret.placeholder.starts_with(PREFIX) && secret.placeholder.len() == PREFIX.len() + 26);
+        for (host, bound) in
+            [("api.example.com", true), ("example.com", false), ("evil.test", false), ("10.0.0.1", true)]
+        {
+            assert_eq!(secret.is_for(&Host::parse(host).unwrap()), bound, "{host}");
+        }
+        assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
+        for (bad, why) in [
+            (spec(&[]), "bound to hosts"),
+            (spec(&["*"]), "no host"),
+            (SecretSpec { label: String::new(), ..spec(&["a"]) }, "label"),
+            (SecretSpec { value: "a\nb".into(), ..spec(&["a"]) }, "one line"),
+            (SecretSpec { placeholder: Some("short".into()), ..spec(&["a"]) }, "16 to 256"),
+            (SecretSpec { placeholder: Some("with spaces in it all".into()), ..spec(&["a"]) }, "letters"),
+        ] {
+            let error = Secret::new(bad).unwrap_err();
+            assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_file_is_encrypted_and_knows_when_it_was_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secrets.json");
+        let vault = Vault::new(path.clone());
+        assert!(vault.read().unwrap().is_empty());
+        vault.write(&[Arc::new(Secret::new(spec(&["a.test"])).unwrap())]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("s3cret"));
+        assert_eq!(vault.read().unwrap()[0].value(), "s3cret");
+        fs::write(&path, text.replace("a.test", "b.test")).unwrap();
+        assert!(vault.read().unwrap_err().contains("was changed"), "another host is another secret");
+        fs::write(path.with_extension("key"), [0; 32]).unwrap();
+        assert!(vault.read().is_err());
+    }
+}

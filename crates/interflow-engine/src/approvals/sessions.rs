@@ -1,0 +1,167 @@
+//! Sessions: clients that announce themselves, with rules and secrets that live as long as they do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use interflow_flow::{ClientInfo, Timestamp};
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::config::SessionSpec;
+use super::rules::{Layer, Rule};
+use super::secrets::{Secret, SecretView};
+
+/// The most sessions at a time.
+const MAX_SESSIONS: usize = 1000;
+/// The most rules of one session.
+const MAX_RULES: usize = 1000;
+/// How long a session lives without a heartbeat when it does not say, in seconds.
+const TTL: u64 = 15 * 60;
+/// The longest that it may live, in seconds.
+const MAX_TTL: u64 = 24 * 3600;
+
+/// A session in force.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pub id: Arc<str>,
+    pub agent: Option<Arc<str>>,
+    pub rules: Vec<Arc<Rule>>,
+    pub secrets: Vec<Arc<Secret>>,
+    user: Option<String>,
+    client: Option<IpNet>,
+    pid: Option<u32>,
+    process: Option<String>,
+    ttl: u64,
+    began: u64,
+    /// Seconds since the Unix epoch.
+    pub until: Arc<AtomicU64>,
+}
+
+/// A session as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionView {
+    /// Its id.
+    pub id: String,
+    /// Its agent's name.
+    pub agent: Option<String>,
+    /// By what its flows are known.
+    pub user: Option<String>,
+    /// By what its flows are known.
+    pub client: Option<String>,
+    /// By what its flows are known.
+    pub pid: Option<u32>,
+    /// By what its flows are known.
+    pub process: Option<String>,
+    /// When it was announced, in seconds since the Unix epoch.
+    pub began: u64,
+    /// When it ends without another heartbeat, in seconds since the Unix epoch.
+    pub until: u64,
+    /// How many rules it brought.
+    pub rules: usize,
+    /// Its secrets, without their values.
+    pub secrets: Vec<SecretView>,
+}
+
+impl Session {
+    /// Takes one up.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(spec: SessionSpec) -> Result<Self, String> {
+        let id: Arc<str> = spec.id.unwrap_or_else(super::made_id).into();
+        let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
+        if id.is_empty() || id.len() > 100 || !id.chars().all(fine) {
+            return Err("a session's id has 1 to 100 letters, digits, or any of - _ . :".to_owned());
+        }
+        if spec.user.is_none() && spec.client.is_none() && spec.pid.is_none() && spec.process.is_none() {
+            return Err("a session must say which flows are its own: user, client, pid or process".to_owned());
+        }
+        if spec.rules.len() > MAX_RULES || spec.secrets.len() > MAX_RULES {
+            return Err(format!("a session has at most {MAX_RULES} rules and secrets"));
+        }
+        let client = spec.client.as_deref().map(network).transpose()?;
+        let ttl = spec.ttl.map_or(TTL, |t| t.0.as_secs()).clamp(1, MAX_TTL);
+        let until = Arc::new(AtomicU64::new(now() + ttl));
+        let of = || Some((Arc::clone(&id), Arc::clone(&until)));
+        let rule = |(i, r)| {
+            let mut rule = Rule::new(format!("{id}/{i}"), Layer::Session, r).map_err(|e| format!("rules[{i}]: {e}"))?;
+            rule.session = of();
+            Ok(Arc::new(rule))
+        };
+        let rules = spec.rules.into_iter().enumerate().map(rule).collect::<Result<_, String>>()?;
+        let secret = |s| {
+            let mut secret = Secret::new(s)?;
+            secret.session = of();
+            Ok(Arc::new(secret))
+        };
+        let secrets = spec.secrets.into_iter().map(secret).collect::<Result<_, String>>()?;
+        Ok(Self {
+            agent: spec.agent.map(Into::into),
+            rules,
+            secrets,
+            user: spec.user,
+            client,
+            pid: spec.pid,
+            process: spec.process,
+            ttl,
+            began: now(),
+            until,
+            id,
+        })
+    }
+
+    /// Whether a flow belongs to it: everything that it says must hold.
+    pub fn owns(&self, client: &ClientInfo, user: Option<&str>, now: u64) -> bool {
+        let process = client.process.as_deref();
+        self.until.load(Relaxed) > now
+            && self.user.as_deref().is_none_or(|u| user == Some(u))
+            && self.client.is_none_or(|net| net.contains(&client.peer.ip().to_canonical()))
+            && self.pid.is_none_or(|pid| process.is_some_and(|p| p.pid == pid))
+            && self.process.as_deref().is_none_or(|n| process.is_some_and(|p| &*p.name == n))
+    }
+
+    /// It lives on.
+    pub fn beat(&self) {
+        self.until.store(now() + self.ttl, Relaxed);
+    }
+
+    pub fn view(&self) -> SessionView {
+        SessionView {
+            id: self.id.to_string(),
+            agent: self.agent.as_ref().map(ToString::to_string),
+            user: self.user.clone(),
+            client: self.client.map(|c| c.to_string()),
+            pid: self.pid,
+            process: self.process.clone(),
+            began: self.began,
+            until: self.until.load(Relaxed),
+            rules: self.rules.len(),
+            secrets: self.secrets.iter().map(|s| SecretView::from(&**s)).collect(),
+        }
+    }
+}
+
+fn network(text: &str) -> Result<IpNet, String> {
+    let ip = text.parse::<std::net::IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
+    ip.or_else(|_| text.parse()).map_err(|_| format!("client: `{text}` is neither an address nor a network"))
+}
+
+/// Seconds since the Unix epoch.
+pub(crate) fn now() -> u64 {
+    Timestamp::now().micros() / 1_000_000
+}
+
+/// Puts a session in; there is no more room for another one when too many live.
+///
+/// # Errors
+/// There are too many.
+pub(super) fn add(all: &mut BTreeMap<Arc<str>, Session>, session: Session) -> Result<(), String> {
+    let at = now();
+    all.retain(|_, s| s.until.load(Relaxed) > at);
+    if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
+        return Err(format!("{MAX_SESSIONS} sessions live already"));
+    }
+    all.insert(Arc::clone(&session.id), session);
+    Ok(())
+}

@@ -1,0 +1,433 @@
+//! `interflow approvals`: what a running instance holds, and what may be reached.
+
+use std::io::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand, ValueEnum};
+use interflow_flow::units::Span;
+use serde_json::{Map, Value, json};
+
+use crate::Failure;
+use crate::flows::Api;
+use crate::home::Home;
+
+/// The commands on approvals.
+#[derive(Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// List what is held.
+    List {
+        /// Stay, and list anew whenever something changes.
+        #[arg(long)]
+        follow: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let what is held go on; with a scope, all that is like it too.
+    Allow(AnswerArgs),
+    /// Deny what is held; with a scope, all that is like it too.
+    Deny(AnswerArgs),
+    /// List the rules in force, add one, remove one.
+    #[command(subcommand)]
+    Rules(RulesCommand),
+    /// Show the mode in force, or set another one for a while.
+    Mode {
+        /// observe, ask, enforce; `config` goes back to the configured one.
+        mode: Option<String>,
+        /// For how long: 15m; until the end of the process when not given.
+        #[arg(long = "for", value_name = "TIME")]
+        lasting: Option<Span>,
+    },
+    /// Suggest rules that would allow what was recorded.
+    Suggest {
+        /// Of these flows: `time:-7d host:example.com`.
+        query: Vec<String>,
+        /// Make the rules.
+        #[arg(long)]
+        apply: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Secrets that are put in for placeholders: list, add, remove.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
+    /// The sessions that live.
+    Sessions,
+}
+
+/// What is answered, and how.
+#[derive(Debug, Args)]
+pub struct AnswerArgs {
+    /// The number of the question, as `approvals list` shows it; `all` for all of them.
+    pub id: String,
+    /// For what it is said.
+    #[arg(long, value_enum, default_value_t = ScopeArg::Once)]
+    pub scope: ScopeArg,
+    /// For how long: 30m, 7d; for ever when not given. Of no meaning for `once`.
+    #[arg(long = "for", value_name = "TIME")]
+    pub lasting: Option<Span>,
+    /// For every client, not only for the user, program or session that asked.
+    #[arg(long)]
+    pub everyone: bool,
+}
+
+/// For what an answer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArg {
+    /// The flows that wait.
+    Once,
+    /// This method and path.
+    Path,
+    /// This host and port.
+    Host,
+    /// This host on any port.
+    AnyPort,
+    /// Everything below the host's domain.
+    Subdomains,
+}
+
+/// The commands on rules.
+#[derive(Debug, Subcommand)]
+pub enum RulesCommand {
+    /// List them.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make one: `add allow '*.example.com' --method GET`.
+    Add(AddArgs),
+    /// Take one back that was made while running.
+    Remove {
+        /// Its id.
+        id: String,
+    },
+}
+
+/// A new rule.
+#[derive(Debug, Args)]
+pub struct AddArgs {
+    /// allow or deny.
+    #[arg(value_parser = ["allow", "deny"])]
+    pub action: String,
+    /// Hosts: names, globs, addresses, networks.
+    pub hosts: Vec<String>,
+    /// A port or range (repeat for several; all when not given).
+    #[arg(long = "port", value_name = "PORT")]
+    pub ports: Vec<String>,
+    /// A method.
+    #[arg(long = "method", value_name = "METHOD")]
+    pub methods: Vec<String>,
+    /// A glob over the path: `/repos/*`.
+    #[arg(long = "path", value_name = "GLOB")]
+    pub paths: Vec<String>,
+    /// A user of the proxy.
+    #[arg(long = "user", value_name = "NAME")]
+    pub users: Vec<String>,
+    /// An agent's name.
+    #[arg(long = "agent", value_name = "NAME")]
+    pub agents: Vec<String>,
+    /// A program on this machine.
+    #[arg(long = "process", value_name = "NAME")]
+    pub processes: Vec<String>,
+    /// Until when it holds, as RFC 3339.
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// What it is for.
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+/// The commands on secrets.
+#[derive(Debug, Subcommand)]
+pub enum SecretsCommand {
+    /// List them, without their values.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep a secret, read from standard input; prints the placeholder that stands for it.
+    Add {
+        /// What to call it.
+        label: String,
+        /// A host that it may be sent to (repeat for several).
+        #[arg(long = "host", value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        /// The text that stands for it; one is made when it is not given.
+        #[arg(long)]
+        placeholder: Option<String>,
+        /// It may go out without TLS.
+        #[arg(long)]
+        plain_http: bool,
+    },
+    /// Forget one.
+    Remove {
+        /// Its label.
+        label: String,
+    },
+}
+
+/// Runs one of them.
+pub fn run(command: ApprovalsCommand, home: &Home) -> Result<(), Failure> {
+    let none = "no instance runs here, so nothing is held: `interflow run` starts one";
+    let api = Api::of(home)?.ok_or_else(|| Failure::Failed(none.to_owned()))?;
+    match command {
+        ApprovalsCommand::List { follow, json } => list(&api, follow, json),
+        ApprovalsCommand::Allow(args) => answer(&api, "allow", &args),
+        ApprovalsCommand::Deny(args) => answer(&api, "deny", &args),
+        ApprovalsCommand::Rules(command) => rules(&api, command),
+        ApprovalsCommand::Mode { mode, lasting } => set_mode(&api, mode.as_deref(), lasting),
+        ApprovalsCommand::Suggest { query, apply, json } => suggest(&api, &query.join(" "), apply, json),
+        ApprovalsCommand::Secrets(command) => secrets(&api, command),
+        ApprovalsCommand::Sessions => sessions(&api),
+    }
+}
+
+/// A reader that has seen enough (`head`) is no error.
+fn print(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn print_json(value: &Value) {
+    print(&format!("{value:#}\n"));
+}
+
+/// A member as text, nothing a terminal could stumble over in it.
+fn member(value: &Value, name: &str) -> String {
+    let text = match &value[name] {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn each<'v>(value: &'v Value, name: &str) -> impl Iterator<Item = &'v Value> {
+    value[name].as_array().into_iter().flatten()
+}
+
+fn words(value: &Value, name: &str) -> String {
+    each(value, name).filter_map(Value::as_str).collect::<Vec<_>>().join(" ")
+}
+
+fn list(api: &Api, follow: bool, as_json: bool) -> Result<(), Failure> {
+    let mut state = api.get("/approvals")?;
+    loop {
+        if as_json {
+            print_json(&state);
+        } else {
+            print(&table(&state));
+        }
+        if !follow {
+            return Ok(());
+        }
+        let version = member(&state, "version");
+        while member(&state, "version") == version {
+            state = api.get(&format!("/approvals?after={version}&wait=30s"))?;
+        }
+    }
+}
+
+fn table(state: &Value) -> String {
+    let mut text = format!("mode {}\n", member(state, "mode"));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+    for held in each(state, "held") {
+        let left = Duration::from_micros(held["until"].as_u64().unwrap_or(now).saturating_sub(now)).as_secs();
+        let host = member(held, "host");
+        let place = match &*member(held, "method") {
+            "" => format!("tunnel {host}:{}", member(held, "port")),
+            method => format!("{method} {host}:{}{}", member(held, "port"), member(held, "path")),
+        };
+        let who = [member(held, "user"), member(held, "process"), member(held, "client")];
+        let who = who.into_iter().find(|w| !w.is_empty()).unwrap_or_default();
+        let waiting = member(held, "waiting");
+        text.push_str(&format!("{:>6}  {left:>3} s left  {waiting} waiting  {who}  {place}\n", member(held, "id")));
+    }
+    if state["held"].as_array().is_none_or(Vec::is_empty) {
+        text.push_str("nothing is held\n");
+    }
+    text
+}
+
+fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
+    let ids: Vec<String> = if args.id == "all" {
+        each(&api.get("/approvals")?, "held").map(|h| member(h, "id")).collect()
+    } else {
+        let number: u64 =
+            args.id.parse().map_err(|_| Failure::Usage(format!("`{}` is no number of a question", args.id)))?;
+        vec![number.to_string()]
+    };
+    let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
+    let mut input = json!({"action": action, "scope": scope, "everyone": args.everyone});
+    if let Some(lasting) = args.lasting {
+        input["for"] = json!(lasting);
+    }
+    for id in ids {
+        match api.post(&format!("/approvals/{id}"), &input) {
+            Ok(done) => {
+                let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
+                print(&format!("{id}: {action}, {} flows{rule}\n", member(&done, "flows")));
+            }
+            // A rule made for an earlier one may have answered it.
+            Err(_) if args.id == "all" => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn rules(api: &Api, command: RulesCommand) -> Result<(), Failure> {
+    match command {
+        RulesCommand::List { json: true } => print_json(&api.get("/approvals/rules")?["rules"]),
+        RulesCommand::List { json: false } => {
+            each(&api.get("/approvals/rules")?, "rules").for_each(|rule| print(&format!("{}\n", rule_line(rule))));
+        }
+        RulesCommand::Add(args) => {
+            let mut rule = Map::new();
+            rule.insert("action".into(), args.action.into());
+            let lists = [
+                ("hosts", args.hosts),
+                ("ports", args.ports),
+                ("methods", args.methods),
+                ("paths", args.paths),
+                ("users", args.users),
+                ("agents", args.agents),
+                ("processes", args.processes),
+            ];
+            rule.extend(lists.into_iter().filter(|(_, l)| !l.is_empty()).map(|(name, l)| (name.to_owned(), json!(l))));
+            let texts = [("until", args.until), ("note", args.note)];
+            rule.extend(texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into()))));
+            let made = api.post("/approvals/rules", &Value::Object(rule))?;
+            print(&format!("{}\n", rule_line(&made)));
+        }
+        RulesCommand::Remove { id } => drop(api.delete(&format!("/approvals/rules/{}", escaped(&id)))?),
+    }
+    Ok(())
+}
+
+fn rule_line(rule: &Value) -> String {
+    let lists = [
+        ("hosts", ""),
+        ("ports", "port "),
+        ("methods", ""),
+        ("paths", ""),
+        ("users", "user "),
+        ("agents", "agent "),
+        ("processes", "process "),
+        ("sessions", "session "),
+    ];
+    let said = lists.into_iter().map(|(name, word)| (words(rule, name), word)).filter(|(w, _)| !w.is_empty());
+    let said: Vec<String> = said.map(|(words, word)| format!("{word}{words}")).collect();
+    let said = if said.is_empty() { "everything".to_owned() } else { said.join(", ") };
+    let until = rule["until"].as_str().map(|u| format!(", until {u}")).unwrap_or_default();
+    let note = rule["note"].as_str().map(|n| format!("  # {n}")).unwrap_or_default();
+    let line = format!(
+        "{:<16}  {:<7}  {:<5}  {said}{until}  ({} used){note}",
+        member(rule, "id"),
+        member(rule, "layer"),
+        member(rule, "action"),
+        member(rule, "used")
+    );
+    line.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn set_mode(api: &Api, mode: Option<&str>, lasting: Option<Span>) -> Result<(), Failure> {
+    let Some(mode) = mode else {
+        print(&format!("{}\n", member(&api.get("/approvals")?, "mode")));
+        return Ok(());
+    };
+    let mut input = json!({"mode": if mode == "config" { Value::Null } else { mode.into() }});
+    if let Some(lasting) = lasting {
+        input["for"] = json!(lasting);
+    }
+    print(&format!("{}\n", member(&api.post("/approvals/mode", &input)?, "mode")));
+    Ok(())
+}
+
+fn suggest(api: &Api, query: &str, apply: bool, as_json: bool) -> Result<(), Failure> {
+    let found = api.get(&format!("/approvals/suggestions?query={}", escaped(query)))?;
+    if as_json {
+        print_json(&found["suggestions"]);
+    }
+    for suggested in each(&found, "suggestions") {
+        if apply {
+            api.post("/approvals/rules", &suggested["rule"])?;
+        }
+        if !as_json {
+            let rule = &suggested["rule"];
+            let (hosts, ports) = (words(rule, "hosts"), words(rule, "ports"));
+            let line =
+                format!("{:>7} flows  allow {hosts}:{ports}  {}\n", member(suggested, "flows"), words(rule, "methods"));
+            print(&line);
+        }
+    }
+    Ok(())
+}
+
+fn secrets(api: &Api, command: SecretsCommand) -> Result<(), Failure> {
+    match command {
+        SecretsCommand::List { json: true } => print_json(&api.get("/secrets")?["secrets"]),
+        SecretsCommand::List { json: false } => {
+            for s in each(&api.get("/secrets")?, "secrets") {
+                let (label, used) = (member(s, "label"), member(s, "used"));
+                print(&format!("{label:<16}  {}  to {}  ({used} used)\n", member(s, "placeholder"), words(s, "hosts")));
+            }
+        }
+        SecretsCommand::Add { label, hosts, placeholder, plain_http } => {
+            let value = std::io::read_to_string(std::io::stdin().lock()).map_err(|e| format!("standard input: {e}"))?;
+            let value = value.trim_end_matches(['\r', '\n']);
+            let mut secret = json!({"label": label, "value": value, "hosts": hosts, "plain_http": plain_http});
+            if let Some(placeholder) = placeholder {
+                secret["placeholder"] = placeholder.into();
+            }
+            print(&format!("{}\n", member(&api.post("/secrets", &secret)?, "placeholder")));
+        }
+        SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
+    }
+    Ok(())
+}
+
+fn sessions(api: &Api) -> Result<(), Failure> {
+    for s in each(&api.get("/sessions")?, "sessions") {
+        let secrets = s["secrets"].as_array().map_or(0, Vec::len);
+        let (id, agent, rules) = (member(s, "id"), member(s, "agent"), member(s, "rules"));
+        print(&format!("{id:<24}  {agent:<12}  {rules} rules  {secrets} secrets\n"));
+    }
+    Ok(())
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_shown_in_a_line() {
+        let state = json!({"mode": "ask", "held": [
+            {"id": 3, "host": "a.test", "port": 443, "method": "GET", "path": "/x\u{1b}[1m", "process": "curl",
+             "client": "127.0.0.1", "waiting": 2, "until": 0},
+            {"id": 4, "host": "b.test", "port": 22, "client": "192.0.2.1", "waiting": 1, "until": 0},
+        ]});
+        assert_eq!(
+            table(&state),
+            "mode ask\n     3    0 s left  2 waiting  curl  GET a.test:443/x[1m\n     4    0 s left  1 waiting  \
+             192.0.2.1  tunnel b.test:22\n"
+        );
+        assert_eq!(table(&json!({"mode": "observe", "held": []})), "mode observe\nnothing is held\n");
+    }
+
+    #[test]
+    fn a_rule_is_shown_in_a_line() {
+        let rule = json!({"id": "r1", "layer": "global", "action": "deny", "hosts": ["*.x.test", "y"], "methods": ["GET"],
+            "used": 7, "note": "why", "until": "2027-01-01T00:00:00Z"});
+        let expected = "r1                global   deny   *.x.test y, GET, until 2027-01-01T00:00:00Z  (7 used)  # why";
+        assert_eq!(rule_line(&rule), expected);
+        assert!(rule_line(&json!({"id": "a", "action": "allow"})).contains("everything"));
+    }
+}
