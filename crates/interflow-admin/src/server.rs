@@ -18,8 +18,8 @@ use interflow_engine::redaction::Redaction;
 use interflow_limits::{KeyStore, Limits};
 use interflow_media::Media;
 use interflow_record::Store;
-use interflow_rules::Rules;
 use interflow_record::view::Schemas;
+use interflow_rules::Rules;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -52,6 +52,10 @@ pub struct AdminParts {
     pub redaction: Option<Arc<Redaction>>,
     /// Keys, limits and accounts of LLM traffic, when there are any.
     pub limits: Option<LimitParts>,
+    /// By what gRPC and Protocol Buffers are shown.
+    pub schemas: Arc<Schemas>,
+    /// Approvals, when they are part of the instance.
+    pub approvals: Option<Arc<Approvals>>,
 }
 
 /// What the admin side shows of LLM traffic's keys and limits.
@@ -63,10 +67,6 @@ pub struct LimitParts {
     pub limits: Arc<Limits>,
     /// Metrics.
     pub accounts: Arc<Accounts>,
-    /// By what gRPC and Protocol Buffers are shown.
-    pub schemas: Arc<Schemas>,
-    /// Approvals, when they are part of the instance.
-    pub approvals: Option<Arc<Approvals>>,
 }
 
 /// What handlers share.

@@ -1,8 +1,8 @@
 //! The Interflow binary.
 #![forbid(unsafe_code)]
 
-mod audit;
 mod approvals;
+mod audit;
 mod ca;
 mod cli;
 mod config;

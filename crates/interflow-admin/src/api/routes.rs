@@ -7,9 +7,9 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::{
-    body, conversations, events, flows, instance, limits, media, openapi, privacy, replay, rules, transfer, words,
+    approvals, body, conversations, events, flows, instance, limits, media, openapi, privacy, replay, rules, transfer,
+    words,
 };
-use super::{approvals, body, conversations, events, flows, instance, media, openapi, replay, transfer, words};
 use crate::server::AdminState;
 
 /// A route.
@@ -352,6 +352,9 @@ fn of_limits() -> Vec<Route> {
             .takes(json("NewKey")),
         Route::new(Method::DELETE, "/keys/{id}", "Take a virtual key back, from now on", BYTES, revoke_key)
             .nothing_back(204),
+    ]
+}
+
 fn of_approvals() -> Vec<Route> {
     use approvals::{add_rule, add_secret, add_session, answer, end_session, heartbeat, history, list, mode};
     use approvals::{remove_rule, remove_secret, rules, secrets, sessions, suggestions};

@@ -5,8 +5,18 @@ use serde_json::{Map, Value, json};
 /// All of them by name.
 pub(crate) fn all() -> Value {
     let mut all = Map::new();
-    for part in [vocabulary(), flows(), conversations(), doings(), rules(), instance(), media(), privacy(), limits()] {
-    for part in [vocabulary(), flows(), conversations(), doings(), approvals(), instance(), media()] {
+    for part in [
+        vocabulary(),
+        flows(),
+        conversations(),
+        doings(),
+        approvals(),
+        rules(),
+        instance(),
+        media(),
+        privacy(),
+        limits(),
+    ] {
         if let Value::Object(part) = part {
             all.extend(part);
         }

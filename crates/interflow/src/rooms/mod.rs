@@ -1,8 +1,8 @@
 //! The rooms beside the corridor, put together from the configuration: which stages stand in it, in which order, and which
 //! doors open on the gateway port.
 
-mod audit;
 mod approvals;
+mod audit;
 pub mod conversations;
 mod egress;
 mod limits;
@@ -25,8 +25,8 @@ use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
 
-use audit::AccountRoom;
 use approvals::ApprovalsRoom;
+use audit::AccountRoom;
 pub use egress::LateEgress;
 pub use limits::LimitRoom;
 use llm::LlmRoom;
@@ -121,16 +121,10 @@ impl Rooms {
             rules: Arc::clone(rules.rules()),
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),
+            approvals: Arc::clone(&approvals),
             egress,
-            rooms: vec![limits, accounts, media, llm, redaction, rules],
+            rooms: vec![limits, accounts, media, llm, redaction, rules, approvals],
         })
-            vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
-        let for_admin = Arc::clone(rules.rules());
-        let counters = Arc::clone(&limits.limits);
-        let streams = Arc::clone(media.media());
-        let own = Arc::clone(&approvals);
-        let rooms: Vec<Arc<dyn Room>> = vec![limits, media, llm, redaction, rules, approvals];
-        Ok(Self { stages, mounts, approvals: own, egress, rules: for_admin, media: streams, limits: counters, rooms })
     }
 
     /// What puts conversations together, over the recording.
