@@ -193,7 +193,7 @@ impl Decrypter {
                 State::Media(left) => {
                     let n = within(left, rest.len());
                     let (media, _) = rest.split_at_mut(n);
-                    let end = left.map(|left| self.pos + left);
+                    let end = left.map(|left| self.pos.saturating_add(left));
                     let step = self.media(media, end)?;
                     self.state = after(left, step.done, State::Media);
                     step

@@ -121,7 +121,9 @@ pub(super) fn plan_samples(source: &Source<'_>, keys: &KeyRing, plan: &mut Plan)
     }
     for (i, (sample, group)) in source.samples.iter().zip(assigned.each()).enumerate() {
         let entry = source.entries.get(sample.entry).ok_or_else(|| {
-            source.holder.broken(format!("its samples have sample entry {}, which is missing", sample.entry + 1))
+            source
+                .holder
+                .broken(format!("its samples have sample entry {}, which is missing", sample.entry.wrapping_add(1)))
         })?;
         let Some(entry) = entry else { continue };
         let grouped = describe(group, &local, source.groups, &source.holder)?;

@@ -45,8 +45,8 @@ impl MediaFile {
             }
             let size = header.size.unwrap_or(length - at);
             found.note_fragment(header.kind, at, size);
-            if header.kind == b"mdat" || size > LONGEST || at + size > length {
-                let note = if at + size > length {
+            if header.kind == b"mdat" || size > LONGEST || at.saturating_add(size) > length {
+                let note = if at.saturating_add(size) > length {
                     format!("cut short: the file ends at byte {length}")
                 } else {
                     String::new()
