@@ -276,7 +276,8 @@ fn variable(name: &str) -> Result<Variable, String> {
         return Ok(Variable::Fact(fact));
     }
     let family = |start: &str| name.strip_prefix(start).filter(|n| !n.is_empty()).map(ToOwned::to_owned);
-    let made: [(&str, fn(String) -> Variable); 7] = [
+    type Make = fn(String) -> Variable;
+    let made: [(&str, Make); 7] = [
         ("req.header.", Variable::ReqHeader),
         ("resp.header.", Variable::RespHeader),
         ("cookie.", Variable::Cookie),

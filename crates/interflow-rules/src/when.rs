@@ -375,7 +375,8 @@ impl Matchers {
             (Place::Tag, self.tag),
         ];
         all.extend(single.into_iter().filter_map(|(place, p)| p.map(|p| p.on(&place))));
-        let named: [(fn(String) -> Place, Named); 6] = [
+        type Make = fn(String) -> Place;
+        let named: [(Make, Named); 6] = [
             (|n| Place::Param(Some(n)), self.param),
             (|n| Place::Header(Request, n), self.header),
             (Place::Cookie, self.cookie),

@@ -103,7 +103,9 @@ impl Changes {
         let request = at.phase < Phase::ResponseHead;
         if let (Some(method), true) = (&self.method, request) {
             let method = Method::from_bytes(method.as_bytes()).map_err(|e| e.to_string())?;
-            at.request_mut().map(|r| r.method = method);
+            if let Some(r) = at.request_mut() {
+                r.method = method;
+            }
         }
         if let (Some(url), true) = (&self.url, request) {
             let url = crate::sample::parse_url(url)?;

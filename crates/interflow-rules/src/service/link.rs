@@ -80,7 +80,8 @@ impl Target {
                 let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
                     return Err("it has no standard streams".into());
                 };
-                Ok(Link::Process { child: Group(child), input, output: BufReader::new(output).lines() })
+                let output = BufReader::new(output).lines();
+                Ok(Link::Process(Box::new(Process { child: Group(child), input, output })))
             }
         }
     }
@@ -89,7 +90,14 @@ impl Target {
 /// A link that stands.
 enum Link {
     WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
-    Process { child: Group, input: ChildStdin, output: Lines<BufReader<ChildStdout>> },
+    Process(Box<Process>),
+}
+
+/// A program and its standard streams.
+struct Process {
+    child: Group,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
 }
 
 /// A process with all that it started.
@@ -109,10 +117,10 @@ impl Link {
     async fn send(&mut self, text: &str) -> Result<(), String> {
         match self {
             Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
-            Self::Process { input, .. } => {
+            Self::Process(process) => {
                 let line = format!("{text}\n");
-                input.write_all(line.as_bytes()).await.map_err(|e| e.to_string())?;
-                input.flush().await.map_err(|e| e.to_string())
+                process.input.write_all(line.as_bytes()).await.map_err(|e| e.to_string())?;
+                process.input.flush().await.map_err(|e| e.to_string())
             }
         }
     }
@@ -127,10 +135,10 @@ impl Link {
                     Some(Ok(_)) => continue,
                     Some(Err(e)) => return Err(e.to_string()),
                 },
-                Self::Process { child, output, .. } => match output.next_line().await {
+                Self::Process(process) => match process.output.next_line().await {
                     Ok(Some(line)) => line,
                     Ok(None) => {
-                        let how = child.0.try_wait().ok().flatten().map(|s| s.to_string());
+                        let how = process.child.0.try_wait().ok().flatten().map(|s| s.to_string());
                         return Err(format!(
                             "its program ended ({})",
                             how.unwrap_or_else(|| "its output is closed".into())
