@@ -25,7 +25,8 @@ pub struct RedactConfig {
     pub context: String,
     /// Whether answers get their originals back.
     pub restore: bool,
-    /// What is done with personal data and secrets in answers. A stream is held back by some 200 bytes per text then.
+    /// What is done with personal data and secrets in answers. A stream is held back by some 200 bytes per text then. Where
+    /// requests are only flagged, answers are too.
     pub outbound: OutboundMode,
     /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
     pub metadata: bool,

@@ -125,19 +125,30 @@ impl RedactSettings {
     /// What is done with a flow, when its model is known.
     pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
         let mut choice = Choice { mode: self.mode(flow.transport), ..self.base.clone() };
-        let Some((route, redactor)) = self.routes.iter().find(|(r, _)| matches(r, flow, head, exchange)) else {
-            return choice;
+        if let Some((route, redactor)) = self.routes.iter().find(|(r, _)| matches(r, flow, head, exchange)) {
+            choice.follow(route, redactor.as_ref());
+        }
+        // Who only wants to be told wants no answer changed either.
+        choice.outbound = match (choice.mode, choice.outbound) {
+            (RedactMode::Off, _) => OutboundMode::Off,
+            (RedactMode::Flag, OutboundMode::Redact | OutboundMode::Block) => OutboundMode::Flag,
+            (_, outbound) => outbound,
         };
-        if let Some(redactor) = redactor {
-            choice.redactor = Arc::clone(redactor);
-        }
-        choice.mode = route.mode.unwrap_or(choice.mode);
-        choice.restore = route.restore.unwrap_or(choice.restore);
-        choice.outbound = route.outbound.unwrap_or(choice.outbound);
-        if let Some(context) = &route.context {
-            choice.context.clone_from(context);
-        }
         choice
+    }
+}
+
+impl Choice {
+    fn follow(&mut self, route: &RedactRoute, redactor: Option<&Arc<Redactor>>) {
+        if let Some(redactor) = redactor {
+            self.redactor = Arc::clone(redactor);
+        }
+        self.mode = route.mode.unwrap_or(self.mode);
+        self.restore = route.restore.unwrap_or(self.restore);
+        self.outbound = route.outbound.unwrap_or(self.outbound);
+        if let Some(context) = &route.context {
+            self.context.clone_from(context);
+        }
     }
 }
 

@@ -46,6 +46,7 @@ pub(super) trait Pen: Send {
 
 /// Cuts a stream into events and edits them.
 pub(super) struct Editor<P> {
+    framing: Framing,
     reader: EventReader,
     pen: P,
     open: HashMap<u64, Open>,
@@ -74,7 +75,7 @@ pub(super) type Edit = (Range<usize>, String);
 
 impl<P: Pen> Editor<P> {
     pub fn new(framing: Framing, pen: P) -> Self {
-        Self { reader: EventReader::new(framing, LARGEST), pen, open: HashMap::new(), texts: 0 }
+        Self { framing, reader: EventReader::new(framing, LARGEST), pen, open: HashMap::new(), texts: 0 }
     }
 
     /// Takes the stream's next bytes; appends what goes on.
@@ -192,7 +193,7 @@ impl<P: Pen> Editor<P> {
             if let Some(Open { last: Some(template), .. }) = self.open.remove(&id)
                 && !rest.is_empty()
             {
-                template.write(&rest, out)?;
+                template.write(self.framing, &rest, out)?;
             }
         }
         Ok(())
@@ -215,9 +216,22 @@ impl Template {
         Some(Self { event: event.clone(), json: splice(json, &edits), at: at?, chunk })
     }
 
-    fn write(&self, text: &str, out: &mut Vec<u8>) -> Result<(), Halt> {
+    /// Writes the event once more, with this text. What separates events is not always part of them.
+    fn write(&self, framing: Framing, text: &str, out: &mut Vec<u8>) -> Result<(), Halt> {
         let json = splice(&self.json, &[(self.at..self.at, text.to_owned())]);
-        write(&self.event, &json, self.chunk, out)
+        match framing {
+            Framing::Array => {
+                out.extend_from_slice(b",\r\n");
+                out.extend_from_slice(&json);
+                Ok(())
+            }
+            Framing::Lines if !self.event.raw.ends_with(b"\n") => {
+                out.push(b'\n');
+                out.extend_from_slice(&json);
+                Ok(())
+            }
+            _ => write(&self.event, &json, self.chunk, out),
+        }
     }
 }
 

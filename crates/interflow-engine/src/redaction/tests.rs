@@ -1,19 +1,21 @@
 //! Properties of the whole: what is not found stays byte for byte, and what was taken out of a request comes back in any
 //! answer, however it is cut.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use interflow_flow::{Egress, Error, Kind, Reply, Request};
 use interflow_llm::events::Framing;
 use interflow_llm::spans::SpanKind;
-use interflow_redact::{Redactor, Session, Vault, VaultKey};
+use interflow_redact::{OutboundMode, RedactConfig, Redactor, Session, Vault, VaultKey};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::SharedSession;
 use super::edit::{Editor, Pen};
-use super::pens::Restoring;
+use super::pens::{Restoring, Scanning};
 use super::prompt::json_spans;
+use super::{Redaction, SharedSession};
 
 const VALUES: [&str; 4] = ["anna.berg@firm.com", "123-45-6789", "4111 1111 1111 1111", "bob@example.org"];
 
@@ -92,6 +94,21 @@ fn edited(framing: Framing, body: &[u8], step: usize, session: &SharedSession) -
     out
 }
 
+fn scanning(mode: OutboundMode) -> Scanning {
+    let nowhere: Arc<dyn Egress> = Arc::new(Nowhere);
+    let room = Redaction::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap();
+    Scanning::new(room, Arc::new(Redactor::default()), mode, "")
+}
+
+/// No way out.
+struct Nowhere;
+
+impl Egress for Nowhere {
+    fn send(&self, _: Request) -> Reply<'_> {
+        Box::pin(async { Err(Error::new(Kind::Internal, "nowhere")) })
+    }
+}
+
 fn text_with_values() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         3 => "[a-z ,.\"\\\\\n{é😀]{0,12}",
@@ -102,7 +119,7 @@ fn text_with_values() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn what_was_taken_out_comes_back_in_every_stream(
@@ -163,6 +180,24 @@ proptest! {
     }
 
     #[test]
+    fn nothing_that_is_found_leaves_in_a_stream_that_is_looked_at(
+        text in text_with_values(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..10),
+        step in 1usize..200,
+    ) {
+        for (framing, event, pointer) in shapes() {
+            let events: Vec<Value> = pieces(&text, &cuts).into_iter().map(event).collect();
+            let mut editor = Editor::new(framing, scanning(OutboundMode::Redact));
+            let mut out = Vec::new();
+            stream(framing, &events).chunks(step).for_each(|piece| editor.feed(piece, &mut out).unwrap());
+            editor.finish(&mut out).unwrap();
+            let got = texts(framing, &out, pointer);
+            prop_assert!(VALUES.iter().all(|v| !got.contains(v)), "{:?}: {}", framing, got);
+            prop_assert_eq!(got.matches("{{{REDACTED").count() > 0, VALUES.iter().any(|v| text.contains(v)), "{}", got);
+        }
+    }
+
+    #[test]
     fn any_bytes_pass_through_the_editor_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), step in 1usize..50) {
         let session = session();
         redacted(&session, VALUES[0]);
@@ -173,4 +208,44 @@ proptest! {
             let _ = editor.finish(&mut out);
         }
     }
+}
+
+#[test]
+fn choices_that_take_turns_do_not_end_one_another() {
+    let session = session();
+    let told = redacted(&session, VALUES[0]);
+    let (a, b) = told.split_at(9);
+    let chunk = |choice: u32, text: &str, end: Option<&str>| json!({"choices": [{"index": choice, "delta": {"content": text}, "finish_reason": end}]});
+    let events = [
+        chunk(0, a, None),
+        chunk(1, a, None),
+        chunk(0, b, None),
+        chunk(0, " E", Some("stop")),
+        chunk(1, b, None),
+        chunk(1, "", Some("stop")),
+    ];
+    let out = edited(Framing::Sse, &stream(Framing::Sse, &events), 7, &session);
+    let out = String::from_utf8(out).unwrap();
+    let of = |choice: u64| -> String {
+        let events = out.lines().filter_map(|l| serde_json::from_str::<Value>(l.strip_prefix("data: ")?).ok());
+        let own = events.filter(|e| e["choices"][0]["index"] == choice);
+        own.map(|e| e["choices"][0]["delta"]["content"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!((of(0), of(1)), (format!("{} E", VALUES[0]), VALUES[0].to_owned()));
+    assert_eq!(
+        out.matches("event: x").count(),
+        events.len(),
+        "the text that ended with its choice needs no event of its own"
+    );
+}
+
+#[test]
+fn two_texts_in_one_event_are_kept_apart() {
+    let session = session();
+    let told = redacted(&session, VALUES[0]);
+    let (a, b) = told.split_at(9);
+    let event = |x: &str, y: &str| json!({"choices": [{"index": 0, "delta": {"content": x}}, {"index": 1, "delta": {"content": y}}]});
+    let out = edited(Framing::Sse, &stream(Framing::Sse, &[event(a, "E"), event(b, "")]), 1000, &session);
+    assert_eq!(texts(Framing::Sse, &out, "/choices/0/delta/content"), VALUES[0]);
+    assert_eq!(texts(Framing::Sse, &out, "/choices/1/delta/content"), "E");
 }

@@ -1,6 +1,6 @@
 //! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
 
-use interflow_redact::RedactMode;
+use interflow_redact::{OutboundMode, RedactMode};
 use interflow_testkit::{Origin, llm};
 use serde_json::{Value, json};
 
@@ -95,6 +95,8 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
         let origin = origin.start().await;
         let gate = Gate::with(&origin, |r| {
             r.redact.intercepted = mode;
+            // Where requests are only flagged, answers pass as well.
+            r.redact.outbound = if mode == RedactMode::Redact { OutboundMode::Off } else { OutboundMode::Block };
             r.trusted = vec![&origin];
         })
         .await;
