@@ -42,8 +42,10 @@ fn pieces<'t>(text: &'t str, cuts: &[prop::sample::Index]) -> Vec<&'t str> {
     at.windows(2).map(|w| &text[w[0]..w[1]]).collect()
 }
 
-/// The shapes in which deltas come, and where their text stands.
-fn shapes() -> [(Framing, fn(&str) -> Value, &'static str); 6] {
+/// How deltas come, what makes one of a piece of text, and where that then stands.
+type Shape = (Framing, fn(&str) -> Value, &'static str);
+
+fn shapes() -> [Shape; 6] {
     [
         (Framing::Sse, |t| json!({"choices": [{"index": 0, "delta": {"content": t}}]}), "/choices/0/delta/content"),
         (

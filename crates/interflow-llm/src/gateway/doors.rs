@@ -113,10 +113,9 @@ impl Table {
         }
         let only_path = path.split('?').next().unwrap_or_default();
         let azure = only_path.starts_with("/openai/deployments/");
-        if !azure && let Some((name, rest)) = first_segment(path) {
-            if let Some(upstream) = self.upstreams.get(name) {
-                return Some(Door { upstream: Arc::clone(upstream), rest });
-            }
+        let named = first_segment(path).filter(|_| !azure);
+        if let Some((upstream, rest)) = named.and_then(|(name, rest)| Some((self.upstreams.get(name)?, rest))) {
+            return Some(Door { upstream: Arc::clone(upstream), rest });
         }
         let name = native(only_path, anthropic).filter(|_| self.native)?;
         let upstream = Arc::clone(self.upstreams.get(name)?);

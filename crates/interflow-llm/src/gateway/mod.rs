@@ -126,7 +126,12 @@ fn is_canonical(path: &str) -> bool {
     let mut segments = lower.split('/').skip(1).peekable();
     let mut good = true;
     while let Some(segment) = segments.next() {
-        good &= !matches!(segment, "." | "..") && !(segment.is_empty() && segments.peek().is_some());
+        // Only the last one may be empty.
+        good &= match segment {
+            "." | ".." => false,
+            "" => segments.peek().is_none(),
+            _ => true,
+        };
     }
     good && !path.contains('\\')
 }
