@@ -10,6 +10,7 @@ mod limits;
 mod prices;
 mod rate;
 mod rules;
+mod saved;
 mod usage;
 
 pub use config::{Failure, KeysConfig, QuotaConfig, RuleConfig, SharedConfig};
@@ -26,4 +27,5 @@ pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, Prepared, secret}
 pub use prices::{Price, Prices, Tokens};
 pub use rate::TokenBucket;
 pub use rules::{Per, Quota, Rate, RateError, Rules, Subject, Use};
+pub use saved::Saved;
 pub use usage::{Sums, UsageBook, UsageRow};

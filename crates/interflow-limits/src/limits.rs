@@ -171,6 +171,11 @@ impl Limits {
         }
     }
 
+    /// Whether any rule limits anything.
+    pub fn has_rules(&self) -> bool {
+        !self.state.load().rules.is_empty()
+    }
+
     /// The config in force.
     pub fn config(&self) -> QuotaConfig {
         self.state.load().config.clone()

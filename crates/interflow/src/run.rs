@@ -291,6 +291,7 @@ impl Running {
     /// Writes out what is still waiting to be recorded.
     pub fn close(self) {
         self.rooms.accounts.accounts.close();
+        self.rooms.limits.close();
         if let Some(store) = self.store {
             store.close();
         }

@@ -42,16 +42,26 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     if let (Value::Object(all), Ok(Value::Object(live))) = (&mut config, serde_json::to_value(state.engine.config())) {
         all.extend(live);
     }
-    // Whatever a provider is called, what stands behind its name is a key.
-    if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
-        keys.values_mut().for_each(hide);
-    }
+    hide_keys(&mut config);
     mask(&mut config);
     Json(json!({ "config": config }))
 }
 
 /// Names of keys whose values are secrets.
 const SECRET: [&str; 6] = ["password", "passphrase", "secret", "token", "api_key", "access_key"];
+
+/// Hides the keys whose names do not say that they are secret: elsewhere a `key` is the path of a file.
+fn hide_keys(config: &mut Value) {
+    if let Some(Value::Object(keys)) = config.pointer_mut("/keys/provider") {
+        keys.values_mut().for_each(hide);
+    }
+    if let Some(Value::Object(upstreams)) = config.pointer_mut("/llm/upstream") {
+        upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(hide);
+    }
+    if let Some(key) = config.pointer_mut("/audit/key") {
+        hide(key);
+    }
+}
 
 /// Hides a secret; `env:NAME` and `file:PATH` only say where one is.
 fn hide(value: &mut Value) {
@@ -68,7 +78,7 @@ fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                let secret = key == "key" || SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
+                let secret = SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
                 match value {
                     Value::String(text) if secret && !text.starts_with("env:") && !text.starts_with("file:") => {
                         *text = "***".to_owned();
@@ -140,5 +150,19 @@ mod tests {
                 "limits": {"head_bytes": "64KiB"},
             })
         );
+    }
+
+    #[test]
+    fn keys_of_providers_are_hidden_and_paths_of_keys_are_not() {
+        let mut config = json!({
+            "keys": {"provider": {"openai": "sk-1", "other": "env:KEY"}},
+            "llm": {"upstream": {"x": {"key": "sk-2", "target": "http://a"}}},
+            "audit": {"key": "abc"},
+            "proxy": {"tls": {"key": "/etc/key.pem"}}
+        });
+        hide_keys(&mut config);
+        assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
+        assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));
+        assert_eq!((&config["audit"]["key"], &config["proxy"]["tls"]["key"]), (&"***".into(), &"/etc/key.pem".into()));
     }
 }

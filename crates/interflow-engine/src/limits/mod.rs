@@ -192,7 +192,7 @@ impl LimitStage {
         }
         let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
         let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
-        let limited = !self.limits.config().rule.is_empty() || key.as_ref().is_some_and(|k| k.limits.is_some());
+        let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
         // A list of models is held against the body itself, whatever was noted of it.
         let known = called.model.is_some() && called.estimated > 0;
         let (body, asked) = match listed || limited && !known {
@@ -238,7 +238,7 @@ impl Stage for LimitStage {
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         let gateway = scope.transport == Transport::Gateway;
         let keyed = !self.keys.ring().keys().is_empty() && call::is_providers_own(&scope.authority.host);
-        let limited = !self.limits.config().rule.is_empty();
+        let limited = self.limits.has_rules();
         if !scope.intercepted || scope.transport == Transport::Internal || !(gateway || keyed || limited) {
             return Interest::NONE;
         }

@@ -1,4 +1,5 @@
-//! `/api/filter` and `/api/explain` on the gateway port, answering as a Philter server does, so that its clients can use us.
+//! `/api/filter` and `/api/explain` on the gateway port, answering as a Philter server does, so that its clients can use us;
+//! and the health paths that probes of Philter and its proxy ask for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +28,8 @@ impl Mount for FilterDoor {
         let path = knock.path.split('?').next().unwrap_or_default();
         let ours = matches!(
             (knock.method, path),
-            (&Method::POST, "/api/filter" | "/api/explain") | (&Method::GET, "/api/status" | "/api/health")
+            (&Method::POST, "/api/filter" | "/api/explain")
+                | (&Method::GET, "/api/status" | "/api/health" | "/livez" | "/readyz" | "/health")
         );
         ours.then(|| Mounted::Serve(Arc::new(Self(Arc::clone(&self.0)))))
     }
@@ -42,7 +44,12 @@ impl Handler for FilterDoor {
         Box::pin(async move {
             debug_assert_eq!(flow.transport, Transport::Gateway);
             if request.head.method == Method::GET {
-                let body = json!({ "status": "Healthy", "version": env!("CARGO_PKG_VERSION") });
+                let version = env!("CARGO_PKG_VERSION");
+                let body = match request.head.url.path_only() {
+                    "/livez" | "/readyz" => json!({ "status": "ok" }),
+                    "/health" => json!({ "status": "UP", "applicationVersion": version }),
+                    _ => json!({ "status": "Healthy", "version": version }),
+                };
                 return Ok(Response::full(StatusCode::OK, "application/json", body.to_string()));
             }
             Ok(match self.answer(flow, request).await {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_engine::limits::{KeyHolder, KeyRules, LimitStage};
-use interflow_limits::{KeyStore, Limits};
+use interflow_limits::{KeyStore, Limits, Saved};
 
 use super::{Change, Room};
 use crate::config::Config;
@@ -19,6 +19,7 @@ pub struct LimitRoom {
     pub limits: Arc<Limits>,
     /// The stage.
     pub stage: Arc<LimitStage>,
+    budgets: Arc<Saved>,
 }
 
 impl LimitRoom {
@@ -32,7 +33,13 @@ impl LimitRoom {
         let keys = Arc::new(keys);
         let stage =
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
-        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage) })
+        let budgets = Saved::keep(&limits, &home.join("budgets.json"));
+        Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
+    }
+
+    /// Writes down what budgets stand at.
+    pub fn close(&self) {
+        self.budgets.write(&self.limits);
     }
 
     fn file(&self, path: &Path) -> PathBuf {

@@ -34,7 +34,9 @@ async fn philters_clients_can_use_the_gateway() {
         let answer = running.ask("POST", path, fields, "x").await;
         assert_eq!(answer.status, status, "{answer:?}");
     }
-    assert_eq!(running.ask("GET", "/api/status", "", "").await.status, 200);
+    for (path, status) in [("/api/status", "Healthy"), ("/livez", "ok"), ("/readyz", "ok"), ("/health", "UP")] {
+        assert_eq!(running.ask("GET", path, "", "").await.json()["status"], status, "{path}");
+    }
     running.stop();
     let recorded = home.say(&["flows", "list", "--format", "jsonl"]).ok();
     assert!(!recorded.contains("/api/filter") && !recorded.contains("anna"), "{recorded}");
