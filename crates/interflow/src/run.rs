@@ -176,15 +176,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
         );
     }
-    Ok(Running {
-        engine,
-        store,
-        conversations: conversations,
-        admin,
-        token,
-        rooms: Arc::new(rooms),
-        home: home.clone(),
-    })
+    Ok(Running { engine, store, conversations, admin, token, rooms: Arc::new(rooms), home: home.clone() })
 }
 
 /// The owner's schemas, for the views of bodies.

@@ -88,7 +88,7 @@ const OWN: [&str; 11] = [
 pub(super) fn is_providers_own(host: &Host) -> bool {
     let Some(name) = host.name() else { return false };
     let own = |own: &&str| if own.starts_with('.') { name.ends_with(*own) } else { name == *own };
-    OWN.iter().any(|o| own(&o))
+    OWN.iter().any(own)
         || name.ends_with("-aiplatform.googleapis.com")
         || name.starts_with("bedrock-runtime") && name.ends_with(".amazonaws.com")
 }

@@ -31,7 +31,7 @@ pub(super) fn scope(flow: &mut Flow, called: &Called, key: &Arc<VirtualKey>, why
     answer(flow, called.call.provider, &refusal)
 }
 
-fn what<'a>(called: &'a Called, why: OutOfScope) -> &'a str {
+fn what(called: &Called, why: OutOfScope) -> &str {
     match why {
         OutOfScope::Provider => &called.name,
         OutOfScope::Model => called.model.as_deref().unwrap_or("none is named, or it cannot be read"),
