@@ -218,7 +218,7 @@ impl Conversations for EmbeddedStore {
     fn conversation(&self, id: &str) -> Result<Option<Listed>> {
         self.read(|db| {
             let sql = format!("SELECT {CONVERSATION} FROM conversations c WHERE id = ?");
-            let found = db.prepare_cached(&sql)?.query_row([id], |r| conversation(r)).optional()?;
+            let found = db.prepare_cached(&sql)?.query_row([id], conversation).optional()?;
             found.map(|row| with_used(db, row)).transpose()
         })
     }
@@ -229,7 +229,7 @@ impl Conversations for EmbeddedStore {
                 "SELECT {CONVERSATION} FROM conversations c WHERE session = ? ORDER BY updated DESC, id DESC LIMIT ?"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map(params![session, limit as i64], |r| conversation(r))?;
+            let rows = statement.query_map(params![session, limit as i64], conversation)?;
             let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
             rows.reverse();
             Ok(rows)
@@ -265,7 +265,7 @@ impl Conversations for EmbeddedStore {
                 "SELECT {EXCHANGE} FROM conversation_exchanges WHERE conversation = ? ORDER BY started, flow, part"
             );
             let mut statement = db.prepare_cached(&sql)?;
-            let rows = statement.query_map([id], |r| exchange(r))?;
+            let rows = statement.query_map([id], exchange)?;
             Ok(rows.collect::<Result<Vec<_>, _>>()?)
         })
     }
@@ -298,7 +298,7 @@ impl Conversations for EmbeddedStore {
 pub(crate) fn calls(db: &Connection, flow: FlowId) -> Result<Vec<ExchangeRow>> {
     let sql = format!("SELECT {EXCHANGE} FROM conversation_exchanges WHERE flow = ? ORDER BY part");
     let mut statement = db.prepare_cached(&sql)?;
-    let rows = statement.query_map([flow.to_u128().to_be_bytes()], |r| exchange(r))?;
+    let rows = statement.query_map([flow.to_u128().to_be_bytes()], exchange)?;
     Ok(rows.collect::<Result<Vec<_>, _>>()?)
 }
 
@@ -327,7 +327,7 @@ fn list(db: &Connection, options: &ConversationOptions) -> Result<Vec<Listed>> {
     let mut found = Vec::new();
     let mut statement = db.prepare_cached(&sql)?;
     loop {
-        let rows = statement.query_map(params![options.parent, at.0, at.1], |r| conversation(r))?;
+        let rows = statement.query_map(params![options.parent, at.0, at.1], conversation)?;
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         let Some(last) = rows.last() else { return Ok(found) };
         at = (last.updated.micros() as i64, last.id.clone());
