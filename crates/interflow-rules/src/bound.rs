@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_flow::{
-    Body, Direction, Error, Flow, Headers, Interest, Kind, Message, Phase, RequestHead, ResponseHead, Result, Scope,
-    Stage, Step, Verdict, Way,
+    Body, ByteStr, Direction, Error, Flow, Headers, Interest, Kind, Message, Phase, RequestHead, ResponseHead, Result,
+    Scope, Stage, Step, Verdict, Way,
 };
 use interflow_query::Truth;
 
@@ -153,7 +153,7 @@ impl Bound {
         if holds {
             rule.matches.fetch_add(1, Relaxed);
             if at.phase < Phase::Message {
-                at.flow.tag("ruled");
+                at.flow.tag(ByteStr::from_static("ruled"));
             }
             capture(at, rule, &self.program);
         }
@@ -206,7 +206,7 @@ impl Bound {
         let mut at = at;
         at.work = at.state().pending.take().unwrap_or_default();
         let picked = self.pick(&at);
-        if self.wants_whole(&mut at, picked.as_ref()) {
+        if self.wants_whole(&mut at, picked.as_ref(), &body) {
             return Step::later(self.whole(at, body, picked));
         }
         match self.walk(&mut at, picked.as_ref(), Cursor::default()) {
@@ -244,10 +244,12 @@ impl Bound {
     }
 
     /// Whether a rule that may act needs the whole body to be asked, or to act.
-    fn wants_whole(&self, at: &mut At<'_>, picked: Option<&Picked>) -> bool {
+    fn wants_whole(&self, at: &mut At<'_>, picked: Option<&Picked>, body: &Body) -> bool {
+        // An event stream may never end: a condition on its body stays open rather than hold it back.
+        let endless = matches!(body, Body::Stream(_)) && head_of(at).is_some_and(body::is_event_stream);
         let entries = &self.list(at.phase).entries;
         entries.iter().enumerate().any(|(i, entry)| {
-            if !(entry.whole || entry.asks_body) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
+            if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
                 return false;
             }
             let rule = &self.program.rules[entry.rule as usize];
@@ -255,7 +257,7 @@ impl Bound {
                 return before && entry.whole;
             }
             match quiet(rule, at, &self.program) {
-                Truth::NotYet => true,
+                Truth::NotYet => !endless,
                 Truth::Known(holds) => holds && entry.whole && self.really_whole(entry, at),
             }
         })
