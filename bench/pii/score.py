@@ -1,7 +1,7 @@
 """Scores spans against labels: per type span-exact, overlap and character-level recall, precision and F2, for each system
 that was measured. Writes pii.json and pii.md.
 
-    score.py DATA_FOLDER SPANS_FOLDER RESULTS_FOLDER
+    score.py DATA_FOLDER SPANS_FOLDER RESULTS_FOLDER BUILD
 """
 
 import json
@@ -84,8 +84,9 @@ def shown(row):
     }
 
 
-data, folder, results = map(pathlib.Path, sys.argv[1:])
-report = {"note": "Presidio by its pattern recognisers alone: without a spaCy model it finds no names, places or organisations.", "sets": {}}
+data, folder, results = map(pathlib.Path, sys.argv[1:4])
+build = sys.argv[4]
+report = {"build": build, "note": "Presidio by its pattern recognisers alone: without a spaCy model it finds no names, places or organisations.", "sets": {}}
 page = ["# Detection on labelled texts", "", report["note"], ""]
 for name in ["small", "large"]:
     source = data / f"generated_{name}.json"
@@ -112,7 +113,7 @@ for name in ["small", "large"]:
             cells += [f"{row[k]:.3f}" if row else "-" for k in keys]
         page.append(f"| {kind} | {systems['interflow']['types'][kind]['labels']} | " + " | ".join(cells) + " |")
     times = ", ".join(f"{s} {v['seconds']:.3f} s" for s, v in systems.items())
-    page += ["", f"Time for all texts: {times}.", ""]
+    page += ["", f"Time for all texts ({build} build): {times}.", ""]
 results.mkdir(exist_ok=True)
 (results / "pii.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 (results / "pii.md").write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")

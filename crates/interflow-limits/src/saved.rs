@@ -127,7 +127,7 @@ mod tests {
         let first = limits();
         let saved = Saved::keep(&first, &path);
         assert!(!path.exists());
-        let grant = first.begin(subject(), Estimate::default()).await.ok().unwrap();
+        let grant = first.begin(subject(), Estimate { input: 10, max_output: Some(0) }).await.ok().unwrap();
         grant.settle(&Tokens { input: 70, ..Tokens::default() });
         saved.write(&first);
         let second = limits();
