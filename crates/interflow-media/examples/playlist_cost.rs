@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use interflow_media::dash::to_hls::{self, Frame, Part, Wanted, Wishes};
+use interflow_media::dash::{model, segments, xml};
 use interflow_media::endpoint::Children;
 use interflow_media::hls::rewrite::Crypt;
 use interflow_media::hls::{Kind, Options, Place, rewrite};
@@ -43,6 +45,36 @@ fn media(segments: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// A manifest of about a megabyte: 40 representations with a timeline each.
+fn manifest() -> String {
+    let runs: String = (0..700).map(|n| format!("<S t=\"{}\" d=\"{}\"/>", n * 180_000, 180_000 + n % 7)).collect();
+    let mut text = "<MPD type=\"static\" mediaPresentationDuration=\"PT1400S\"><Period>".to_owned();
+    for n in 0..40 {
+        text.push_str(&format!(
+            "<AdaptationSet id=\"{n}\" mimeType=\"video/mp4\" codecs=\"avc1.64001f\"><SegmentTemplate timescale=\"90000\" media=\"$RepresentationID$/$Time$.m4s\" initialization=\"$RepresentationID$/i.mp4\"><SegmentTimeline>{runs}</SegmentTimeline></SegmentTemplate><Representation id=\"v{n}\" bandwidth=\"{}\" width=\"640\" height=\"{}\"/></AdaptationSet>",
+            100_000 * (n + 1),
+            100 + n
+        ));
+    }
+    text + "</Period></MPD>"
+}
+
+/// The multivariant playlist and one track's, from the manifest's text.
+fn as_hls(text: &str, base: &Base) -> usize {
+    let root = xml::read(text.as_bytes()).expect("a well-formed manifest");
+    let manifest = model::read(&root, base).expect("a manifest that makes sense");
+    let period = &manifest.periods[0];
+    let master = to_hls::master(period, &Wishes::default(), |track| track.profile());
+    let track = to_hls::tracks(period).next().expect("it has tracks");
+    let segments = segments::list(track.own, period, &manifest, 0.0);
+    let parts = [Part { period, track, segments }];
+    let media = to_hls::media(&manifest, &parts, Frame::default(), |wanted| match wanted {
+        Wanted::Init(_) => Some("i.mp4".to_owned()),
+        Wanted::Segment(_, segment) => segment.address.clone(),
+    });
+    master.len() + media.len()
+}
+
 fn best(mut work: impl FnMut() -> usize) -> Duration {
     let mut best = Duration::MAX;
     for _ in 0..15 {
@@ -71,4 +103,8 @@ fn main() {
             println!("{:<34} {:>10} {:>12.1?} {:>10.0}", format!("{name}, {how}"), text.len(), took, speed);
         }
     }
+    let text = manifest();
+    let took = best(|| as_hls(&text, &base));
+    let speed = text.len() as f64 / took.as_secs_f64() / 1e6;
+    println!("{:<34} {:>10} {:>12.1?} {:>10.0}", "manifest, 40 representations", text.len(), took, speed);
 }

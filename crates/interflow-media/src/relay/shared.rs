@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use super::fetch::{Ask, Document, Fetch, Fetched};
 use super::resume::{Patience, content_range, resuming};
 
+/// What one thing takes besides its bytes, so that many small ones are bounded as well.
+const EACH: u64 = 1024;
 /// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
 const AHEAD: u64 = 1 << 20;
 
@@ -170,6 +172,7 @@ impl Shared {
         let flight = Arc::new(Flight { state: Mutex::default() });
         store.flights.insert(key, Arc::clone(&flight));
         store.order.push_back(key);
+        store.bytes += EACH;
         (flight, true)
     }
 
@@ -282,8 +285,12 @@ scope ",
 impl Store {
     fn forget(&mut self, key: &Key) {
         if let Some(flight) = self.flights.remove(key) {
-            self.bytes -= flight.state.lock().length.min(self.bytes);
-            self.order.retain(|k| k != key);
+            self.bytes = self.bytes.saturating_sub(flight.state.lock().length + EACH);
+            if self.order.front() == Some(key) {
+                self.order.pop_front();
+            } else {
+                self.order.retain(|k| k != key);
+            }
         }
     }
 

@@ -25,6 +25,16 @@ async fn private_addresses_are_refused_by_address_name_and_redirect() {
 }
 
 #[tokio::test]
+async fn a_name_that_leads_inside_gains_nothing() {
+    let inside = Origin::http().start().await;
+    let gateway = Gateway::start("[upstream.resolve]\n\"rebound.test\" = [\"127.0.0.1\"]\n");
+    let destination = format!("http://rebound.test:{}/", inside.port());
+    let answer = gateway.get(&gateway.path("/proxy/stream", &destination)).await;
+    assert_eq!((answer.status, answer.header("x-interflow-error")), (403, Some("denied")));
+    assert_eq!(inside.served(), 0);
+}
+
+#[tokio::test]
 async fn a_redirect_to_a_private_address_is_refused() {
     let outside =
         Origin::http().answering(|_| Reply::status(302).header("Location", "http://10.1.2.3/secret")).start().await;
