@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -34,6 +34,8 @@ pub(crate) struct Tracker {
     counters: Arc<Counters>,
     shared: Option<Arc<Shared>>,
     lent: Option<Lent>,
+    /// What the client was told that holds its body back, while a stage may want the body.
+    pub held_back: Option<Arc<AtomicU8>>,
     status: u16,
     /// The recorder was shown the response before a stage made it into what only the client may see.
     shown: bool,
@@ -43,7 +45,7 @@ pub(crate) struct Tracker {
 impl Tracker {
     pub fn new(flow: Flow, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
-        Self { flow, plan, counters, shared: None, lent: None, status: 0, shown: false, over: false }
+        Self { flow, plan, counters, shared: None, lent: None, held_back: None, status: 0, shown: false, over: false }
     }
 
     pub fn counters(&self) -> &Counters {

@@ -7,7 +7,7 @@ use interflow_flow::{
     Body, ClientInfo, Error, Flow, Interest, Kind, Message, Phase, RequestHead, Response, ResponseHead, Result, Scope,
     Stage, StatusCode, Step, Verdict, Version, Way,
 };
-use interflow_testkit::{Origin, client};
+use interflow_testkit::{Origin, Wire, client};
 
 use crate::support::{End, Proxy, get, inside, request};
 
@@ -307,4 +307,41 @@ async fn a_stage_may_send_a_request_another_way() {
     let proxy = Proxy::with(rewrite(Way { via: Some(vec!["ftp://x".into()]), ..Way::default() }), |_| ()).await;
     let answer = proxy.get("http://localhost:1/").await;
     assert_eq!((answer.status, answer.header("x-interflow-error")), (500, Some("stage_failed")));
+}
+
+/// Reads the body before the request goes anywhere.
+struct Reads;
+
+impl Stage for Reads {
+    fn name(&self) -> &'static str {
+        "reads"
+    }
+    fn interest(&self, _: &Scope<'_>) -> Interest {
+        Interest::of(Phase::RequestBody)
+    }
+    fn request_body<'a>(&'a self, _: &'a mut Flow, _: &'a mut RequestHead, b: Body) -> Step<'a, Result<Body, Verdict>> {
+        Step::later(async move { Ok(b.collect(100).await.expect("a small body").0.into()) })
+    }
+}
+
+#[tokio::test]
+async fn a_body_held_back_is_asked_for_by_the_stage_that_reads_it_and_else_by_the_origin() {
+    let cases: [(Arc<dyn Stage>, &str, u16, usize); 2] =
+        [(Arc::new(Noted::default()), "", 417, 0), (Arc::new(Reads), "body", 200, 1)];
+    for (stage, body, status, told) in cases {
+        let origin = Origin::raw(|mut wire: Wire, _| async move {
+            let head = wire.head().await?.expect("a request");
+            let expects = String::from_utf8_lossy(&head).to_lowercase().contains("100-continue");
+            let status = if expects { "417 Expectation Failed" } else { "200 OK" };
+            wire.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")).await?;
+            wire.to_end().await.map(drop)
+        })
+        .await;
+        let proxy = Proxy::with(vec![stage], |_| ()).await;
+        let mut wire = proxy.connect().await;
+        let fields = "Expect: 100-continue\r\nContent-Length: 4\r\n";
+        wire.send(request("POST", &format!("http://{}/", origin.addr()), fields) + body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.informational.len()), (status, told));
+    }
 }
