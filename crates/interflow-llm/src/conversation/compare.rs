@@ -135,7 +135,7 @@ fn text_change(before: &str, after: &str) -> Option<TextChange> {
 /// is where the cache ends.
 fn cache(changes: &Changes, around: &Around) -> String {
     let Some(now) = around.after else { return "the provider did not count tokens".into() };
-    let share = |n: u64| if now.input == 0 { 0 } else { n.saturating_mul(100) / now.input };
+    let share = |n: u64| n.saturating_mul(100).checked_div(now.input).unwrap_or(0);
     let read = format!("{} of {} tokens ({} %) came from the cache", now.cache_read, now.input, share(now.cache_read));
     let warm = around.before.map_or(0, |b| b.cache_read.saturating_add(b.cache_write));
     let cause = cause(changes, around);

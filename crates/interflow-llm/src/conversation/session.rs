@@ -71,9 +71,12 @@ pub struct Found {
     pub exchange: Option<Exchange>,
 }
 
+/// A message as it was kept: its key, its parent's, and what is known of it.
+pub type KeptNode = (u128, Option<u128>, NodeFacts);
+
 impl Session {
     /// A session as it was kept; messages in the order in which they came.
-    pub fn restored(kept: Vec<(Conversation, Vec<(u128, Option<u128>, NodeFacts)>)>) -> Self {
+    pub fn restored(kept: Vec<(Conversation, Vec<KeptNode>)>) -> Self {
         let threads = kept.into_iter().map(|(row, nodes)| {
             let mut thread = Thread { row, places: HashMap::with_capacity(nodes.len()) };
             for (key, parent, facts) in nodes {
