@@ -35,6 +35,9 @@ impl ConfigError {
     }
 }
 
+/// A profile that was made for a stage: certificate, key, whether verification is off.
+type MadeProfile = (PathBuf, PathBuf, bool, Arc<TlsProfile>);
+
 /// A config, compiled. A reload makes new settings; flows under way keep theirs.
 pub(crate) struct Settings {
     pub config: EngineConfig,
@@ -54,7 +57,7 @@ pub(crate) struct Settings {
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
     /// Made for stages that named a client certificate.
-    tls_made: Mutex<Vec<(PathBuf, PathBuf, bool, Arc<TlsProfile>)>>,
+    tls_made: Mutex<Vec<MadeProfile>>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
     proxies: Proxies,
     no_proxy: NoProxy,

@@ -97,7 +97,7 @@ pub enum RulesCommand {
         json: bool,
     },
     /// Make one: `add allow '*.example.com' --method GET`.
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     /// Take one back that was made while running.
     Remove {
         /// Its id.
