@@ -16,8 +16,13 @@ pub(crate) enum Matcher {
     Equals(String),
     Prefix(String),
     Glob(Vec<String>),
+    /// These texts one behind the other: in short values looked for one by one, in long ones by the regular expression.
+    Inside(Vec<String>, Compiled),
     Search(Compiled),
 }
+
+/// Values up to this many bytes are searched without waking a regular expression's machinery.
+const SHORT: usize = 128;
 
 /// Builds a regular expression.
 ///
@@ -47,10 +52,12 @@ impl Matcher {
             Pattern::Exact(text) => Self::Equals(text.clone()),
             Pattern::Text(text) => match kind {
                 Kind::Prefix => Self::Prefix(text.clone()),
-                Kind::Anywhere | Kind::Inside => Self::Search(search([text.as_str()])),
+                Kind::Anywhere | Kind::Inside => Self::Inside(vec![text.clone()], search([text.as_str()])),
                 _ => Self::Equals(text.clone()),
             },
-            Pattern::Glob(pieces) if kind == Kind::Inside => Self::Search(search(pieces.iter().map(String::as_str))),
+            Pattern::Glob(pieces) if kind == Kind::Inside => {
+                Self::Inside(pieces.clone(), search(pieces.iter().map(String::as_str)))
+            }
             Pattern::Glob(pieces) => Self::Glob(pieces.clone()),
             Pattern::Regex(regex) => {
                 // A tree that was built by hand may hold a source that the parser would have refused.
@@ -64,7 +71,8 @@ impl Matcher {
             Self::Equals(text) => value.eq_ignore_ascii_case(text.as_bytes()),
             Self::Prefix(text) => starts_with(value, text.as_bytes()),
             Self::Glob(pieces) => glob(pieces, value),
-            Self::Search(regex) => regex.is_match(value),
+            Self::Inside(pieces, _) if value.len() <= SHORT => in_turn(pieces, value).is_some(),
+            Self::Inside(_, regex) | Self::Search(regex) => regex.is_match(value),
         }
     }
 }
@@ -106,14 +114,17 @@ fn glob(pieces: &[String], value: &[u8]) -> bool {
     if !starts_with(value, first.as_bytes()) {
         return false;
     }
-    let mut rest = &value[first.len()..];
-    for piece in middle.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
-        let Some(at) = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece)) else {
-            return false;
-        };
+    let Some(rest) = in_turn(middle, &value[first.len()..]) else { return false };
+    rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
+}
+
+/// What is behind these pieces when each is found behind the one before it.
+fn in_turn<'a>(pieces: &[String], mut rest: &'a [u8]) -> Option<&'a [u8]> {
+    for piece in pieces.iter().map(String::as_bytes).filter(|p| !p.is_empty()) {
+        let at = rest.windows(piece.len()).position(|w| w.eq_ignore_ascii_case(piece))?;
         rest = &rest[at + piece.len()..];
     }
-    rest.len() >= last.len() && rest[rest.len() - last.len()..].eq_ignore_ascii_case(last.as_bytes())
+    Some(rest)
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub struct RecordConfig {
     pub queue_flows: usize,
     /// Header fields whose values are masked before anything is written: exact names, or a prefix with `*` behind it.
     pub mask_headers: Vec<String>,
+    /// Parameters of the URL's query whose values are masked likewise: exact names.
+    pub mask_query: Vec<String>,
     /// Flows older than this are dropped; 0 keeps them.
     pub retention_age: Span,
     /// The oldest flows are dropped when the store takes more disk than this; 0 for no bound.
@@ -62,6 +64,7 @@ impl Default for RecordConfig {
             queue_bytes: ByteSize(16 << 20),
             queue_flows: 20_000,
             mask_headers: MASKED.iter().map(|s| (*s).to_owned()).collect(),
+            mask_query: MASKED_QUERY.iter().map(|s| (*s).to_owned()).collect(),
             retention_age: Span(Duration::from_secs(30 * 86_400)),
             retention_bytes: ByteSize(10 << 30),
             segment_bytes: ByteSize(64 << 20),
@@ -70,6 +73,9 @@ impl Default for RecordConfig {
         }
     }
 }
+
+/// Parameters that carry secrets in the traffic of today.
+const MASKED_QUERY: [&str; 6] = ["access_token", "api_key", "api_password", "apikey", "client_secret", "key"];
 
 /// Fields that carry secrets in the traffic of today.
 const MASKED: [&str; 14] = [

@@ -1,14 +1,15 @@
-//! Secrets in header fields are masked before anything is written.
+//! Secrets in header fields and in the URL's query are masked before anything is written.
 
 use interflow_flow::Headers;
 
-/// Which fields are masked.
+/// Which fields and parameters are masked.
 pub(crate) struct Mask {
     names: Vec<String>,
     prefixes: Vec<String>,
     /// First letters and lengths of `names`, one bit each: most fields are let go by a look at these.
     letters: u32,
     lengths: u64,
+    parameters: Vec<String>,
 }
 
 /// The bit of a name's first letter, in either case.
@@ -23,13 +24,13 @@ fn length(name: &[u8]) -> u64 {
 
 impl Mask {
     /// From names, or prefixes with `*` behind them.
-    pub(crate) fn new(fields: &[String]) -> Self {
+    pub(crate) fn new(fields: &[String], parameters: &[String]) -> Self {
         let lower = fields.iter().map(|f| f.trim().to_ascii_lowercase());
         let (prefixes, names): (Vec<String>, Vec<String>) = lower.partition(|f| f.ends_with('*'));
         let letters = names.iter().fold(0, |all, n| all | letter(n.as_bytes()));
         let lengths = names.iter().fold(0, |all, n| all | length(n.as_bytes()));
         let prefixes = prefixes.into_iter().map(|p| p.trim_end_matches('*').to_owned()).collect();
-        Self { names, prefixes, letters, lengths }
+        Self { names, prefixes, letters, lengths, parameters: parameters.to_vec() }
     }
 
     fn hits(&self, name: &[u8]) -> bool {
@@ -39,6 +40,21 @@ impl Mask {
                 .prefixes
                 .iter()
                 .any(|p| name.get(..p.len()).is_some_and(|head| head.eq_ignore_ascii_case(p.as_bytes())))
+    }
+
+    /// The same path, secrets in its query replaced.
+    pub(crate) fn path(&self, path: &str) -> String {
+        let Some((before, query)) = path.split_once('?') else { return path.to_owned() };
+        let secret = |part: &str| {
+            let (name, value) = part.split_once('=')?;
+            let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
+            (named && !value.is_empty()).then(|| format!("{name}=***"))
+        };
+        if !query.split('&').any(|part| secret(part).is_some()) {
+            return path.to_owned();
+        }
+        let parts: Vec<String> = query.split('&').map(|part| secret(part).unwrap_or_else(|| part.to_owned())).collect();
+        format!("{before}?{}", parts.join("&"))
     }
 
     /// The same fields, secrets replaced by their length; an authentication scheme stays readable.
@@ -74,8 +90,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn secrets_in_a_query_go() {
+        let mask = Mask::new(&[], &["api_password".into(), "key".into()]);
+        for (path, masked) in [
+            ("/a", "/a"),
+            ("/a?b=c", "/a?b=c"),
+            ("/a?key=s3cret&b=c&API_PASSWORD=x%3D", "/a?key=***&b=c&API_PASSWORD=***"),
+            ("/a?monkey=1&key=&key", "/a?monkey=1&key=&key"),
+        ] {
+            assert_eq!(mask.path(path), masked);
+        }
+    }
+
+    #[test]
     fn secrets_go_and_everything_else_stays() {
-        let mask = Mask::new(&["Authorization".into(), "x-secret-*".into(), "cookie".into()]);
+        let mask = Mask::new(&["Authorization".into(), "x-secret-*".into(), "cookie".into()], &[]);
         let headers: Headers = [
             ("Host", "a"),
             ("AUTHORIZATION", "Bearer sk-123456"),

@@ -155,7 +155,7 @@ pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
     };
     row.request = begin.request.map(|r| RequestRow {
         method: r.method.as_str().to_owned(),
-        path: r.path.to_string(),
+        path: mask.path(&r.path),
         version: r.version.as_str().into(),
         protocol: r.protocol.map(|p| p.to_string()),
         headers: mask.apply(r.headers),

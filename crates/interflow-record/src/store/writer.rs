@@ -92,7 +92,7 @@ impl Writer {
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
         let next_seq = last.unwrap_or(0) + 1;
         Ok(Self {
-            mask: Mask::new(&config.mask_headers),
+            mask: Mask::new(&config.mask_headers, &config.mask_query),
             keeper: Keeper::new(),
             hosts: Hosts::default(),
             open: HashMap::new(),

@@ -112,7 +112,8 @@ impl Rooms {
         ];
         let filter = FilterDoor(Arc::clone(&redaction.redaction));
         let mounts: Vec<Arc<dyn Mount>> =
-            vec![Arc::new(filter), Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::clone(&llm.doors)];
+            // Media first: where its owner wants mediaflow-proxy's paths at the root, `/health` is one of them.
+            vec![Arc::new(MediaDoor::new(Arc::clone(media.media()))), Arc::new(filter), Arc::clone(&llm.doors)];
         Ok(Self {
             stages,
             mounts,

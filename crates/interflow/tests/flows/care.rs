@@ -18,10 +18,10 @@ async fn pruning_asks_first_and_wants_to_know_what() {
         said.ok();
         assert_eq!(count(&home, ""), "4");
     }
-    assert!(answered(home.command(&["flows", "prune", "status:404"]), "y\n").ok().contains("1 flows deleted"));
+    assert!(answered(home.command(&["flows", "prune", "status:404"]), "y\n").ok().contains("1 flow deleted"));
     assert!(home.flows(&["prune", "--older", "7d", "-y"]).err.contains("no flow is selected"));
     assert_eq!(count(&home, ""), "3");
-    assert!(home.flows(&["prune", "body:needle", "-y"]).ok().contains("1 flows deleted"));
+    assert!(home.flows(&["prune", "body:needle", "-y"]).ok().contains("1 flow deleted"));
     assert!(home.flows(&["prune", "--older", "0s", "-y"]).ok().contains("2 flows deleted"));
     assert_eq!(count(&home, ""), "0");
 }
@@ -32,11 +32,11 @@ async fn a_running_instance_is_asked_to_prune_and_to_tag() {
     let running = home.start();
     home.flows(&["tag", "last", "slow", "odd", "--comment", "look here"]).ok();
     assert_eq!(count(&home, "tag:slow comment:look"), "1");
-    assert!(home.flows(&["prune", "status:404", "-y"]).ok().contains("1 flows deleted"));
+    assert!(home.flows(&["prune", "status:404", "-y"]).ok().contains("1 flow deleted"));
     assert!(home.flows(&["prune", "--older", "0s", "-y"]).ok().contains("3 flows deleted"));
     running.get("/status/204").await;
     running.until_recorded(1);
-    assert!(home.flows(&["prune", "--all", "-y"]).ok().contains("1 flows deleted"));
+    assert!(home.flows(&["prune", "--all", "-y"]).ok().contains("1 flow deleted"));
     running.stop();
 }
 
@@ -59,7 +59,7 @@ async fn a_store_is_checked_and_damage_is_named() {
     running.until_recorded(1);
     running.stop();
     let sound = home.flows(&["check"]).ok();
-    assert!(sound.contains("1 flows") && sound.contains("verified"), "{sound}");
+    assert!(sound.contains("1 flow,") && sound.contains("verified"), "{sound}");
     let segments = home.dir.path().join("record/segments");
     let file = std::fs::read_dir(segments).unwrap().map(|e| e.unwrap().path()).next().unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
