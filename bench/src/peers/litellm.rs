@@ -50,7 +50,11 @@ impl Peer for Litellm {
             .arg(lab.path("leaf.pem"))
             .arg("--ssl_keyfile_path")
             .arg(lab.path("leaf.key"));
-        command.env("LITELLM_LOG", "ERROR").env("LITELLM_LOCAL_MODEL_COST_MAP", "True").current_dir(lab.path("."));
+        command
+            .env("LITELLM_MASTER_KEY", "sk-fake")
+            .env("LITELLM_LOG", "ERROR")
+            .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+            .current_dir(lab.path("."));
         let running = lab.start(self.name(), command, addr, Role::Proxy)?;
         Ok(Arm {
             name: self.name().into(),
