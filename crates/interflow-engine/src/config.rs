@@ -297,7 +297,7 @@ impl Default for UpstreamConfig {
             connections_per_host: 0,
             pool_wait: Span::secs(30),
             idle: Span::secs(60),
-            idle_per_host: 128,
+            idle_per_host: 2048,
             h2c_hosts: Vec::new(),
             http1_hosts: Vec::new(),
         }
