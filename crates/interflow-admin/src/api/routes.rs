@@ -330,9 +330,15 @@ fn of_rules() -> Vec<Route> {
             json("RulesExplained"),
             rules::explain_flow,
         ),
-        Route::new(get, "/rules/held", "Flows that wait for a decision", json("Held"), rules::held),
-        Route::new(Method::POST, "/rules/held/{number}", "Decide about a held flow", json("Decided"), rules::decide)
-            .takes(json("Decision")),
+        Route::new(get, "/rules/held", "Flows that wait for a decision", json("HeldFlows"), rules::held),
+        Route::new(
+            Method::POST,
+            "/rules/held/{number}",
+            "Decide about a held flow",
+            json("RuleDecided"),
+            rules::decide,
+        )
+        .takes(json("Decision")),
     ]
 }
 

@@ -266,8 +266,8 @@ fn rules() -> Value {
         "RuleSchema": any(),
         "RulesExplained": object(&[("flow", text()), ("rules", list(&explained))], &[]),
         "HeldFlow": held,
-        "Held": object(&[("held", list(&named("HeldFlow")))], &[]),
-        "Decided": object(&[("held", named("HeldFlow"))], &[]),
+        "HeldFlows": object(&[("held", list(&named("HeldFlow")))], &[]),
+        "RuleDecided": object(&[("held", named("HeldFlow"))], &[]),
         "Decision": decision,
     })
 }
