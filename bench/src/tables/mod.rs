@@ -188,7 +188,12 @@ impl<'a> Session<'a> {
             machine: machine(),
             began: jiff::Timestamp::now().to_string(),
             commit: commit(),
-            command: format!("interflow-bench run {name}{}", if effort.full { " --full" } else { "" }),
+            command: format!(
+                "interflow-bench run {name}{} --seconds {} --repeats {}",
+                if effort.full { " --full" } else { "" },
+                effort.seconds,
+                effort.repeats
+            ),
             seconds: effort.seconds,
             repeats: effort.repeats,
             pinned: effort.pin,

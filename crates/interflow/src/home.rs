@@ -85,6 +85,24 @@ impl Home {
         Ok(token)
     }
 
+    /// A secret of this data folder, by the name of its file: made once, for the owner's eyes only.
+    ///
+    /// # Errors
+    /// The file cannot be read or written.
+    pub fn secret(&self, file: &str) -> Result<Vec<u8>, String> {
+        let path = self.0.join(file);
+        match fs::read(&path) {
+            Ok(secret) if secret.len() >= 16 => return Ok(secret),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
+        }
+        self.create()?;
+        let secret = interflow_admin::new_token().into_bytes();
+        write_private(&path, &secret).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
+        Ok(secret)
+    }
+
     fn instance_file(&self) -> PathBuf {
         self.0.join("instance.json")
     }

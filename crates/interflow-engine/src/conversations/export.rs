@@ -12,6 +12,7 @@ use interflow_record::{Store, StoreError};
 use serde_json::json;
 
 use super::open::{Opened, open};
+use crate::answers::escape;
 
 /// Sub-agents within sub-agents that are written.
 const DEEPEST: usize = 8;
@@ -257,7 +258,7 @@ pre{white-space:pre-wrap;background:var(--soft);padding:.6rem;border-radius:6px;
 section section{border-left:2px solid var(--line);padding-left:1rem;margin-left:.3rem}";
 
 fn html(out: &mut String, tree: &Tree) -> fmt::Result {
-    let title = escaped(&tree.opened.listed.row.title);
+    let title = escape(&tree.opened.listed.row.title);
     // Nothing in the file is ever run or fetched, whatever a conversation holds.
     writeln!(
         out,
@@ -271,7 +272,7 @@ fn html(out: &mut String, tree: &Tree) -> fmt::Result {
 
 fn html_section(out: &mut String, tree: &Tree) -> fmt::Result {
     let opened = &tree.opened;
-    let (title, facts) = (escaped(&opened.listed.row.title), escaped(&facts(opened)));
+    let (title, facts) = (escape(&opened.listed.row.title), escape(&facts(opened)));
     writeln!(out, "<section><h1>{title}</h1><p class=\"facts\">{facts}</p>")?;
     for turn in &opened.thread.turns {
         writeln!(out, "<h2>Turn {}</h2>", turn.number)?;
@@ -282,7 +283,7 @@ fn html_section(out: &mut String, tree: &Tree) -> fmt::Result {
             html_item(out, tree, item)?;
         }
         for problem in problems(opened, turn) {
-            writeln!(out, "<p class=\"error\">{}</p>", escaped(problem))?;
+            writeln!(out, "<p class=\"error\">{}</p>", escape(problem))?;
         }
     }
     writeln!(out, "</section>")
@@ -290,52 +291,37 @@ fn html_section(out: &mut String, tree: &Tree) -> fmt::Result {
 
 fn html_item(out: &mut String, tree: &Tree, item: &Item) -> fmt::Result {
     let folded = |out: &mut String, name: &str, text: &str| {
-        writeln!(out, "<details><summary>{name}</summary><pre>{}</pre></details>", escaped(text))
+        writeln!(out, "<details><summary>{name}</summary><pre>{}</pre></details>", escape(text))
     };
     match &item.what {
         What::Text { text } => {
             let class = if item.role == Role::User { "user text" } else { "text" };
-            writeln!(out, "<p class=\"{class}\">{}</p>", escaped(text.trim()))
+            writeln!(out, "<p class=\"{class}\">{}</p>", escape(text.trim()))
         }
         What::Thinking { text } if text.is_empty() => Ok(()),
         What::Thinking { text } => folded(out, "Thinking", text),
         What::Context { text } => folded(out, "Context", text),
         What::Tool { name, summary, input, result, child, .. } => {
             let failed = if result.as_ref().is_some_and(|r| r.is_error) { " ✗" } else { "" };
-            writeln!(out, "<details><summary><b>{}</b> {}{failed}</summary>", escaped(name), escaped(summary))?;
-            writeln!(out, "<pre>{}</pre>", escaped(&serde_json::to_string_pretty(input).unwrap_or_default()))?;
+            writeln!(out, "<details><summary><b>{}</b> {}{failed}</summary>", escape(name), escape(summary))?;
+            writeln!(out, "<pre>{}</pre>", escape(&serde_json::to_string_pretty(input).unwrap_or_default()))?;
             if let Some(child) = child.as_ref().and_then(|c| tree.children.get(c)) {
                 html_section(out, child)?;
             }
             if let Some(result) = result {
-                writeln!(out, "<pre>{}</pre>", escaped(&content(&result.content)))?;
+                writeln!(out, "<pre>{}</pre>", escape(&content(&result.content)))?;
             }
             writeln!(out, "</details>")
         }
-        What::Image(r) => writeln!(out, "<p>{}</p>", escaped(&attached("image", r))),
-        What::Document(r) => writeln!(out, "<p>{}</p>", escaped(&attached("document", r))),
+        What::Image(r) => writeln!(out, "<p>{}</p>", escape(&attached("image", r))),
+        What::Document(r) => writeln!(out, "<p>{}</p>", escape(&attached("document", r))),
         What::Error { name, message } => {
-            writeln!(out, "<p class=\"error\">{}: {}</p>", escaped(name), escaped(message))
+            writeln!(out, "<p class=\"error\">{}: {}</p>", escape(name), escape(message))
         }
         What::Other { name, value } => {
-            folded(out, &escaped(name), &serde_json::to_string_pretty(value).unwrap_or_default())
+            folded(out, &escape(name), &serde_json::to_string_pretty(value).unwrap_or_default())
         }
     }
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

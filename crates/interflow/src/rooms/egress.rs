@@ -15,18 +15,53 @@ impl LateEgress {
         let _ = self.0.set(Arc::downgrade(engine));
     }
 
-    /// The engine, while it runs.
-    pub fn engine(&self) -> Option<Arc<Engine>> {
+    fn engine(&self) -> Option<Arc<Engine>> {
         self.0.get().and_then(Weak::upgrade)
+    }
+
+    /// A way out of another kind, which the engine is asked for at its first use.
+    pub fn door(
+        self: &Arc<Self>,
+        open: impl Fn(&Arc<Engine>) -> Arc<dyn Egress> + Send + Sync + 'static,
+    ) -> Arc<dyn Egress> {
+        Arc::new(Door { late: Arc::clone(self), open, made: OnceLock::new() })
+    }
+
+    /// One that no recorder sees.
+    pub fn unrecorded(self: &Arc<Self>) -> Arc<dyn Egress> {
+        self.door(Engine::unrecorded_egress)
     }
 }
 
 impl Egress for LateEgress {
     fn send(&self, request: Request) -> Reply<'_> {
         Box::pin(async move {
-            let stopped = || Error::new(Kind::Internal, "the corridor does not run, so nothing can be sent out");
             let engine = self.engine().ok_or_else(stopped)?;
             Egress::send(&*engine, request).await
         })
+    }
+}
+
+fn stopped() -> Error {
+    Error::new(Kind::Internal, "the corridor does not run, so nothing can be sent out")
+}
+
+struct Door<F> {
+    late: Arc<LateEgress>,
+    open: F,
+    made: OnceLock<Arc<dyn Egress>>,
+}
+
+impl<F: Fn(&Arc<Engine>) -> Arc<dyn Egress> + Send + Sync> Egress for Door<F> {
+    fn send(&self, request: Request) -> Reply<'_> {
+        if self.made.get().is_none()
+            && let Some(engine) = self.late.engine()
+        {
+            let _ = self.made.set((self.open)(&engine));
+        }
+        match self.made.get() {
+            Some(egress) => egress.send(request),
+            None => Box::pin(async { Err(stopped()) }),
+        }
     }
 }

@@ -31,7 +31,7 @@ pub use egress::LateEgress;
 pub use limits::LimitRoom;
 use llm::LlmRoom;
 use media::MediaRoom;
-use redaction::{RedactionRoom, Unrecorded};
+use redaction::RedactionRoom;
 use rules::RuleRoom;
 
 /// What is put in force once everything else is known to be right as well.
@@ -85,7 +85,7 @@ impl Rooms {
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitRoom::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
         let redaction = Arc::new(RedactionRoom::new(config, home, &egress)?);
-        let unseen = Unrecorded::new(&egress);
+        let unseen = egress.unrecorded();
         let accounts = Arc::new(AccountRoom::new(config, home, Arc::clone(&limits.limits), unseen)?);
         let approvals = Arc::new(ApprovalsRoom::new(config, home)?);
         let [redact, restore] = redaction.redaction.stages();
