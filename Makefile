@@ -28,7 +28,7 @@ help: ## List the targets
 run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
 	@scripts/setup build
 	@scripts/ui build
-	@scripts/say "building Interflow: some 320 crates, with TLS and SQLite in C; about 5 minutes on 2 cores the first time, seconds later"
+	@scripts/say "building Interflow: some 450 crates, with TLS, SQLite and Lua in C; about 7 minutes on 2 cores the first time, seconds later"
 	@$(CARGO) build --locked --release -p interflow
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
 	@exec $(INTERFLOW) run $(ARGS)
