@@ -233,7 +233,11 @@ pub struct InterceptConfig {
     /// How long to wait for a client's first bytes in a tunnel before taking it for a protocol in which the server
     /// speaks first.
     pub server_first_after: Span,
-    /// Keep leaf certificates on disk between runs.
+    /// Leaf certificates kept in memory; the one least recently used gives way. At least 1.
+    pub leaves: usize,
+    /// How long a leaf certificate lives, in days: 2 to 90.
+    pub leaf_days: u32,
+    /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart.
     pub persist_leaves: bool,
 }
 
@@ -246,6 +250,8 @@ impl Default for InterceptConfig {
             pinning_failures: 2,
             pinning_pass: Span::secs(3600),
             server_first_after: Span::millis(300),
+            leaves: 10_000,
+            leaf_days: 90,
             persist_leaves: false,
         }
     }

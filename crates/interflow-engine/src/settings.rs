@@ -225,6 +225,9 @@ impl Settings {
 /// The first thing that is wrong, with its key.
 pub fn check(config: &EngineConfig) -> Result<(), ConfigError> {
     crate::worker::PortTls::load(config)?;
+    if !(2..=90).contains(&config.intercept.leaf_days) {
+        return Err(ConfigError::at("intercept.leaf_days")("a leaf lives 2 to 90 days".to_owned()));
+    }
     Settings::new(config.clone(), Vec::new(), Rooms::default()).map(drop)
 }
 

@@ -8,13 +8,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_flow::{
-    Direction, Error, Kind, Phase, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Verdict, Version,
+    Direction, Error, Kind, MessageKind, Phase, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Verdict,
+    Version,
 };
 use interflow_net::ingress::Outgoing;
 use interflow_net::io::Io;
 use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 
 use crate::hop;
 use crate::messages::{Seen, WebSocketLeg};
@@ -71,6 +72,18 @@ struct Carried {
     tracker: Tracker,
     bytes: TunnelBytes,
     moved: tokio::time::Instant,
+    /// Whether the client, and the origin, have said that they close (RFC 6455 5.5.1): nothing can be lost behind that.
+    closed: [bool; 2],
+}
+
+/// How long the ends of a WebSocket that both have closed may take to let go of their connections.
+const LETTING_GO: Duration = Duration::from_secs(5);
+
+const fn side(direction: Direction) -> usize {
+    match direction {
+        Direction::Request => 0,
+        Direction::Response => 1,
+    }
 }
 
 /// The two legs of a WebSocket; `None` for another protocol.
@@ -80,10 +93,12 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let (client_read, client_write) = tokio::io::split(client);
     let (upstream_read, upstream_write) = tokio::io::split(upstream);
     let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
-    let carried = Mutex::new(Carried { tracker, bytes: TunnelBytes::default(), moved: tokio::time::Instant::now() });
-    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, carried: &carried };
-    let down =
-        Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, carried: &carried };
+    let moved = tokio::time::Instant::now();
+    let carried = Mutex::new(Carried { tracker, bytes: TunnelBytes::default(), moved, closed: [false; 2] });
+    let over = Notify::new();
+    let shared = (&carried, &over);
+    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, shared };
+    let down = Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared };
     let both = async { tokio::try_join!(up.run(), down.run()) };
     let watch = async {
         loop {
@@ -97,6 +112,7 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let end = tokio::select! {
         done = both => done.map(|_| ()),
         () = watch => Err(Error::new(Kind::ClientTimeout, "nothing moved for too long")),
+        () = async { over.notified().await; tokio::time::sleep(LETTING_GO).await } => Ok(()),
     };
     let Carried { tracker, bytes, .. } = carried.into_inner();
     match end {
@@ -111,7 +127,8 @@ struct Pump<'a> {
     to: WriteHalf<Io>,
     direction: Direction,
     leg: Option<WebSocketLeg>,
-    carried: &'a Mutex<Carried>,
+    /// What both directions know, and word that both sides have closed.
+    shared: (&'a Mutex<Carried>, &'a Notify),
 }
 
 impl Pump<'_> {
@@ -125,20 +142,33 @@ impl Pump<'_> {
         let mut out = Vec::new();
         loop {
             buffer.clear();
-            if self.from.read_buf(&mut buffer).await.map_err(|e| gone(reads, e))? == 0 {
+            let read = match self.from.read_buf(&mut buffer).await {
+                // Whoever has closed need not take leave of TLS as well.
+                Err(_) if self.shared.0.lock().await.closed[side(self.direction)] => 0,
+                read => read.map_err(|e| gone(reads, e))?,
+            };
+            if read == 0 {
                 let _ = self.to.shutdown().await;
                 return Ok(());
             }
             out.clear();
             self.look(&buffer, &mut out).await?;
-            self.to.write_all(&out).await.map_err(|e| gone(writes, e))?;
-            self.to.flush().await.map_err(|e| gone(writes, e))?;
+            let written = async {
+                self.to.write_all(&out).await?;
+                self.to.flush().await
+            };
+            if let Err(e) = written.await {
+                // Nor does whoever has closed need to hear more.
+                let heard = self.shared.0.lock().await.closed[1 - side(self.direction)];
+                return if heard { Ok(()) } else { Err(gone(writes, e)) };
+            }
         }
     }
 
     /// Counts the bytes, shows the messages in them around, and puts into `out` what goes on.
     async fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let mut carried = self.carried.lock().await;
+        let (carried, over) = self.shared;
+        let carried = &mut *carried.lock().await;
         carried.moved = tokio::time::Instant::now();
         match self.direction {
             Direction::Request => carried.bytes.sent += bytes.len() as u64,
@@ -156,14 +186,20 @@ impl Pump<'_> {
             leg.push(bytes);
             while let Some(seen) = leg.next() {
                 if let Seen::Message(message, _) = seen {
+                    carried.closed[side(self.direction)] |= message.kind == MessageKind::Close;
                     tracker.message(&message);
                 }
             }
-            return Ok(());
+        } else {
+            leg.push(bytes);
+            while let Some(seen) = leg.next() {
+                let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
+                carried.closed[side(self.direction)] |= close;
+                ask_stages(tracker, leg, seen, out).await?;
+            }
         }
-        leg.push(bytes);
-        while let Some(seen) = leg.next() {
-            ask_stages(tracker, leg, seen, out).await?;
+        if carried.closed == [true; 2] {
+            over.notify_one();
         }
         Ok(())
     }

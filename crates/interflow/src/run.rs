@@ -9,7 +9,7 @@ use interflow_engine::config::InterceptMode;
 use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
-use interflow_net::ca::Ca;
+use interflow_net::ca::{Ca, CaOptions};
 use interflow_record::view::Schemas;
 use interflow_record::{EmbeddedStore, Store};
 
@@ -129,7 +129,13 @@ fn apply(args: &RunArgs, config: &mut Config) {
 pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
     home.create()?;
     raise_file_limit();
-    let ca = Arc::new(Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?);
+    let intercept = &config.intercept;
+    let leaves = CaOptions {
+        leaves: intercept.leaves,
+        leaf_days: intercept.leaf_days,
+        persist_leaves: intercept.persist_leaves,
+    };
+    let ca = Arc::new(Ca::open_with(&home.ca(), &leaves).map_err(|e| e.to_string())?);
     let store = open_store(config, home)?;
     let recorder = store.as_ref().and_then(|s| s.recorder()).map(|r| Arc::new(r) as Arc<dyn Recorder>);
     let admin =

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, client};
+use interflow_testkit::{Origin, client, client_trusting};
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
@@ -132,4 +132,48 @@ async fn the_summary_counts_what_went_through_and_says_where_it_is() {
     let place = place.unwrap_or_else(|| panic!("it does not say where: {said}"));
     let listed = interflow(home.path(), &["flows", "list"]).env("INTERFLOW_RECORD_DIR", place).output().unwrap();
     assert!(text(&listed.stdout).contains("/bytes/2"), "{}{}", text(&listed.stdout), text(&listed.stderr));
+}
+
+#[tokio::test]
+async fn a_private_instance_asks_for_no_password_and_leaves_the_owners_ports_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _taken = std::net::TcpListener::bind(taken).unwrap();
+    std::fs::write(home.path().join("users"), "u:$2b$04$abcdefghijklmnopqrstuufznL8bkzdtHwLhca4To/v9Lo9bA7fR6\n")
+        .unwrap();
+    let config = format!(
+        "[proxy]\nproxy_protocol_from = [\"127.0.0.0/8\"]\n[[proxy.reverse]]\nlisten = \"{taken}\"\n\
+         [auth]\nusers = \"users\"\n"
+    );
+    std::fs::write(home.path().join("c.toml"), config).unwrap();
+    let child = interflow(home.path(), &["exec", "-c", "c.toml", "--", "sh", "-c", WAITS])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let answer = client::get_through(proxy_of(home.path()), &origin.url("/")).await.unwrap();
+    assert_eq!(answer.status, 200);
+    assert!(text(&end(home.path(), child).stderr).contains("interflow: 1 flow"));
+}
+
+#[tokio::test]
+async fn leaves_are_kept_on_disk_when_the_owner_wants_that() {
+    let origin = Origin::https().start().await;
+    for kept in [false, true] {
+        let home = tempfile::tempdir().unwrap();
+        let child = interflow(home.path(), &["exec", "--danger-insecure-upstream", "--", "sh", "-c", WAITS])
+            .env("INTERFLOW_INTERCEPT_PERSIST_LEAVES", kept.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let wire = client::connect_tunnel(proxy_of(home.path()), &origin.authority(), None).await.unwrap();
+        let ca = std::fs::read_to_string(home.path().join("ca/ca.pem")).unwrap();
+        let host = origin.authority();
+        let name = host.split(':').next().unwrap();
+        wire.into_tls(name, client_trusting(&ca, &["http/1.1"])).await.unwrap();
+        assert_eq!(home.path().join("ca/leaves").is_dir(), kept);
+        end(home.path(), child);
+    }
 }

@@ -233,3 +233,69 @@ async fn compressed_messages_are_recorded_in_the_clear_and_pass_as_they_came() {
     let flow = proxy.flow().await;
     assert_eq!((flow.messages[0].direction, &flow.messages[0].payload[..]), (Direction::Response, &b"Hello"[..]));
 }
+
+/// An origin that answers a Close with its own, and what it does then.
+async fn closing_origin<F, G>(then: F) -> Origin
+where
+    F: Fn(Wire) -> G + Clone + Send + Sync + 'static,
+    G: Future<Output = std::io::Result<()>> + Send + 'static,
+{
+    Origin::raw(move |mut wire: Wire, _| {
+        let then = then.clone();
+        async move {
+            wire.head().await?;
+            wire.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await?;
+            wire.exactly(6).await?;
+            wire.send(b"\x88\x00").await?;
+            then(wire).await
+        }
+    })
+    .await
+}
+
+/// A client that has closed, and heard the origin close.
+async fn closed_client(proxy: &Proxy, origin: &Origin) -> Wire {
+    let mut wire = proxy.connect().await;
+    let head = format!(
+        "GET http://{}/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        origin.addr()
+    );
+    wire.send(head).await.unwrap();
+    assert_eq!(wire.answer_head().await.unwrap().status, 101);
+    wire.send(b"\x88\x80\x01\x02\x03\x04").await.unwrap();
+    assert_eq!(&wire.exactly(2).await.unwrap()[..], b"\x88\x00");
+    wire
+}
+
+#[tokio::test]
+async fn an_end_without_leave_is_no_error_once_both_sides_have_closed() {
+    let heard = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&heard);
+    let origin = closing_origin(move |wire| {
+        let told = Arc::clone(&told);
+        async move {
+            told.notified().await;
+            wire.reset();
+            Ok(())
+        }
+    })
+    .await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = closed_client(&proxy, &origin).await;
+    heard.notify_one();
+    assert!(wire.to_end().await.unwrap().is_empty());
+    drop(wire);
+    let flow = proxy.flow().await;
+    assert!(matches!(flow.end, Some(End::Tunnelled(_))), "{:?}", flow.end);
+}
+
+#[tokio::test]
+async fn sides_that_have_closed_and_hold_on_are_let_go_of() {
+    let origin = closing_origin(|wire| async move { wire.patience(None).to_end().await.map(drop) }).await;
+    let proxy = Proxy::start(|_| ()).await;
+    let mut wire = closed_client(&proxy, &origin).await;
+    // Within the ten seconds of a wire's patience.
+    assert!(wire.to_end().await.unwrap().is_empty());
+    assert!(matches!(proxy.flow().await.end, Some(End::Tunnelled(_))));
+}

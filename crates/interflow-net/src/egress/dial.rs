@@ -186,9 +186,13 @@ impl Dialer {
         if target.host.ip().is_none() {
             add(&mut times.dns, begun);
         }
-        let addrs = permitted(&ips, target.port, guard)?;
+        let (addrs, refused) = permitted(&ips, target.port, guard)?;
         let begun = Instant::now();
-        let tcp = self.race(target, addrs).await?;
+        // A name that leads to ourselves at one of its addresses means us, when nobody answers at the others.
+        let tcp = self.race(target, addrs).await.map_err(|e| match refused {
+            Some(refused) if refused.kind() == Kind::Loop => refused,
+            _ => e,
+        })?;
         add(&mut times.connect, begun);
         self.set_options(&tcp);
         let ends = tcp.peer_addr().and_then(|peer| Ok((peer, tcp.local_addr()?)));
@@ -264,8 +268,9 @@ fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
     Error::new(Kind::UpstreamProxy, message).retry_if(retry).because(error)
 }
 
-/// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first.
-fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<Addresses, Error> {
+/// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first; and what
+/// it said of the first that it does not.
+fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<(Addresses, Option<Error>), Error> {
     let mut refusal = None;
     let mut same = VecDeque::new();
     let mut other = VecDeque::new();
@@ -287,7 +292,7 @@ fn permitted(ips: &[IpAddr], port: u16, guard: &dyn AddressGuard) -> Result<Addr
     }
     match refusal {
         Some(refusal) if turns.is_empty() => Err(refusal),
-        _ => Ok(turns),
+        refusal => Ok((turns, refusal)),
     }
 }
 

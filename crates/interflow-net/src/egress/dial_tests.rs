@@ -149,6 +149,24 @@ async fn the_guard_is_asked_of_every_address_behind_a_name() {
     assert_eq!(info.peer.ip(), IpAddr::from([127, 1, 0, 1]));
 }
 
+/// Says of one address that it is our own.
+struct Own(SocketAddr);
+
+impl AddressGuard for Own {
+    fn check(&self, addr: SocketAddr) -> Result<(), Error> {
+        if addr == self.0 { Err(Error::new(Kind::Loop, "it is ours")) } else { Ok(()) }
+    }
+}
+
+#[tokio::test]
+async fn a_name_whose_other_addresses_do_not_answer_means_ourselves() {
+    let (_listener, port) = alive().await;
+    let own = Own(SocketAddr::from(([127, 0, 0, 1], port)));
+    let dialer = dialer(&[("us.example", &["127.1.0.2", "127.0.0.1"])], own, |_| {});
+    let error = dialer.dial(&at("us.example", port), &[], &mut DialTimes::default()).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Loop, "{error}");
+}
+
 #[tokio::test]
 async fn the_guard_is_asked_of_an_address_that_a_proxy_is_to_reach() {
     let proxy = "http://127.0.0.1:9".parse().unwrap();
@@ -166,7 +184,7 @@ fn families_take_turns_and_the_first_choice_stays_first() {
         (&["1.1.1.1", "2.2.2.2", "::1"], &["1.1.1.1", "::1", "2.2.2.2"]),
         (&["::ffff:1.1.1.1"], &["1.1.1.1"]),
     ] {
-        let turns: Vec<_> = permitted(&ips(given), 80, &AnyAddress).unwrap().iter().map(SocketAddr::ip).collect();
+        let turns: Vec<_> = permitted(&ips(given), 80, &AnyAddress).unwrap().0.iter().map(SocketAddr::ip).collect();
         assert_eq!(turns, ips(expected));
     }
 }

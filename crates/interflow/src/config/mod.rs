@@ -133,6 +133,19 @@ impl Config {
         }
     }
 
+    /// For an instance that serves one command: a free port of loopback in place of the owner's ports, spoken to as
+    /// programs are told to by their environment, without TLS, a header in front or a password.
+    pub fn be_private(&mut self) {
+        self.proxy.listen = vec![SocketAddr::from(([127, 0, 0, 1], 0))];
+        self.proxy.transparent = Vec::new();
+        self.proxy.reverse = Vec::new();
+        self.proxy.tls = None;
+        self.proxy.proxy_protocol_from = Vec::new();
+        self.auth.users = None;
+        self.gateway.listen = Vec::new();
+        self.admin.listen = None;
+    }
+
     /// The JSON Schema of the file.
     pub fn schema() -> serde_json::Value {
         let mut schema = schemars::schema_for!(Self).to_value();

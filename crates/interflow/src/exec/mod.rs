@@ -42,11 +42,7 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
         let code = with_instance(args, home, &instance, &config).await?;
         return end(code);
     }
-    // A private instance: any free ports, and nobody else's requests.
-    let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-    config.proxy.listen = vec![anywhere];
-    config.gateway.listen = Vec::new();
-    config.admin.listen = None;
+    config.be_private();
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let mut aside = None;
     let mut started = run::start(&config, home).await;

@@ -79,9 +79,7 @@ fn here(request: Request, row: &FlowRow, args: &ReplayArgs, config: &Config, hom
         config.log.level = "warn".into();
     }
     log::start(&config.log)?;
-    config.proxy.listen = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 0))];
-    config.gateway.listen = Vec::new();
-    config.admin.listen = None;
+    config.be_private();
     config.record.enabled = true;
     config.upstream.danger_insecure |= args.danger_insecure_upstream;
     let runtime = tokio::runtime::Builder::new_current_thread()

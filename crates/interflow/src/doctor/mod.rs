@@ -1,7 +1,9 @@
 //! `interflow doctor`: looks for what is wrong, and says what to do.
 
+mod runtimes;
+
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use interflow_net::ca::Ca;
@@ -34,9 +36,12 @@ enum State {
 
 /// Looks at everything; fails when something is bad.
 pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failure> {
-    let mut findings = vec![data_folder(home), ca(home), clock(), files(), disk(home)];
+    let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(config, home));
-    findings.extend(runtimes(home));
+    findings.push(system_trust(home));
+    if let Ok(ca) = Ca::open_or_create(&home.ca()) {
+        findings.extend(runtimes::look(&ca, home.path()));
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&findings).map_err(|e| e.to_string())?;
         anstream::println!("{text}");
@@ -44,7 +49,11 @@ pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failur
         findings.iter().for_each(print);
     }
     let bad = findings.iter().filter(|f| f.state == State::Bad).count();
-    if bad == 0 { Ok(()) } else { Err(Failure::Failed(format!("{bad} things need attention"))) }
+    match bad {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 thing needs attention".to_owned())),
+        _ => Err(Failure::Failed(format!("{bad} things need attention"))),
+    }
 }
 
 fn print(finding: &Finding) {
@@ -79,17 +88,21 @@ fn ca(home: &Home) -> Finding {
     }
 }
 
-/// A clock before this binary was made makes every certificate look wrong.
-fn clock() -> Finding {
-    let year_2026 = Duration::from_secs(1_767_225_600);
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(now) if now > year_2026 => finding("clock", State::Good, "plausible"),
-        _ => finding(
-            "clock",
-            State::Bad,
-            "the machine's clock is years behind: certificates will look not yet valid; set it",
-        ),
+/// A clock before this binary, or this CA, was made makes every certificate look wrong.
+fn clock(home: &Home) -> Finding {
+    let year_2026 = UNIX_EPOCH + Duration::from_secs(1_767_225_600);
+    let made = std::fs::metadata(home.ca().join("ca.pem")).and_then(|m| m.modified()).unwrap_or(UNIX_EPOCH);
+    clock_at(SystemTime::now(), made.max(year_2026))
+}
+
+/// `earliest` is when it certainly was no earlier than; a day is left for time zones set wrong.
+fn clock_at(now: SystemTime, earliest: SystemTime) -> Finding {
+    let shown = jiff::Timestamp::try_from(now).map_or_else(|_| "far off".to_owned(), |t| format!("{t:.0}"));
+    if now + Duration::from_secs(86_400) > earliest {
+        return finding("clock", State::Good, shown);
     }
+    let text = format!("{shown} cannot be: set the clock, else certificates look not yet valid");
+    finding("clock", State::Bad, text)
 }
 
 fn files() -> Finding {
@@ -125,9 +138,12 @@ fn disk(home: &Home) -> Finding {
 fn ports(config: &Config, home: &Home) -> Vec<Finding> {
     let running = home.running();
     let all = config.proxy.listen.iter().chain(&config.gateway.listen).chain(&config.admin.listen);
+    let ours = |addr: &SocketAddr| {
+        running.as_ref().is_some_and(|i| i.proxy.iter().chain(&i.gateway).chain(&i.admin).any(|own| own == addr))
+    };
     all.map(|addr| match std::net::TcpListener::bind(addr) {
         Ok(_) => finding(format!("port {addr}"), State::Good, "free"),
-        Err(_) if running.is_some() => finding(format!("port {addr}"), State::Good, "in use by the running instance"),
+        Err(_) if ours(addr) => finding(format!("port {addr}"), State::Good, "in use by the running instance"),
         Err(e) => {
             let text = format!("{e}; choose another with --proxy, --gateway or --admin");
             finding(format!("port {addr}"), State::Bad, text)
@@ -136,22 +152,8 @@ fn ports(config: &Config, home: &Home) -> Vec<Finding> {
     .collect()
 }
 
-/// A runtime, and a command that says whether it trusts what the system trusts.
-const RUNTIMES: [(&str, &str); 6] = [
-    ("curl", "trusts the system's store: `interflow ca install`, or `interflow exec`"),
-    (
-        "python3",
-        "requests and httpx bring their own store: REQUESTS_CA_BUNDLE and SSL_CERT_FILE (`interflow ca trust-env`)",
-    ),
-    ("node", "brings its own store: NODE_EXTRA_CA_CERTS (`interflow ca trust-env`)"),
-    ("java", "brings its own store: `interflow ca install` uses keytool, or `interflow exec`"),
-    ("git", "trusts what curl trusts: GIT_SSL_CAINFO (`interflow ca trust-env`)"),
-    ("go", "programs trust the system's store and SSL_CERT_FILE"),
-];
-
-fn runtimes(home: &Home) -> Vec<Finding> {
-    let installed = in_system_store(&home.ca().join("ca.pem"));
-    let mut found = vec![match installed {
+fn system_trust(home: &Home) -> Finding {
+    match in_system_store(&home.ca().join("ca.pem")) {
         Some(true) => finding("system trust", State::Good, "the CA is in the system's store"),
         Some(false) => finding(
             "system trust",
@@ -159,14 +161,7 @@ fn runtimes(home: &Home) -> Vec<Finding> {
             "the CA is not in the system's store: `interflow ca install`, or `interflow exec -- CMD` for single commands",
         ),
         None => finding("system trust", State::Notice, "the system's store cannot be read"),
-    }];
-    for (program, text) in RUNTIMES {
-        let there = Command::new(program).arg(if program == "go" { "version" } else { "--version" }).output();
-        if there.is_ok_and(|o| o.status.success()) {
-            found.push(finding(program, State::Good, text));
-        }
     }
-    found
 }
 
 /// Whether the platform's store holds our CA.
@@ -174,4 +169,36 @@ fn in_system_store(ca: &Path) -> Option<bool> {
     let pem = std::fs::read(ca).ok()?;
     let ours = rustls_pki_types::CertificateDer::from_pem_slice(&pem).ok()?;
     Some(rustls_native_certs::load_native_certs().certs.contains(&ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_before_the_ca_was_made_is_bad() {
+        let made = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        for (offset, state) in [(0, State::Good), (1_000_000, State::Good)] {
+            assert_eq!(clock_at(made + Duration::from_secs(offset), made).state, state);
+        }
+        let back = clock_at(made - Duration::from_secs(172_800), made);
+        assert!(back.state == State::Bad && back.text.contains("2027-01-13"), "{}", back.text);
+    }
+
+    #[test]
+    fn a_port_of_somebody_else_is_not_taken_for_our_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let [ours, theirs] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let addr = |l: &std::net::TcpListener| l.local_addr().unwrap();
+        let instance = crate::home::Instance { pid: 7, proxy: vec![addr(&ours)], gateway: None, admin: None };
+        let _announced = home.announce(&instance).unwrap();
+        let mut config = Config::default();
+        config.proxy.listen = vec![addr(&ours), addr(&theirs)];
+        config.gateway.listen = Vec::new();
+        config.admin.listen = None;
+        let states: Vec<_> = ports(&config, &home).iter().map(|f| f.state).collect();
+        assert_eq!(states, [State::Good, State::Bad]);
+    }
 }

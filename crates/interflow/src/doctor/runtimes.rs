@@ -1,0 +1,218 @@
+//! Whether the runtimes of this machine trust the CA: each is sent to a small TLS server that shows a certificate of
+//! ours, and what the server sees tells.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::Host;
+use interflow_net::ca::Ca;
+use interflow_net::io::Io;
+use interflow_net::tls::{Alpn, accept_tls};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use super::{Finding, State, finding};
+
+/// What a runtime may take for its start and one request: Java compiles first.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What may still be under way when the runtime has ended.
+const GRACE: Duration = Duration::from_millis(200);
+
+/// A runtime, and how it is made to fetch a URL.
+struct Runtime {
+    name: &'static str,
+    program: &'static str,
+    /// `{url}` and `{folder}` stand for the URL and a folder with [`JAVA`].
+    args: &'static [&'static str],
+    remedy: &'static str,
+}
+
+const REQUESTS: &str = "import sys, requests; requests.get(sys.argv[1], timeout=10)";
+const URLLIB: &str = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=10)";
+const NODE: &str = "require('https').get(process.argv[1], r => r.resume()).on('error', () => process.exit(1))";
+const DENO: &str = "await fetch(Deno.args[0])";
+const JAVA: &str = "public class Fetch { public static void main(String[] a) throws Exception { \
+                    new java.net.URL(a[0]).openConnection(java.net.Proxy.NO_PROXY).getInputStream().close(); } }";
+
+const RUNTIMES: [Runtime; 8] = [
+    Runtime {
+        name: "curl",
+        program: "curl",
+        args: &["-s", "--max-time", "10", "{url}"],
+        remedy: "it reads the system's store and CURL_CA_BUNDLE: `interflow ca install` or `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "git",
+        program: "git",
+        args: &["ls-remote", "{url}"],
+        remedy: "it reads what curl reads, and GIT_SSL_CAINFO: `interflow ca install` or `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "wget",
+        program: "wget",
+        args: &["-q", "-T", "10", "-t", "1", "-O", "-", "{url}"],
+        remedy: "it reads the system's store: `interflow ca install`",
+    },
+    Runtime {
+        name: "python3",
+        program: "python3",
+        args: &["-c", URLLIB, "{url}"],
+        remedy: "it reads the system's store and SSL_CERT_FILE: `interflow ca install` or `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "python3 requests",
+        program: "python3",
+        args: &["-c", REQUESTS, "{url}"],
+        remedy: "it brings a store of its own; REQUESTS_CA_BUNDLE names another: `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "node",
+        program: "node",
+        args: &["-e", NODE, "{url}"],
+        remedy: "it brings a store of its own; NODE_EXTRA_CA_CERTS adds to it: `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "deno",
+        program: "deno",
+        args: &["eval", DENO, "{url}"],
+        remedy: "it brings a store of its own; DENO_CERT adds to it: `interflow ca trust-env`",
+    },
+    Runtime {
+        name: "java",
+        program: "java",
+        args: &["{folder}/Fetch.java", "{url}"],
+        remedy: "it brings a store of its own: `interflow ca install` writes to it, and `interflow exec` names another",
+    },
+];
+
+/// What a server saw of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// It made TLS and asked: it trusts the CA.
+    Request,
+    /// It came, and went when it saw the certificate.
+    Refusal,
+    /// It never came.
+    Nothing,
+}
+
+/// Asks every runtime that is there, all at once.
+pub(super) fn look(ca: &Ca, home: &Path) -> Vec<Finding> {
+    let folder = home.join(format!("doctor-{}", std::process::id()));
+    let java = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(folder.join("Fetch.java"), JAVA));
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let found = match (java, built) {
+        (Ok(()), Ok(runtime)) => runtime.block_on(async {
+            let folder = &folder;
+            let asked = RUNTIMES.iter().map(|runtime| async move { (runtime, ask(runtime, ca, folder).await) });
+            futures_util::future::join_all(asked).await
+        }),
+        _ => Vec::new(),
+    };
+    let _ = std::fs::remove_dir_all(&folder);
+    found.into_iter().filter_map(|(runtime, seen)| said(runtime, seen?)).collect()
+}
+
+fn said(runtime: &Runtime, seen: Seen) -> Option<Finding> {
+    match seen {
+        Seen::Request => Some(finding(runtime.name, State::Good, "trusts the CA")),
+        Seen::Refusal => {
+            let text = format!("does not trust the CA: {}; `interflow exec` for one command", runtime.remedy);
+            Some(finding(runtime.name, State::Notice, text))
+        }
+        // A library that is not installed is no runtime of this machine.
+        Seen::Nothing if runtime.name != runtime.program => None,
+        Seen::Nothing => {
+            let text = format!("could not be asked whether it trusts the CA; {}", runtime.remedy);
+            Some(finding(runtime.name, State::Notice, text))
+        }
+    }
+}
+
+/// `None` when the program is not there.
+async fn ask(runtime: &Runtime, ca: &Ca, folder: &Path) -> Option<Seen> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.ok()?;
+    let addr = listener.local_addr().ok()?;
+    let fill =
+        |arg: &&str| arg.replace("{url}", &format!("https://{addr}/")).replace("{folder}", &folder.to_string_lossy());
+    let mut command = Command::new(runtime.program);
+    command.args(runtime.args.iter().map(fill)).kill_on_drop(true);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // The certificate is looked at where it is shown, not behind a proxy.
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        command.env_remove(name);
+    }
+    command.env("GIT_TERMINAL_PROMPT", "0");
+    let mut child = command.spawn().ok()?;
+    let serve = serve(listener, ca, Host::Ip(addr.ip()));
+    tokio::pin!(serve);
+    let seen = tokio::time::timeout(PATIENCE, async {
+        tokio::select! {
+            seen = &mut serve => return seen,
+            _ = child.wait() => {}
+        }
+        tokio::time::timeout(GRACE, &mut serve).await.unwrap_or(Seen::Nothing)
+    });
+    Some(seen.await.unwrap_or(Seen::Nothing))
+}
+
+async fn serve(listener: TcpListener, ca: &Ca, host: Host) -> Seen {
+    let tls = Arc::clone(&ca.server_tls(&host, Alpn::Http1));
+    let Ok((tcp, _)) = listener.accept().await else { return Seen::Nothing };
+    let Ok((mut io, _)) = accept_tls(Io::from(tcp), &tls, PATIENCE).await else { return Seen::Refusal };
+    // In TLS 1.3 a client may refuse the certificate after our side is done: the request is what tells.
+    let mut start = [0; 4];
+    if io.read_exact(&mut start).await.is_err() {
+        return Seen::Refusal;
+    }
+    let _ = io.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+    let _ = io.shutdown().await;
+    Seen::Request
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn curl(args: &'static [&'static str]) -> Runtime {
+        Runtime { name: "curl", program: "curl", args, remedy: "" }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_is_told_of_the_ca_trusts_it_and_one_that_is_not_refuses_it() {
+        if std::process::Command::new("curl").arg("-V").output().is_err() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Ca::open_or_create(folder.path()).unwrap();
+        let told = curl(&["-q", "-s", "--cacert", "{folder}/ca.pem", "{url}"]);
+        assert_eq!(ask(&told, &ca, folder.path()).await, Some(Seen::Request));
+        let not_told = curl(&["-q", "-s", "--cacert", "/dev/null", "--capath", "/dev/null", "{url}"]);
+        assert_ne!(ask(&not_told, &ca, folder.path()).await, Some(Seen::Request));
+        let refuses = curl(&["-q", "-s", "--cacert", "{folder}/other/ca.pem", "{url}"]);
+        Ca::open_or_create(&folder.path().join("other")).unwrap();
+        assert_eq!(ask(&refuses, &ca, folder.path()).await, Some(Seen::Refusal));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_or_never_comes_is_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca = Ca::open_or_create(folder.path()).unwrap();
+        let missing = Runtime { name: "x", program: "interflow-no-such-program", args: &[], remedy: "" };
+        assert_eq!(ask(&missing, &ca, folder.path()).await, None);
+        let silent = Runtime { name: "true", program: "true", args: &[], remedy: "" };
+        assert_eq!(ask(&silent, &ca, folder.path()).await, Some(Seen::Nothing));
+    }
+
+    #[test]
+    fn whoever_refuses_is_told_what_to_do() {
+        for runtime in &RUNTIMES {
+            let finding = said(runtime, Seen::Refusal).unwrap();
+            assert!(finding.state == State::Notice && finding.text.contains("`interflow ca "), "{}", finding.text);
+        }
+        assert!(said(&RUNTIMES[4], Seen::Nothing).is_none() && said(&RUNTIMES[0], Seen::Nothing).is_some());
+    }
+}

@@ -1,0 +1,136 @@
+//! What there is on this machine that trusts certificates.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use sha1::{Digest as _, Sha1};
+
+use crate::home::Home;
+
+/// Families of systems that keep their trust in different ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    Linux,
+    MacOs,
+    Windows,
+}
+
+/// Java's program for its stores.
+#[derive(Clone, Debug)]
+pub(super) struct Keytool {
+    /// Where it lies, without links.
+    pub(super) path: PathBuf,
+    /// Whether this user may write the store that all Java programs read.
+    pub(super) writable: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) system: System,
+    /// Whether we may write what belongs to the system.
+    pub(super) root: bool,
+    /// The CA's certificate.
+    pub(super) ca: PathBuf,
+    /// SHA-1 of each certificate that may stand in a store, in upper-case hex: the CA's, and those before `ca rotate`.
+    pub(super) fingerprints: Vec<String>,
+    /// Folders of the system's own authorities that are there.
+    pub(super) anchors: Vec<PathBuf>,
+    /// Databases of Firefox and Chrome, when NSS's `certutil` is there.
+    pub(super) nss: Vec<PathBuf>,
+    pub(super) keytool: Option<Keytool>,
+}
+
+impl Machine {
+    /// Looks at the machine we run on.
+    pub(super) fn look(home: &Home) -> Self {
+        let system = match () {
+            () if cfg!(target_os = "macos") => System::MacOs,
+            () if cfg!(windows) => System::Windows,
+            () => System::Linux,
+        };
+        let folders = super::stores::ANCHORS.iter().map(|(_, folder, ..)| PathBuf::from(folder));
+        Self {
+            system,
+            root: is_root(),
+            ca: home.ca().join("ca.pem"),
+            fingerprints: fingerprints(&home.ca()),
+            anchors: folders.filter(|folder| folder.is_dir()).collect(),
+            nss: nss(),
+            keytool: keytool(),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
+}
+
+/// The certificate in use first, then those that were set aside.
+fn fingerprints(ca: &Path) -> Vec<String> {
+    let mut files: Vec<PathBuf> = fs::read_dir(ca).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    files.retain(|f| {
+        let name = f.file_name().unwrap_or_default().to_string_lossy();
+        name == "ca.pem" || (name.starts_with("ca-") && name.ends_with(".pem"))
+    });
+    files.sort_by_key(|f| (!f.ends_with("ca.pem"), f.clone()));
+    let certificates = files.iter().filter_map(|f| CertificateDer::from_pem_file(f).ok());
+    certificates.map(|der| Sha1::digest(&der).iter().map(|b| format!("{b:02X}")).collect()).collect()
+}
+
+fn nss() -> Vec<PathBuf> {
+    // Windows has a program of this name that does something else.
+    if cfg!(windows) || find("certutil").is_none() {
+        return Vec::new();
+    }
+    let Some(home) = std::env::var_os("HOME").map(PathBuf::from) else { return Vec::new() };
+    let mut folders = vec![home.join(".pki/nssdb"), home.join("snap/chromium/current/.pki/nssdb")];
+    for profiles in
+        [".mozilla/firefox", "snap/firefox/common/.mozilla/firefox", "Library/Application Support/Firefox/Profiles"]
+    {
+        let entries = fs::read_dir(home.join(profiles)).into_iter().flatten().flatten();
+        folders.extend(entries.map(|e| e.path()));
+    }
+    folders.retain(|f| f.join("cert9.db").exists());
+    folders
+}
+
+fn keytool() -> Option<Keytool> {
+    let path = fs::canonicalize(find("keytool")?).ok()?;
+    let java = path.parent()?.parent()?;
+    let stores = ["lib/security/cacerts", "jre/lib/security/cacerts"].map(|store| java.join(store));
+    let writable = stores.iter().any(|store| OpenOptions::new().append(true).open(store).is_ok());
+    Some(Keytool { path, writable })
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let program = format!("{program}{}", std::env::consts::EXE_SUFFIX);
+    std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_net::ca::{Ca, CaOptions};
+
+    use super::*;
+
+    #[test]
+    fn the_certificates_of_before_are_known_by_their_fingerprints() {
+        let folder = tempfile::tempdir().unwrap();
+        Ca::open_or_create(folder.path()).unwrap();
+        let first = fingerprints(folder.path());
+        Ca::rotate(folder.path(), &CaOptions::default()).unwrap();
+        let both = fingerprints(folder.path());
+        assert_eq!((first.len(), both.len()), (1, 2));
+        assert!(both[1] == first[0] && both[0] != first[0] && both[0].len() == 40, "{both:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The trust stores of systems and runtimes: what would be done is said first, and asked about.
+
+mod machine;
+mod stores;
+
+use std::process::{Command, Stdio};
+
+use crate::Failure;
+use crate::ca::confirm;
+use crate::home::Home;
+
+use machine::Machine;
+use stores::{Step, TrustStore};
+
+/// More copies of one certificate than any store was seen to hold; a removal that achieves nothing ends here.
+const COPIES: usize = 16;
+
+/// Makes the stores of this machine trust the CA.
+pub fn install(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
+    interflow_net::ca::Ca::open_or_create(&home.ca()).map_err(|e| e.to_string())?;
+    let warning = "Whoever has this CA's key can then read this machine's TLS: keep the data folder private.";
+    act(&stores::stores(&Machine::look(home)), |s| &s.install, warning, yes, dry_run)
+}
+
+/// Takes the CA out again, and those that were there before `ca rotate`.
+pub fn uninstall(home: &Home, yes: bool, dry_run: bool) -> Result<(), Failure> {
+    act(&stores::stores(&Machine::look(home)), |s| &s.uninstall, "", yes, dry_run)
+}
+
+fn act(
+    stores: &[TrustStore],
+    steps: impl Fn(&TrustStore) -> &Vec<Step>,
+    warning: &str,
+    yes: bool,
+    dry_run: bool,
+) -> Result<(), Failure> {
+    if stores.is_empty() {
+        let text = "no trust store that Interflow knows was found; `interflow ca export` gives the certificate";
+        return Err(Failure::Failed(text.into()));
+    }
+    for store in stores {
+        anstream::println!("{}:", store.name);
+        steps(store).iter().for_each(|step| anstream::println!("  {step}"));
+    }
+    if dry_run || (!yes && !confirm(&format!("These commands are run. {warning}"))?) {
+        return Ok(());
+    }
+    let mut failed = Vec::new();
+    for store in stores {
+        match steps(store).iter().try_for_each(take) {
+            Ok(()) => anstream::println!("{}: done", store.name),
+            Err(e) => failed.push(format!("{}: {e}", store.name)),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failure::Failed(failed.join("\n"))) }
+}
+
+/// Takes one step.
+fn take(step: &Step) -> Result<(), String> {
+    match step {
+        Step::Run(command) => run(command),
+        Step::WhileThere { there, remove } => {
+            for _ in 0..COPIES {
+                if !succeeds(there) {
+                    return Ok(());
+                }
+                run(remove)?;
+            }
+            Err(format!("`{}` leaves it where it is", remove.join(" ")))
+        }
+    }
+}
+
+/// Runs a command. What it says is shown only when it fails: some tools list the whole store.
+fn run(command: &[String]) -> Result<(), String> {
+    let (program, args) = command.split_first().ok_or("an empty command")?;
+    let said = Command::new(program)
+        .args(args)
+        .stdin(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("`{program}` cannot be started: {e}"))?;
+    if said.status.success() {
+        return Ok(());
+    }
+    let text = [said.stdout, said.stderr].concat();
+    Err(format!("`{}` ended with {}\n{}", command.join(" "), said.status, String::from_utf8_lossy(&text).trim_end()))
+}
+
+fn succeeds(command: &[String]) -> bool {
+    let Some((program, args)) = command.split_first() else { return false };
+    let quiet = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn sh(script: String) -> Vec<String> {
+        ["sh", "-c", &script].map(str::to_owned).to_vec()
+    }
+
+    #[test]
+    fn what_stands_in_a_store_twice_is_taken_out_twice_and_what_is_gone_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let copies = folder.path().join("copies");
+        std::fs::write(&copies, "one\ntwo\n").unwrap();
+        let file = copies.display();
+        let step = Step::WhileThere { there: sh(format!("test -s {file}")), remove: sh(format!("sed -i 1d {file}")) };
+        take(&step).unwrap();
+        assert_eq!(std::fs::read_to_string(&copies).unwrap(), "");
+        take(&step).unwrap();
+    }
+
+    #[test]
+    fn a_removal_that_achieves_nothing_ends_and_says_so() {
+        let step = Step::WhileThere { there: sh("true".into()), remove: sh("true".into()) };
+        assert!(take(&step).unwrap_err().contains("leaves it where it is"));
+    }
+
+    #[test]
+    fn a_command_that_fails_is_named_with_what_it_said() {
+        let error = run(&sh("echo no such alias; exit 3".into())).unwrap_err();
+        assert!(error.contains("exit status: 3") && error.ends_with("no such alias"), "{error}");
+    }
+}

@@ -1,0 +1,273 @@
+//! The commands that put our CA into each kind of store, and take it out again.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::machine::{Keytool, Machine, System};
+
+/// One store. Both ways may be gone again and again: each ends in the same state, whatever it finds.
+pub(super) struct TrustStore {
+    pub(super) name: &'static str,
+    pub(super) install: Vec<Step>,
+    pub(super) uninstall: Vec<Step>,
+}
+
+type Words = Vec<String>;
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Run(Words),
+    /// As long as the first succeeds, the second is run.
+    WhileThere {
+        there: Words,
+        remove: Words,
+    },
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(command) => shown(command, f),
+            Self::WhileThere { remove, .. } => {
+                shown(remove, f)?;
+                f.write_str("   (while it is there)")
+            }
+        }
+    }
+}
+
+/// As it could be typed.
+fn shown(command: &Words, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (i, word) in command.iter().enumerate() {
+        let gap = if i > 0 { " " } else { "" };
+        let plain = |c: char| c.is_alphanumeric() || "/.,:_=-+\\".contains(c);
+        if word.chars().all(plain) { write!(f, "{gap}{word}")? } else { write!(f, "{gap}'{word}'")? }
+    }
+    Ok(())
+}
+
+/// The name under which the CA stands in stores that name their entries.
+const LABEL: &str = "Interflow";
+/// The same for Java, which tells no case apart.
+const ALIAS: &str = "interflow";
+/// What Debian calls it when it hands the system's certificates on to Java; it never takes one back.
+const HANDED_ON: &str = "debian:interflow.pem";
+const KEYCHAIN: &str = "/Library/Keychains/System.keychain";
+
+/// The folders of Linux systems: whose, where, the file's name, and what makes the system look at it again.
+/// Without `--fresh` Debian keeps links to what is gone, and none to what took its place.
+pub(super) const ANCHORS: [(&str, &str, &str, &[&str]); 2] = [
+    ("Debian, Ubuntu", "/usr/local/share/ca-certificates", "interflow.crt", &["update-ca-certificates", "--fresh"]),
+    ("Fedora, RHEL", "/etc/pki/ca-trust/source/anchors", "interflow.pem", &["update-ca-trust", "extract"]),
+];
+
+/// The stores of a machine.
+pub(super) fn stores(machine: &Machine) -> Vec<TrustStore> {
+    let mut found = match machine.system {
+        System::Linux => linux(machine),
+        System::MacOs => vec![macos(machine)],
+        System::Windows => vec![windows(machine)],
+    };
+    found.extend(machine.nss.iter().map(|database| nss(database, &machine.ca)));
+    // Behind the system's: Debian hands on to Java when its own store changes.
+    found.extend(machine.keytool.as_ref().map(|keytool| java(keytool, machine)));
+    found
+}
+
+fn words(words: &[&str]) -> Words {
+    words.iter().map(|w| (*w).to_owned()).collect()
+}
+
+/// Commands that write what belongs to the system run as root.
+fn as_root(machine: &Machine, command: &[&str]) -> Words {
+    if machine.root { words(command) } else { [words(&["sudo"]), words(command)].concat() }
+}
+
+fn linux(machine: &Machine) -> Vec<TrustStore> {
+    let there = ANCHORS.iter().filter(|(_, folder, ..)| machine.anchors.contains(&PathBuf::from(folder)));
+    there
+        .map(|(name, folder, file, update)| {
+            let place = format!("{folder}/{file}");
+            let ca = machine.ca.display().to_string();
+            // Ours is private; there, every program must be able to read it.
+            let put = as_root(machine, &["install", "-m", "644", &ca, &place]);
+            let update = Step::Run(as_root(machine, update));
+            TrustStore {
+                name,
+                install: vec![Step::Run(put), update.clone()],
+                uninstall: vec![Step::Run(as_root(machine, &["rm", "-f", &place])), update],
+            }
+        })
+        .collect()
+}
+
+fn macos(machine: &Machine) -> TrustStore {
+    let remove = machine.fingerprints.iter().map(|sha1| {
+        let there = format!("security find-certificate -a -Z {KEYCHAIN} | grep -q {sha1}");
+        Step::WhileThere {
+            there: words(&["sh", "-c", &there]),
+            // `-t`: its trust settings too.
+            remove: as_root(machine, &["security", "delete-certificate", "-Z", sha1, "-t", KEYCHAIN]),
+        }
+    });
+    let uninstall: Vec<Step> = remove.collect();
+    let ca = machine.ca.display().to_string();
+    let add =
+        Step::Run(as_root(machine, &["security", "add-trusted-cert", "-d", "-r", "trustRoot", "-k", KEYCHAIN, &ca]));
+    TrustStore { name: "macOS keychain", install: [uninstall.clone(), vec![add]].concat(), uninstall }
+}
+
+fn windows(machine: &Machine) -> TrustStore {
+    let remove = machine.fingerprints.iter().map(|sha1| Step::WhileThere {
+        there: words(&["certutil", "-user", "-verifystore", "Root", sha1]),
+        remove: words(&["certutil", "-user", "-delstore", "Root", sha1]),
+    });
+    let uninstall: Vec<Step> = remove.collect();
+    let add = Step::Run(words(&["certutil", "-user", "-addstore", "Root", &machine.ca.display().to_string()]));
+    TrustStore { name: "Windows, this user", install: [uninstall.clone(), vec![add]].concat(), uninstall }
+}
+
+/// Firefox and Chrome on Linux.
+fn nss(database: &Path, ca: &Path) -> TrustStore {
+    let database = format!("sql:{}", database.display());
+    let remove = Step::WhileThere {
+        there: words(&["certutil", "-d", &database, "-L", "-n", LABEL]),
+        remove: words(&["certutil", "-d", &database, "-D", "-n", LABEL]),
+    };
+    let ca = ca.display().to_string();
+    let add = Step::Run(words(&["certutil", "-d", &database, "-A", "-t", "C,,", "-n", LABEL, "-i", &ca]));
+    TrustStore { name: "NSS (Firefox, Chrome)", install: vec![remove.clone(), add], uninstall: vec![remove] }
+}
+
+/// Java's own store.
+fn java(keytool: &Keytool, machine: &Machine) -> TrustStore {
+    let command = |action: &[&str], alias: &str| {
+        let program = keytool.path.display().to_string();
+        let entry = ["-cacerts", "-storepass", "changeit", "-alias", alias];
+        let all = [&[program.as_str()], action, &entry].concat();
+        if keytool.writable || machine.system == System::Windows { words(&all) } else { as_root(machine, &all) }
+    };
+    let remove = |alias: &str| Step::WhileThere {
+        // Whoever may not write the store may read it all the same.
+        there: [
+            words(&[&keytool.path.display().to_string(), "-list", "-cacerts", "-storepass", "changeit", "-alias"]),
+            words(&[alias]),
+        ]
+        .concat(),
+        remove: command(&["-delete"], alias),
+    };
+    let uninstall = vec![remove(HANDED_ON), remove(ALIAS)];
+    let ca = machine.ca.display().to_string();
+    let add = Step::Run(command(&["-importcert", "-noprompt", "-file", &ca], ALIAS));
+    TrustStore { name: "Java", install: [uninstall.clone(), vec![add]].concat(), uninstall }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(system: System) -> Machine {
+        Machine {
+            system,
+            root: false,
+            ca: "/h/ca/ca.pem".into(),
+            fingerprints: vec!["AA11".into(), "BB22".into()],
+            anchors: Vec::new(),
+            nss: Vec::new(),
+            keytool: None,
+        }
+    }
+
+    fn lines(steps: &[Step]) -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    }
+
+    /// The only store of a machine: the commands of both ways.
+    fn only(machine: &Machine) -> (Vec<String>, Vec<String>) {
+        let stores = stores(machine);
+        assert_eq!(stores.len(), 1);
+        (lines(&stores[0].install), lines(&stores[0].uninstall))
+    }
+
+    #[test]
+    fn debian_keeps_a_file_that_all_may_read_and_forgets_it_afresh() {
+        let machine = Machine { anchors: vec!["/usr/local/share/ca-certificates".into()], ..machine(System::Linux) };
+        let (install, uninstall) = only(&machine);
+        let file = "/usr/local/share/ca-certificates/interflow.crt";
+        assert_eq!(
+            install,
+            [format!("sudo install -m 644 /h/ca/ca.pem {file}"), "sudo update-ca-certificates --fresh".to_owned()]
+        );
+        assert_eq!(uninstall, [format!("sudo rm -f {file}"), "sudo update-ca-certificates --fresh".to_owned()]);
+        let (install, _) = only(&Machine { root: true, ..machine });
+        assert_eq!(install[1], "update-ca-certificates --fresh");
+    }
+
+    #[test]
+    fn fedora_keeps_an_anchor() {
+        let machine =
+            Machine { anchors: vec!["/etc/pki/ca-trust/source/anchors".into()], root: true, ..machine(System::Linux) };
+        let (install, uninstall) = only(&machine);
+        let file = "/etc/pki/ca-trust/source/anchors/interflow.pem";
+        assert_eq!(install, [format!("install -m 644 /h/ca/ca.pem {file}"), "update-ca-trust extract".to_owned()]);
+        assert_eq!(uninstall, [format!("rm -f {file}"), "update-ca-trust extract".to_owned()]);
+    }
+
+    #[test]
+    fn macos_trusts_it_in_the_systems_keychain_and_forgets_it_by_its_fingerprint() {
+        let machine = Machine { ca: "/U/a b/ca.pem".into(), ..machine(System::MacOs) };
+        let (install, uninstall) = only(&machine);
+        let gone = ["AA11", "BB22"].map(|sha1| {
+            format!(
+                "sudo security delete-certificate -Z {sha1} -t /Library/Keychains/System.keychain   (while it is there)"
+            )
+        });
+        assert_eq!(uninstall, gone);
+        assert_eq!(install[..2], gone);
+        assert_eq!(
+            install[2],
+            "sudo security add-trusted-cert -d -r trustRoot -k /Library/Keychains/System.keychain '/U/a b/ca.pem'"
+        );
+        let Step::WhileThere { there, .. } = &stores(&machine)[0].uninstall[0] else { panic!() };
+        assert_eq!(there[2], "security find-certificate -a -Z /Library/Keychains/System.keychain | grep -q AA11");
+    }
+
+    #[test]
+    fn windows_trusts_it_for_this_user_and_forgets_it_by_its_fingerprint() {
+        let machine = Machine { ca: r"C:\h\ca.pem".into(), ..machine(System::Windows) };
+        let (install, uninstall) = only(&machine);
+        assert_eq!(install[2], r"certutil -user -addstore Root C:\h\ca.pem");
+        let gone = ["AA11", "BB22"].map(|sha1| format!("certutil -user -delstore Root {sha1}   (while it is there)"));
+        assert_eq!(uninstall, gone);
+        let Step::WhileThere { there, .. } = &stores(&machine)[0].uninstall[1] else { panic!() };
+        assert_eq!(there.join(" "), "certutil -user -verifystore Root BB22");
+    }
+
+    #[test]
+    fn each_nss_database_takes_it_once() {
+        let machine = Machine { nss: vec!["/u/.pki/nssdb".into()], ..machine(System::Linux) };
+        let (install, uninstall) = only(&machine);
+        let gone = "certutil -d sql:/u/.pki/nssdb -D -n Interflow   (while it is there)";
+        assert_eq!(install, [gone, "certutil -d sql:/u/.pki/nssdb -A -t C,, -n Interflow -i /h/ca/ca.pem"]);
+        assert_eq!(uninstall, [gone]);
+    }
+
+    #[test]
+    fn java_holds_it_under_one_name_whoever_brought_it() {
+        let keytool = Keytool { path: "/j/bin/keytool".into(), writable: true };
+        let mut machine = Machine { keytool: Some(keytool), ..machine(System::Linux) };
+        let (install, uninstall) = only(&machine);
+        let entry = "-cacerts -storepass changeit -alias";
+        let gone = ["debian:interflow.pem", "interflow"]
+            .map(|alias| format!("/j/bin/keytool -delete {entry} {alias}   (while it is there)"));
+        assert_eq!(uninstall, gone);
+        assert_eq!(install[..2], gone);
+        assert_eq!(install[2], format!("/j/bin/keytool -importcert -noprompt -file /h/ca/ca.pem {entry} interflow"));
+        machine.keytool.as_mut().unwrap().writable = false;
+        let (install, _) = only(&machine);
+        assert!(install.iter().all(|line| line.starts_with("sudo /j/bin/keytool ")), "{install:?}");
+        let Step::WhileThere { there, .. } = &stores(&machine)[0].install[0] else { panic!() };
+        assert_eq!(there.join(" "), format!("/j/bin/keytool -list {entry} debian:interflow.pem"));
+    }
+}
