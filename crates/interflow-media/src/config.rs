@@ -123,6 +123,11 @@ pub struct CacheConfig {
     pub ttl: Span,
     /// How long a playlist or manifest is kept.
     pub playlist_ttl: Span,
+    /// Disk for segments as they came from origins; 0 for none. They outlive a restart. What was decrypted here is never
+    /// written.
+    pub disk: ByteSize,
+    /// How long a segment is kept on disk.
+    pub disk_ttl: Span,
     /// How many segments are fetched ahead of a player that plays on; 0 for none.
     pub prefetch: u8,
 }
@@ -134,6 +139,8 @@ impl Default for CacheConfig {
             entry: ByteSize(16 << 20),
             ttl: Span::secs(60),
             playlist_ttl: Span::millis(500),
+            disk: ByteSize(0),
+            disk_ttl: Span::secs(3600),
             prefetch: 0,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, Response, StatusCode};
+use interflow_flow::{Body, Response, ResponseHead, StatusCode};
 
 use super::children::Children;
 use super::decrypt;
@@ -21,7 +21,7 @@ use crate::dash::xml::{self, Element};
 use crate::dash::{to_mpd, to_mpd::Wanted};
 use crate::hls::variants::Wish;
 use crate::relay::address::parse;
-use crate::relay::{Ask, Base, Keep, fields};
+use crate::relay::{Ask, Base, Keep, Work, fields};
 use crate::remux::{self, TsMuxer};
 
 /// How much of a file is looked at for its index, in bytes.
@@ -61,7 +61,7 @@ impl Job<'_> {
     }
 
     /// The keys of the link.
-    fn keys(self) -> Result<Option<KeyRing>, Stop> {
+    pub fn keys(self) -> Result<Option<KeyRing>, Stop> {
         let params = &self.asked.params;
         let Some(key) = params.get("key") else { return Ok(None) };
         let ring = KeyRing::parse(params.get("key_id"), key).map_err(|e| Stop::bad(format!("`key`: {e}")))?;
@@ -258,17 +258,20 @@ impl Job<'_> {
     async fn clear_segment(self) -> Answer {
         let params = &self.asked.params;
         let range = range_of(params.get("segment_range"))?;
-        let mut response = self.first_that_answers(range).await?;
-        if let Some(keys) = self.keys()?
-            && response.head.status.is_success()
-        {
-            let at = match range {
-                Some((first, _)) => first,
-                None => crate::relay::resume::content_range(&response.head).map_or(0, |(first, _)| first),
-            };
-            let init = self.init_section().await?;
-            response.body = decrypt::segment(keys, init, at, response.body)?;
-        }
+        let mut response = match self.keys()? {
+            None => self.first_that_answers(range, None, |_| None).await?,
+            Some(keys) => {
+                let init = self.init_section().await?;
+                if let Some(init) = &init {
+                    init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
+                }
+                let file =
+                    (range.is_none() && self.head.headers.contains("range")).then(|| (keys.clone(), init.clone()));
+                let at = range.map_or(0, |(first, _)| first);
+                self.first_that_answers(range, file, |job| Some(decryption(job, keys.clone(), init.clone(), at)))
+                    .await?
+            }
+        };
         if range.is_some() && response.head.status == StatusCode::PARTIAL_CONTENT {
             // To the client this part is the whole.
             response.head.status = StatusCode::OK;
@@ -284,17 +287,28 @@ impl Job<'_> {
     }
 
     /// The initialization section that the link names, read.
-    async fn init_section(self) -> Result<Option<Arc<Init>>, Stop> {
+    pub async fn init_section(self) -> Result<Option<Arc<Init>>, Stop> {
         let Some(bytes) = self.init_bytes().await? else { return Ok(None) };
         Init::parse(&bytes).map(Some).map_err(|e| decrypt::stop(&e))
     }
 
-    /// The segment from the first address that has it.
-    async fn first_that_answers(self, range: Option<ByteRange>) -> Answer {
+    /// The segment from the first address that has it, worked on. `file`: a client asks for a range of something that is
+    /// decrypted.
+    async fn first_that_answers(
+        self,
+        range: Option<ByteRange>,
+        file: Option<(KeyRing, Option<Arc<Init>>)>,
+        work: impl Fn(Self) -> Option<Work>,
+    ) -> Answer {
         let addresses = self.segment_addresses()?;
         let mut last = None;
         for address in addresses {
-            let answer = self.relay_range(parse(&address)?, range).await;
+            let parsed = parse(&address)?;
+            let answer = match (&file, range) {
+                (Some((keys, init)), _) => self.decrypted_file(parsed, keys.clone(), init.clone()).await,
+                (None, None) => self.relay(parsed, "segment", Some(work(self))).await,
+                (None, Some(_)) => self.relay_part(parsed, range, work(self)).await,
+            };
             match &answer {
                 Ok(r) if r.head.status.is_success() || r.head.status == StatusCode::NOT_MODIFIED => return answer,
                 _ => last = Some(answer),
@@ -339,17 +353,10 @@ impl Job<'_> {
         Ok(response)
     }
 
-    async fn relay_range(self, address: crate::relay::Address, range: Option<ByteRange>) -> Answer {
-        match range {
-            None => self.relay(address, "segment", true).await,
-            Some(_) => self.relay_part(address, range).await,
-        }
-    }
-
-    async fn relay_part(self, address: crate::relay::Address, range: Option<ByteRange>) -> Answer {
+    async fn relay_part(self, address: crate::relay::Address, range: Option<ByteRange>, work: Option<Work>) -> Answer {
         let ask = self.ask_for(&address.url.to_string(), range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
-        let response = self.state.shared.get(ask, Keep::Segment).await?.response;
+        let response = self.state.shared.get_worked(ask, Keep::Segment, work).await?.response;
         let head = fields::back(&response.head);
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
         let body = self.state.streams.follow(response.body, "segment", origin, peer, user);
@@ -361,6 +368,7 @@ impl Job<'_> {
 
     /// A segment as MPEG-TS.
     async fn mpd_ts(self) -> Answer {
+        let params = &self.asked.params;
         let init = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
         let init = match self.keys()? {
             Some(keys) => decrypt::init(keys, init)?,
@@ -368,18 +376,37 @@ impl Job<'_> {
         };
         let unfit = |e: remux::Error| Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.to_string());
         let muxer = TsMuxer::new(&init, remux::Options::default()).map_err(unfit)?;
-        let mut response = self.clear_segment().await?;
-        if !response.head.status.is_success() {
-            return Ok(response);
+        let range = range_of(params.get("segment_range"))?;
+        let (keys, at) = (self.keys()?, range.map_or(0, |(first, _)| first));
+        let section = self.init_section().await?;
+        let make = |job: Self| {
+            let (keys, section, muxer) = (keys.clone(), section.clone(), Arc::clone(&muxer));
+            let run = move |head: &mut ResponseHead, mut body: Body| {
+                if let Some(keys) = keys {
+                    body = decrypt::segment(keys, section, at, body).map_err(Stop::into_error)?;
+                }
+                // Another form, so another length, other bytes, no ranges.
+                for name in ["content-length", "accept-ranges", "etag", "content-range"] {
+                    head.headers.remove(name);
+                }
+                let _ = head.headers.set("Content-Type", "video/mp2t");
+                Ok(decrypt::transport(&muxer, body))
+            };
+            Some(Work { id: job.work_id("ts"), takes_ranges: false, run: Box::new(run) })
+        };
+        let mut response = self.first_that_answers(range, None, make).await?;
+        if response.head.status == StatusCode::PARTIAL_CONTENT {
+            (response.head.status, response.head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
         }
-        // Another form, so another length, other bytes, no ranges.
-        for name in ["content-length", "accept-ranges", "etag", "content-range"] {
-            response.head.headers.remove(name);
-        }
-        let _ = response.head.headers.set("Content-Type", "video/mp2t");
-        response.body = decrypt::transport(&muxer, response.body);
+        params.shape(&mut response.head.headers, true);
         Ok(response)
     }
+}
+
+/// A segment's decryption, with the link's keys.
+fn decryption(job: Job<'_>, keys: KeyRing, init: Option<Arc<Init>>, at: u64) -> Work {
+    let run = move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, at, body).map_err(Stop::into_error);
+    Work { id: job.work_id("clear"), takes_ranges: false, run: Box::new(run) }
 }
 
 /// The index among some bytes of a file.

@@ -1,6 +1,7 @@
 //! Bodies of segments changed on their way: decrypted with keys that the link's owner gave, made into MPEG-TS.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -8,9 +9,9 @@ use bytes::Bytes;
 use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result, StatusCode};
 
 use super::reply::Stop;
-use crate::cenc::{self, Decrypter, Init, Key, KeyRing};
+use crate::cenc::{self, Decrypter, Init, Key, KeyRing, Progressive, RangeDecrypter};
 use crate::remux::{TsMuxer, TsSegment};
-use crate::sample_aes::Aes128Cbc;
+use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
 /// What a failed decryption is to a client: a key that is missing is the link's fault, all else the origin's.
 pub fn stop(error: &cenc::Error) -> Stop {
@@ -54,6 +55,18 @@ pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     Changed::body(body, Aes128Cbc::new(&Key(key), iv), None)
 }
 
+/// An HLS segment of MPEG-TS under `METHOD=SAMPLE-AES`; its length stays what it was.
+pub fn sample_aes(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
+    let remaining = body.remaining();
+    Changed::body(body, SampleAesTs::new(&Key(key), iv), remaining)
+}
+
+/// A range of a progressive file; the body holds what [`Progressive::cover`] says.
+pub fn range(file: &Arc<Progressive>, range: Range<u64>, body: Body) -> Body {
+    let length = range.end - range.start;
+    Changed::body(body, file.range(range), Some(length))
+}
+
 /// What changes bytes as they come.
 trait Change: Send + 'static {
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()>;
@@ -88,6 +101,26 @@ impl Change for Aes128Cbc {
 
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()> {
         Ok(Self::finish(self, out)?)
+    }
+}
+
+impl Change for SampleAesTs {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
+        Ok(Self::push(self, &chunk, out)?)
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()> {
+        Ok(Self::finish(self, out)?)
+    }
+}
+
+impl Change for RangeDecrypter {
+    fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
+        Self::push(self, chunk, out).map_err(broken)
+    }
+
+    fn finish(&mut self, _: &mut Vec<Bytes>) -> Result<()> {
+        Self::finish(self).map_err(broken)
     }
 }
 
@@ -142,5 +175,46 @@ impl<C: Change> BodyStream for Changed<C> {
 
     fn remaining(&self) -> Option<u64> {
         self.remaining
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What shaka-packager made of five frames of H.264.
+    const SEGMENT: &[u8] = include_bytes!("../../../../fuzz/corpus/mpeg_ts/sample_aes");
+    const KEY: [u8; 16] = 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes();
+    const IV: [u8; 16] = 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f_u128.to_be_bytes();
+
+    fn clear(data: &'static [u8]) -> Result<Vec<u8>> {
+        let mut body = sample_aes(KEY, IV, Body::Full(Bytes::from_static(data)));
+        let mut out = Vec::new();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while let Poll::Ready(Some(frame)) = body.poll_frame(&mut cx) {
+            if let Frame::Data(data) = frame? {
+                out.extend_from_slice(&data);
+            }
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn a_segment_keeps_its_length_and_is_listed_as_clear() {
+        let out = clear(SEGMENT).unwrap();
+        assert_eq!(out.len(), SEGMENT.len());
+        assert!(out != SEGMENT);
+        let stream_types = |data: &[u8]| {
+            let at = data.windows(2).position(|w| w == [2, 0xb0]).unwrap();
+            data[at + 12 + usize::from(data[at + 11])]
+        };
+        assert_eq!((stream_types(SEGMENT), stream_types(&out)), (0xdb, 0x1b));
+    }
+
+    #[test]
+    fn what_is_no_transport_stream_ends_in_an_error() {
+        assert!(clear(&SEGMENT[..100]).unwrap_err().to_string().contains("100 bytes into"));
+        const NO_PACKET: [u8; 200] = [b'f'; 200];
+        assert!(clear(&NO_PACKET).unwrap_err().to_string().contains("no MPEG-TS packet at byte 0"));
     }
 }

@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, Result, StatusCode};
+use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, ResponseHead, Result, StatusCode};
 use std::task::{Context, Poll};
 
 use super::children::Children;
 use super::decrypt;
 use super::mount::Job;
 use super::reply::{Answer, Stop, playlist};
+use crate::cenc::{Key, KeyRing};
 use crate::config::{KeyUse, SegmentRoute};
 use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
 use crate::hls::skip::Stretches;
@@ -22,8 +23,8 @@ use crate::hls::{Kind, Options, Place, define::Variables, pathways, rewrite, ski
 use crate::relay::address::{self, Address, push_value};
 use crate::relay::fetch::Document;
 use crate::relay::shared::unconditional;
-use crate::relay::{Ask, Base, Fetched, Keep, ahead, fields};
-use crate::sample_aes::{self, parse_iv};
+use crate::relay::{Ask, Base, Fetched, Keep, Work, ahead, fields};
+use crate::sample_aes::parse_iv;
 
 /// The most keys that are fetched to be put into one playlist.
 const KEYS: usize = 64;
@@ -105,7 +106,7 @@ impl Job<'_> {
     }
 
     /// An answer of the origin passed on as it is.
-    fn passed_on(self, head: interflow_flow::ResponseHead, body: Body) -> Response {
+    fn passed_on(self, head: ResponseHead, body: Body) -> Response {
         let mut head = fields::back(&head);
         self.asked.params.shape(&mut head.headers, false);
         let body = self.state.streams.follow(
@@ -226,8 +227,10 @@ impl Job<'_> {
         let params = &self.asked.params;
         let address = params.destination("d")?;
         let mut response = match params.get("k") {
+            Some(key) if params.get("init_url").is_some() => self.samples(address, key).await?,
             Some(key) => self.decrypted(address, key).await?,
-            None => self.relay(address, "segment", true).await?,
+            None if params.get("method") == Some("init") => self.clear_init(address).await?,
+            None => self.relay(address, "segment", Some(None)).await?,
         };
         let kind = response.head.headers.get_str("content-type").unwrap_or_default();
         let says_nothing = ["", "application/octet-stream", "binary/octet-stream", "text/plain"].contains(&kind);
@@ -248,24 +251,58 @@ impl Job<'_> {
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
             .ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
         let key = self.key(key).await?;
-        let mut response = self.relay(address, "segment", true).await?;
-        if !response.head.status.is_success() {
-            return Ok(response);
+        let samples = params.get("method") == Some("SAMPLE-AES");
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(if samples { b"sample-aes" } else { b"aes-128" }).update(&key).update(&iv);
+        let run = move |head: &mut ResponseHead, body: Body| {
+            (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+            head.headers.remove("content-range");
+            head.headers.remove("accept-ranges");
+            if samples {
+                return Ok(decrypt::sample_aes(key, iv, body));
+            }
+            // The padding comes off, so the length is another.
+            for name in ["content-length", "etag"] {
+                head.headers.remove(name);
+            }
+            Ok(decrypt::aes_128(key, iv, body))
+        };
+        let work = Work { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
+        self.relay(address, "segment", Some(Some(work))).await
+    }
+
+    /// A segment of MP4 whose samples are decrypted here (SAMPLE-AES). Its length stays, so ranges hold.
+    async fn samples(self, address: Address, key: &str) -> Answer {
+        let keys = KeyRing::any(Key(self.key(key).await?));
+        let init = self.init_section().await?;
+        if self.head.headers.contains("range") {
+            return self.decrypted_file(address, keys, init).await;
         }
-        if response.head.status == StatusCode::PARTIAL_CONTENT {
-            response.head.status = StatusCode::OK;
-            response.head.reason = Bytes::from_static(b"OK");
+        let id = self.work_id("samples");
+        let run =
+            move |_: &mut ResponseHead, body: Body| decrypt::segment(keys, init, 0, body).map_err(Stop::into_error);
+        self.relay(address, "segment", Some(Some(Work { id, takes_ranges: false, run: Box::new(run) }))).await
+    }
+
+    /// The initialization section of such segments: what speaks of encryption comes out of it.
+    async fn clear_init(self, address: Address) -> Answer {
+        let run = |_: &mut ResponseHead, body: Body| {
+            let all = KeyRing::default();
+            decrypt::segment(all, None, 0, body).map_err(Stop::into_error)
+        };
+        let work = Work { id: self.work_id("init"), takes_ranges: true, run: Box::new(run) };
+        self.relay(address, "segment", Some(Some(work))).await
+    }
+
+    /// What tells apart what is done to a segment: all that the link says of keys.
+    pub fn work_id(self, how: &str) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(how.as_bytes());
+        for name in ["key_id", "key", "k", "iv", "init_url", "init_range"] {
+            let value = self.asked.params.get(name).unwrap_or_default();
+            hasher.update(&(value.len() as u64).to_le_bytes()).update(value.as_bytes());
         }
-        if params.get("method") == Some("SAMPLE-AES") {
-            response.body = sample_aes::decrypted(response.body, &key, iv);
-            return Ok(response);
-        }
-        // The padding comes off, so length and ranges are others.
-        for name in ["content-length", "accept-ranges", "etag", "content-range"] {
-            response.head.headers.remove(name);
-        }
-        response.body = decrypt::aes_128(key, iv, response.body);
-        Ok(response)
+        *hasher.finalize().as_bytes()
     }
 
     /// A steering manifest, or a list of assets.
@@ -387,6 +424,13 @@ impl Ours<'_> {
                     if crypt.method != "AES-128" {
                         out.extend_from_slice(b"&method=SAMPLE-AES");
                     }
+                    if let Some((map, range)) = &crypt.map {
+                        out.extend_from_slice(b"&init_url=");
+                        push_value(map.as_bytes(), out);
+                        if let Some((first, last)) = range {
+                            out.extend_from_slice(format!("&init_range={first}-{last}").as_bytes());
+                        }
+                    }
                 }
                 self.children.end(out, from);
             }
@@ -402,6 +446,13 @@ impl Place for Ours<'_> {
         match kind {
             Kind::Playlist => self.child("/proxy/hls/manifest.m3u8", address, out),
             Kind::Segment => self.segment(address, crypt, out),
+            Kind::Init => {
+                let from = self.children.begin(segment_path(extension(address)), out);
+                out.extend_from_slice(b"d=");
+                push_value(address.as_bytes(), out);
+                out.extend_from_slice(b"&method=init");
+                self.children.end(out, from);
+            }
             Kind::Key => match self.key_url.map(|url| moved(address, url)) {
                 Some(address) => self.child("/proxy/hls/key.bin", &address, out),
                 None => self.child("/proxy/hls/key.bin", address, out),

@@ -4,6 +4,7 @@ mod access;
 mod children;
 mod dash;
 mod decrypt;
+mod file;
 mod guide;
 mod hls;
 mod links;

@@ -1,6 +1,7 @@
 //! The room itself: its doors on the gateway port, and which endpoint answers what.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,15 +11,16 @@ use interflow_flow::{
 };
 
 use super::access::{Asked, admit};
+use super::file::Files;
 use super::links::{LinkWish, Linked};
 use super::reply::{Answer, Stop, words};
 use super::timeline::{Clocks, Lines};
-use crate::config::MediaConfig;
+use crate::config::{CacheConfig, MediaConfig};
 use crate::relay::ahead::Ahead;
 use crate::relay::hosts::Hosts;
 use crate::relay::resume::Patience;
 use crate::relay::shared::Bounds;
-use crate::relay::{Fetch, Shared, Streams};
+use crate::relay::{Disk, Fetch, Shared, Streams};
 use crate::token::LinkKeys;
 
 /// What the room is made with besides its section of the configuration.
@@ -29,6 +31,8 @@ pub struct Setup {
     pub secret: Vec<u8>,
     /// The way out; private addresses are its guard's business.
     pub egress: Arc<dyn Egress>,
+    /// Where segments are kept on disk, when the section says so; without it none are.
+    pub folder: Option<PathBuf>,
 }
 
 /// What holds until the next reload.
@@ -49,6 +53,8 @@ pub struct State {
     pub shared: Arc<Shared>,
     /// What is fetched ahead.
     pub ahead: Ahead,
+    /// Files that are decrypted in ranges.
+    pub files: Files,
     /// Clocks of origins.
     pub clocks: Clocks,
     /// Numbers of segments of live tracks.
@@ -61,7 +67,7 @@ pub struct State {
 
 impl State {
     fn new(setup: Setup, streams: Arc<Streams>) -> Result<Self, String> {
-        let Setup { config, secret, egress } = setup;
+        let Setup { config, secret, egress, folder } = setup;
         config.check()?;
         let read = |key: String, text: &str| resolve(text).map_err(|e| format!("{key}: {e}"));
         let keys = config.link_key.iter().enumerate().map(|(i, k)| {
@@ -90,12 +96,14 @@ impl State {
             playlist_ttl: config.cache.playlist_ttl.0,
             patience,
         };
+        let disk = folder.map(|folder| disk(&config.cache, &folder)).transpose()?.flatten();
         Ok(Self {
             keys: LinkKeys::new(&keys).map_err(|e| format!("media.link_key: {e}"))?,
             users,
             password: password.filter(|p| !p.is_empty()),
             public: config.public_url.as_ref().map(|u| u.trim_end_matches('/').to_owned()),
-            shared: Arc::new(Shared::new(Arc::clone(&fetch), bounds)),
+            shared: Arc::new(Shared::new(Arc::clone(&fetch), bounds).with_disk(disk)),
+            files: Files::default(),
             ahead: Ahead::default(),
             fetch,
             clocks: Clocks::default(),
@@ -118,6 +126,16 @@ impl State {
             .any(|l| origin.strip_prefix(l).is_some_and(|rest| rest.is_empty() || rest.starts_with(':')));
         local || self.config.cors.iter().any(|c| c == "*" || c == origin)
     }
+}
+
+/// The cache on disk. What an earlier run kept goes when there is none any more.
+fn disk(config: &CacheConfig, folder: &Path) -> Result<Option<Arc<Disk>>, String> {
+    if config.disk.0 == 0 || config.memory.0 == 0 {
+        Disk::clear(folder);
+        return Ok(None);
+    }
+    let opened = Disk::open(folder, config.disk.0, config.disk_ttl.0);
+    opened.map(Some).map_err(|e| format!("media.cache.disk: {} cannot be used: {e}", folder.display()))
 }
 
 /// A value that may stand elsewhere: `env:NAME` or `file:PATH`.
@@ -186,9 +204,9 @@ impl Media {
 
     async fn answer(&self, state: &Arc<State>, flow: &mut Flow, request: Request) -> Answer {
         let prefix = prefix_of(&state.config, &request.head.url.path).unwrap_or_default();
-        let Request { head, body } = request;
+        let Request { head, mut body } = request;
         let place = head.url.path_only().strip_prefix(prefix).unwrap_or_default();
-        if let Some(answer) = super::small::open(place, &head)? {
+        if let Some(answer) = super::small::open(place, &head, &mut body).await? {
             return Ok(answer);
         }
         let (body, shown) = match place.contains("/generate_") {

@@ -1,7 +1,7 @@
 //! Answers, and the reasons for not giving what was asked for.
 
 use bytes::Bytes;
-use interflow_flow::{Error, Response, StatusCode};
+use interflow_flow::{Error, Kind, Response, StatusCode};
 
 /// Why a request is not served.
 #[derive(Debug)]
@@ -22,6 +22,14 @@ impl From<Error> for Stop {
 }
 
 impl Stop {
+    /// The same as an error of the flow, for where no status can be given any more.
+    pub fn into_error(self) -> Error {
+        match self {
+            Self::Status(_, text) => Error::new(Kind::BadResponse, text),
+            Self::Failed(error) => error,
+        }
+    }
+
     /// 400.
     pub fn bad(text: impl Into<String>) -> Self {
         Self::Status(StatusCode::BAD_REQUEST, text.into())

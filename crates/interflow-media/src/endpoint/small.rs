@@ -2,14 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as B64;
-use interflow_flow::{RequestHead, Response, StatusCode};
-use serde_json::json;
+use interflow_flow::{Body, RequestHead, Response, StatusCode};
+use serde_json::{Value, json};
 
 use super::mount::Job;
 use super::params::{Params, decode_base64};
 use super::reply::{Answer, Stop, json};
 use crate::relay::Ask;
 use crate::relay::address::parse;
+use crate::token::Pairs;
 
 /// Services that tell a client its address, asked in turn.
 const ECHOES: [(&str, &str); 3] = [
@@ -18,9 +19,23 @@ const ECHOES: [(&str, &str); 3] = [
     ("https://httpbin.org/ip", "origin"),
 ];
 
+/// The longest body of a question about an address, in bytes.
+const QUESTION: usize = 64 << 10;
+
+/// What stands in the body of a question about an address, when it is a JSON object.
+async fn told(body: &mut Body) -> Result<Pairs, Stop> {
+    let (bytes, _) = std::mem::take(body).collect(QUESTION).await.map_err(|e| Stop::bad(e.to_string()))?;
+    let fields: serde_json::Map<String, Value> = serde_json::from_slice(&bytes).unwrap_or_default();
+    Ok(fields.into_iter().filter_map(|(n, v)| Some((n, v.as_str()?.to_owned()))).collect())
+}
+
 /// Endpoints that anybody may ask, since they tell nothing and fetch nothing.
-pub fn open(path: &str, head: &RequestHead) -> Result<Option<Response>, Stop> {
-    let params = || Params::read(head.url.query().unwrap_or_default());
+pub async fn open(path: &str, head: &RequestHead, body: &mut Body) -> Result<Option<Response>, Stop> {
+    let mut read = Params::read(head.url.query().unwrap_or_default());
+    if path.starts_with("/base64/") {
+        read.add(told(body).await?);
+    }
+    let params = || read.clone();
     let given = |params: &Params, names: [&str; 2]| {
         let found = names.iter().find_map(|n| params.get(n)).map(str::to_owned);
         found.ok_or_else(|| Stop::bad(format!("the parameter `{}` is missing", names[0])))

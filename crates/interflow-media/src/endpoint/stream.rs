@@ -8,13 +8,16 @@ use super::reply::{Answer, Stop};
 use crate::relay::address::{Address, decode_percent, push_value};
 use crate::relay::resume::resuming;
 use crate::relay::transform::ts_stream;
-use crate::relay::{Ask, Fetched, Keep, fields};
+use crate::relay::{Ask, Fetched, Keep, Work, fields};
 
 impl Job<'_> {
     /// The relay. `name` becomes the name under which a browser saves it.
     pub async fn stream(self, name: &str) -> Answer {
         let address = self.asked.params.destination("d")?;
-        let mut response = self.relay(address, "stream", false).await?;
+        let mut response = match self.keys()? {
+            Some(keys) => self.decrypted_file(address, keys, None).await?,
+            None => self.relay(address, "stream", None).await?,
+        };
         if !name.is_empty() && response.head.status.is_success() {
             let _ = response.head.headers.set("Content-Disposition", disposition(name));
         }
@@ -40,32 +43,40 @@ impl Job<'_> {
         Ok(Ask { method, url: address.url, headers, scope })
     }
 
-    /// Relays an address: status, validators, ranges and all; the body goes on after a drop.
-    pub async fn relay(self, address: Address, kind: &'static str, is_segment: bool) -> Answer {
+    /// Relays an address: status, validators, ranges and all; the body goes on after a drop. `segment`: it is shared with
+    /// all who want the same, with this done to it.
+    pub async fn relay(self, address: Address, kind: &'static str, segment: Option<Option<Work>>) -> Answer {
         let (state, params) = (self.state, &self.asked.params);
+        let is_segment = segment.is_some();
         let mut ask = self.ask(address)?;
         let filter = params.get("transformer") == Some("ts_stream");
-        if filter {
-            // Ranges would count the front that is taken off.
+        let whole = matches!(&segment, Some(Some(work)) if !work.takes_ranges);
+        if filter || whole {
+            // Ranges would count what is taken off, or count in what is made.
             for name in ["range", "if-range"] {
                 ask.headers.remove(name);
             }
         }
         if is_segment {
-            // Viewers who differ in nothing but their language see the same segment.
-            ask.headers.remove("accept-language");
-            if state.config.cache.prefetch > 0 && ask.method == Method::GET {
-                let range = ask.headers.get_str("range").map(str::to_owned);
-                let piece = (params.get("d").map(plain).unwrap_or_default(), range);
-                state.ahead.go(&state.shared, &ask, &piece, state.config.cache.prefetch);
-            }
+            self.fetch_ahead(&mut ask);
         }
         let place = match is_segment && state.shared.knows(&ask) {
             true => None,
             false => Some(state.hosts.enter(&ask.url.authority).await?),
         };
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
-        let Response { head, mut body } = self.fetch(ask, is_segment).await?;
+        let Response { head, mut body } = match segment {
+            Some(work) if ask.method == Method::GET => {
+                state.shared.get_worked(ask, Keep::Segment, work).await?.response
+            }
+            segment => {
+                let mut response = self.fetch(ask).await?;
+                if let Some(work) = segment.flatten().filter(|_| response.head.status.is_success()) {
+                    response.body = (work.run)(&mut response.head, response.body)?;
+                }
+                response
+            }
+        };
         let mut head = fields::back(&head);
         if self.head.method == Method::HEAD {
             body = Body::Empty;
@@ -85,13 +96,20 @@ impl Job<'_> {
         Ok(Response { head, body })
     }
 
-    /// Fetches, a segment together with all who want it. An origin that knows no HEAD is asked with GET, whose body
-    /// is left unread.
-    async fn fetch(self, mut ask: Ask, is_segment: bool) -> Result<Response, Stop> {
+    fn fetch_ahead(self, ask: &mut Ask) {
         let state = self.state;
-        if is_segment && ask.method == Method::GET {
-            return Ok(state.shared.get(ask, Keep::Segment).await?.response);
+        // Viewers who differ in nothing but their language see the same segment.
+        ask.headers.remove("accept-language");
+        if state.config.cache.prefetch > 0 && ask.method == Method::GET {
+            let range = ask.headers.get_str("range").map(str::to_owned);
+            let piece = (self.asked.params.get("d").map(plain).unwrap_or_default(), range);
+            state.ahead.go(&state.shared, ask, &piece, state.config.cache.prefetch);
         }
+    }
+
+    /// Fetches for one client. An origin that knows no HEAD is asked with GET, whose body is left unread.
+    async fn fetch(self, mut ask: Ask) -> Result<Response, Stop> {
+        let state = self.state;
         let mut fetched = state.fetch.send(ask.clone()).await?;
         if ask.method == Method::HEAD && matches!(fetched.response.head.status.as_u16(), 405 | 501) {
             ask.method = Method::GET;

@@ -137,7 +137,7 @@ impl Job<'_> {
         let address = self.asked.params.destination("d")?;
         let is_list = address.url.path_only().ends_with(".m3u8");
         if !is_list {
-            return self.relay(address, "stream", false).await;
+            return self.relay(address, "stream", None).await;
         }
         match self.find_playlist(address).await? {
             Found::Playlist(document) => self.rewritten(&document).await,

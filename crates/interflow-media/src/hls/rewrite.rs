@@ -15,6 +15,8 @@ pub enum Kind {
     Playlist,
     /// A segment, part, initialization section or hint.
     Segment,
+    /// The initialization section of samples that are decrypted here.
+    Init,
     /// A key.
     Key,
     /// Data of a session: JSON or anything else.
@@ -38,6 +40,8 @@ pub struct Crypt {
     pub method: String,
     /// The initialization vector in hex, without `0x`; the media sequence number when the tag gives none.
     pub iv: String,
+    /// Where the initialization section is, and its first and last byte: for samples in MP4.
+    pub map: Option<(String, Option<(u64, u64)>)>,
 }
 
 /// Decides what stands in the place of a URI.
@@ -54,8 +58,7 @@ pub trait Place {
 /// What is done besides.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Take the tags of keys out, and tell the place how segments are encrypted: of AES-128, and of SAMPLE-AES in
-    /// transport streams.
+    /// Take the tags of keys out, and tell the place how segments are encrypted.
     pub apply_keys: bool,
     /// `EXT-X-START` for a playlist that has none, in seconds.
     pub start: Option<f64>,
@@ -74,10 +77,15 @@ pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Pla
         copied: 0,
         next: Next::Any,
         is_media: false,
-        is_transport: options.apply_keys && memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
+        is_transport: memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
+        has_samples: false,
         sequence: 0,
         crypt: None,
+        map: None,
+        is_keyed: false,
+        group: (0, false),
     };
+    r.has_samples = options.apply_keys && !r.is_transport && r.finds_samples();
     let mut start = options.start;
     for line in lines(text) {
         let bytes = line.of(text);
@@ -114,8 +122,16 @@ struct Rewriter<'a, P> {
     is_media: bool,
     /// No initialization section: segments are transport streams, or packed audio.
     is_transport: bool,
+    /// There are encrypted samples, which are decrypted here.
+    has_samples: bool,
     sequence: u64,
     crypt: Option<Crypt>,
+    /// The initialization section of the segments that follow.
+    map: Option<(String, Option<(u64, u64)>)>,
+    /// A key was applied since the last segment.
+    is_keyed: bool,
+    /// Up to where the tags before the next segment were looked at, and whether a key among them is applied.
+    group: (usize, bool),
 }
 
 impl<P: Place> Rewriter<'_, P> {
@@ -176,6 +192,7 @@ impl<P: Place> Rewriter<'_, P> {
         self.uri(start..start + trimmed.len(), kind);
         if kind == Kind::Segment {
             self.sequence += 1;
+            self.is_keyed = false;
         }
     }
 
@@ -207,7 +224,14 @@ impl<P: Place> Rewriter<'_, P> {
                 self.sequence = std::str::from_utf8(list).ok().and_then(|n| n.trim().parse().ok()).unwrap_or(0);
             }
             b"EXT-X-KEY" | b"EXT-X-SESSION-KEY" => self.key(name == b"EXT-X-KEY", list, list_at, at),
-            b"EXT-X-MAP" => uri(self, b"URI", Kind::Segment),
+            b"EXT-X-MAP" => {
+                if self.has_samples {
+                    self.note_map(list);
+                }
+                let whole = self.crypt.as_ref().is_some_and(|c| c.method == "AES-128");
+                let kind = if self.has_samples && !whole { Kind::Init } else { Kind::Segment };
+                uri(self, b"URI", kind);
+            }
             b"EXT-X-PART" | b"EXT-X-PRELOAD-HINT" => {
                 if self.options.apply_keys {
                     self.number_the_vector();
@@ -234,6 +258,66 @@ impl<P: Place> Rewriter<'_, P> {
         }
     }
 
+    /// Remembers the initialization section, which samples cannot be decrypted without.
+    fn note_map(&mut self, list: &[u8]) {
+        let Some(reference) = attribute_text(list, b"URI") else { return };
+        let reference = self.options.variables.fill(reference);
+        let range = attribute_text(list, b"BYTERANGE").and_then(|r| {
+            let (length, first) = r.split_once('@').unwrap_or((r, "0"));
+            let (length, first) = (length.trim().parse::<u64>().ok()?, first.trim().parse::<u64>().ok()?);
+            Some((first, first.checked_add(length)?.checked_sub(1)?))
+        });
+        self.map = (!is_foreign(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
+        if let Some(crypt) = self.crypt.as_mut().filter(|c| c.method != "AES-128") {
+            crypt.map.clone_from(&self.map);
+        }
+    }
+
+    /// Whether another key of the same segments is applied here: then this one's tag says what is no longer so.
+    fn is_applied_here(&mut self, method: &str, line_at: usize) -> bool {
+        if method == "NONE" {
+            return false;
+        }
+        if self.is_keyed || line_at < self.group.0 {
+            return self.is_keyed || self.group.1;
+        }
+        let rest = self.text.get(line_at..).unwrap_or_default();
+        let (mut end, mut applied) = (line_at, false);
+        for line in lines(rest) {
+            let bytes = line.of(rest);
+            if bytes.first().is_some_and(|b| *b != b'#') {
+                break;
+            }
+            applied |= tag(bytes).is_some_and(|(name, list)| name == b"EXT-X-KEY" && self.can_apply(list));
+            end = line_at + line.next;
+        }
+        self.group = (end, applied);
+        applied
+    }
+
+    /// Whether there are samples in MP4 that can be decrypted here.
+    fn finds_samples(&self) -> bool {
+        let is_one = |list: &[u8]| attribute_text(list, b"METHOD").is_some_and(|m| m.starts_with("SAMPLE-AES"));
+        let mut keys = memchr::memmem::find_iter(self.text, b"#EXT-X-KEY:").filter_map(|at| {
+            let line = lines(self.text.get(at..)?).next()?;
+            tag(line.of(self.text.get(at..)?)).map(|(_, list)| list)
+        });
+        keys.any(|list| is_one(list) && self.can_apply(list))
+    }
+
+    /// Whether segments under this key can be decrypted here.
+    fn can_apply(&self, list: &[u8]) -> bool {
+        let method = attribute_text(list, b"METHOD").unwrap_or_default();
+        let is_plain = attribute_text(list, b"KEYFORMAT").unwrap_or("identity") == "identity";
+        let reference = attribute_text(list, b"URI").map(|r| self.options.variables.fill(r)).unwrap_or_default();
+        let known = match method {
+            "AES-128" | "SAMPLE-AES" => true,
+            "SAMPLE-AES-CTR" => !self.is_transport,
+            _ => false,
+        };
+        self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign(reference.trim())
+    }
+
     /// A player would look for a query parameter in its own URL of the playlist, which is ours.
     fn define(&mut self, list: &[u8], line: Range<usize>) {
         let Some(name) = attribute_text(list, b"QUERYPARAM") else { return };
@@ -258,22 +342,22 @@ impl<P: Place> Rewriter<'_, P> {
         let raw = String::from_utf8_lossy(list.get(range).unwrap_or_default()).into_owned();
         let reference = self.options.variables.fill(&raw);
         let reference = reference.trim();
+        let applied = self.can_apply(list);
+        if applied || self.options.apply_keys && of_segments && self.is_applied_here(method, line_at) {
+            if of_segments && applied {
+                let iv = attribute_text(list, b"IV").unwrap_or_default();
+                let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
+                let map = self.map.clone().filter(|_| method != "AES-128");
+                self.crypt = Some(Crypt { key: self.base.resolve(reference), method: method.to_owned(), iv, map });
+                self.is_keyed = true;
+            }
+            let end = self.text.get(line_at..).and_then(|t| memchr::memchr(b'\n', t));
+            let end = end.map_or(self.text.len(), |n| line_at + n + 1);
+            return self.replace(line_at..end, |_| ());
+        }
         let known = format == "identity" && !reference.is_empty() && !is_foreign(reference);
         if known && matches!(method, "AES-128" | "SAMPLE-AES") {
             let address = self.base.resolve(reference);
-            if self.options.apply_keys && (method == "AES-128" || self.is_transport) {
-                let iv = attribute_text(list, b"IV").unwrap_or_default();
-                let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
-                if of_segments {
-                    self.crypt = Some(Crypt { key: address, method: method.to_owned(), iv });
-                }
-                let end = self
-                    .text
-                    .get(line_at..)
-                    .and_then(|t| memchr::memchr(b'\n', t))
-                    .map_or(self.text.len(), |n| line_at + n + 1);
-                return self.replace(line_at..end, |_| ());
-            }
             if let Some(data) = self.place.inline(&address) {
                 return self.replace(place, |r| r.out.extend_from_slice(data.as_bytes()));
             }

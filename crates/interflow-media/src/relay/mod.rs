@@ -2,15 +2,19 @@
 
 pub mod address;
 pub mod ahead;
+pub mod disk;
 pub mod fetch;
 pub mod fields;
 pub mod hosts;
+pub mod pieces;
+mod reader;
 pub mod resume;
 pub mod shared;
 pub mod streams;
 pub mod transform;
 
 pub use address::{Address, Base};
+pub use disk::Disk;
 pub use fetch::{Ask, Fetch, Fetched};
-pub use shared::{Keep, Shared};
+pub use shared::{Keep, Shared, Work};
 pub use streams::{ActiveStream, Streams};

@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::{
-    Body, BodyStream, BoxFuture, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Result, StatusCode, Url,
-};
+use interflow_flow::{Body, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Result, StatusCode, Url};
 use parking_lot::Mutex;
 
+use super::disk::Disk;
 use super::fetch::{Ask, Document, Fetch, Fetched};
-use super::resume::{Patience, content_range, resuming};
+use super::reader::Reader;
+use super::resume::{Patience, resuming};
 
 /// What one thing takes besides its bytes, so that many small ones are bounded as well.
 const EACH: u64 = 1024;
@@ -46,14 +46,29 @@ pub struct Bounds {
     pub patience: Patience,
 }
 
+/// What is done to an answer before it is shared, so that it is done once for all who want it.
+pub struct Work {
+    /// What tells it apart: with which key, and how.
+    pub id: [u8; 32],
+    /// Whether the client's range is asked of the origin; else the whole is, and given.
+    pub takes_ranges: bool,
+    /// Does it. Its errors are as final as those of the fetch.
+    pub run: Worker,
+}
+
+/// Changes the head of an answer and gives another body in the place of its own.
+pub type Worker = Box<dyn FnOnce(&mut ResponseHead, Body) -> Result<Body> + Send>;
+
 /// The shared work.
 pub struct Shared {
     fetch: Arc<Fetch>,
     bounds: Bounds,
     store: Arc<Mutex<Store>>,
+    disk: Option<Arc<Disk>>,
 }
 
-type Key = [u8; 32];
+/// What tells one thing apart from all others.
+pub type Key = [u8; 32];
 
 #[derive(Default)]
 struct Store {
@@ -64,23 +79,23 @@ struct Store {
 }
 
 /// One fetch that several may watch.
-struct Flight {
-    state: Mutex<State>,
+pub(super) struct Flight {
+    pub(super) state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct State {
-    stage: Stage,
-    chunks: Vec<Bytes>,
-    length: u64,
+pub(super) struct State {
+    pub(super) stage: Stage,
+    pub(super) chunks: Vec<Bytes>,
+    pub(super) length: u64,
     /// How far the fastest reader is.
-    read: u64,
-    readers: usize,
-    wakers: Vec<Waker>,
+    pub(super) read: u64,
+    pub(super) readers: usize,
+    pub(super) wakers: Vec<Waker>,
 }
 
 #[derive(Default, Clone)]
-enum Stage {
+pub(super) enum Stage {
     /// Somebody has asked; the head is not there.
     #[default]
     Asked,
@@ -96,15 +111,21 @@ enum Stage {
     TooLong(Arc<Started>),
 }
 
-struct Started {
-    url: Url,
-    head: ResponseHead,
+pub(super) struct Started {
+    pub(super) url: Url,
+    pub(super) head: ResponseHead,
 }
 
 impl Shared {
     /// Shares fetches of this fetcher.
     pub fn new(fetch: Arc<Fetch>, bounds: Bounds) -> Self {
-        Self { fetch, bounds, store: Arc::default() }
+        Self { fetch, bounds, store: Arc::default(), disk: None }
+    }
+
+    /// The same with segments kept on disk as well.
+    #[must_use]
+    pub fn with_disk(self, disk: Option<Arc<Disk>>) -> Self {
+        Self { disk, ..self }
     }
 
     /// Bytes kept at the moment.
@@ -122,22 +143,30 @@ impl Shared {
     /// # Errors
     /// As [`Fetch::send`].
     pub async fn get(&self, ask: Ask, keep: Keep) -> Result<Fetched> {
+        self.get_worked(ask, keep, None).await
+    }
+
+    /// The same with something done to it first. What was worked on is never written to disk.
+    ///
+    /// # Errors
+    /// As [`Fetch::send`], and those of the work.
+    pub async fn get_worked(&self, ask: Ask, keep: Keep, work: Option<Work>) -> Result<Fetched> {
         if self.bounds.memory == 0 || ask.method != Method::GET {
-            return self.alone(ask).await;
+            return worked(self.alone(ask).await?, work);
         }
-        if let Some(part) = self.part_of_whole(&ask) {
+        let key = key_for(&ask, work.as_ref());
+        if let Some(part) = self.part_of_whole(&ask, work.as_ref()) {
             return Ok(part);
         }
-        let key = key_of(&ask);
         loop {
             let (flight, is_leader) = self.join(key);
             if is_leader {
-                return self.lead(key, flight, ask, keep).await;
+                return self.lead(key, flight, ask, keep, work).await;
             }
             match flight.started().await {
-                Some(started) => return Ok(self.reader(&flight, started, ask)),
+                Some(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
                 // The leader came to nothing that could be shared.
-                None if flight.is_unsharable() => return self.alone(ask).await,
+                None if flight.is_unsharable() => return worked(self.alone(ask).await?, work),
                 None => {}
             }
         }
@@ -154,7 +183,11 @@ impl Shared {
 
     /// Whether this was asked for already.
     pub fn knows(&self, ask: &Ask) -> bool {
-        self.store.lock().flights.get(&key_of(ask)).is_some_and(|f| f.is_good())
+        self.has(&key_of(ask))
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        self.store.lock().flights.get(key).is_some_and(|f| f.is_good())
     }
 
     async fn alone(&self, ask: Ask) -> Result<Fetched> {
@@ -176,14 +209,37 @@ impl Shared {
         (flight, true)
     }
 
-    async fn lead(&self, key: Key, flight: Arc<Flight>, ask: Ask, keep: Keep) -> Result<Fetched> {
+    async fn lead(&self, key: Key, flight: Arc<Flight>, ask: Ask, keep: Keep, work: Option<Work>) -> Result<Fetched> {
         // Whatever ends this early, those who wait must not wait for ever.
         let mut guard = Leader { store: &self.store, key, flight: &flight, done: false };
-        let Fetched { url, response } = self.fetch.send(ask.clone()).await?;
+        let disk = self.disk.as_ref().filter(|_| keep == Keep::Segment);
+        if let Some(disk) = disk.filter(|_| work.is_none())
+            && let Some(kept) = disk.get(key).await
+        {
+            guard.done = true;
+            let started = Arc::new(Started { url: kept.url, head: kept.head });
+            self.fill(key, &flight, &started, kept.body);
+            return Ok(self.reader(&flight, started, ask, false));
+        }
+        // What is there already, or is to be kept as it came, is worked on from there.
+        let from_shared = work.is_some() && (disk.is_some() || self.knows(&ask));
+        let Fetched { url, response } = match from_shared {
+            true => Box::pin(self.get(ask.clone(), keep)).await?,
+            false => self.fetch.send(ask.clone()).await?,
+        };
         let Response { head, body } = response;
         let status = head.status;
-        let fits = body.remaining().is_none_or(|l| l <= self.longest());
-        let body = resuming(body, &head, Ask { url: url.clone(), ..ask.clone() }, &self.fetch, self.bounds.patience);
+        let fits = match (body.remaining(), &work) {
+            (Some(length), _) => length <= self.longest(),
+            (None, work) => work.is_none(),
+        };
+        let body = match from_shared {
+            true => body,
+            false => resuming(body, &head, Ask { url: url.clone(), ..ask.clone() }, &self.fetch, self.bounds.patience),
+        };
+        let is_worked = work.is_some();
+        let Fetched { url, response: Response { head, body } } =
+            worked(Fetched { url, response: Response { head, body } }, work)?;
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             drop(guard);
             return Ok(Fetched { url, response: Response { head, body } });
@@ -191,37 +247,52 @@ impl Shared {
         guard.done = true;
         let started = Arc::new(Started { url, head });
         flight.step(|s| s.stage = Stage::Coming(Arc::clone(&started)));
-        let fetched = self.reader(&flight, Arc::clone(&started), ask);
-        let pump = Pump { store: Arc::clone(&self.store), key, flight: Arc::clone(&flight), bounds: self.bounds, keep };
+        let fetched = self.reader(&flight, Arc::clone(&started), ask, is_worked);
+        let pump = Pump {
+            store: Arc::clone(&self.store),
+            key,
+            flight: Arc::clone(&flight),
+            bounds: self.bounds,
+            keep,
+            disk: disk.filter(|_| !is_worked).cloned(),
+            // Work can make a body somewhat longer: transport streams have more headers.
+            longest: if is_worked { self.longest() * 2 } else { self.longest() },
+        };
         tokio::spawn(pump.run(body, started));
         Ok(fetched)
     }
 
-    fn reader(&self, flight: &Arc<Flight>, started: Arc<Started>, ask: Ask) -> Fetched {
-        flight.state.lock().readers += 1;
+    /// Puts something that is here whole into a flight.
+    fn fill(&self, key: Key, flight: &Arc<Flight>, started: &Arc<Started>, body: Bytes) {
+        let length = body.len() as u64;
+        let mut store = self.store.lock();
+        if store.flights.get(&key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            store.bytes += length;
+        }
+        flight.step(|s| {
+            s.length = length;
+            s.chunks = if body.is_empty() { Vec::new() } else { vec![body] };
+            s.stage = Stage::Whole(Arc::clone(started), Instant::now() + self.bounds.ttl);
+        });
+        store.shrink(self.bounds.memory);
+    }
+
+    fn reader(&self, flight: &Arc<Flight>, started: Arc<Started>, ask: Ask, is_worked: bool) -> Fetched {
         let total = content_length(&started.head);
-        let reader = Reader {
-            flight: Arc::clone(flight),
-            fetch: Arc::clone(&self.fetch),
-            ask,
-            index: 0,
-            at: 0,
-            total,
-            rest: Rest::Shared,
-        };
+        let reader = Reader::new(Arc::clone(flight), Arc::clone(&self.fetch), ask, total, is_worked);
         let response = Response { head: started.head.clone(), body: Body::stream(reader) };
         Fetched { url: started.url.clone(), response }
     }
 
     /// A range of something that is here whole.
-    fn part_of_whole(&self, ask: &Ask) -> Option<Fetched> {
+    fn part_of_whole(&self, ask: &Ask, work: Option<&Work>) -> Option<Fetched> {
         let range = ask.headers.get_str("range")?.strip_prefix("bytes=")?;
         let (first, last) = range.split_once('-').filter(|(_, last)| !last.contains(','))?;
         let first: u64 = first.trim().parse().ok()?;
         let mut whole = ask.clone();
         whole.headers.remove("range");
         whole.headers.remove("if-range");
-        let flight = Arc::clone(self.store.lock().flights.get(&key_of(&whole))?);
+        let flight = Arc::clone(self.store.lock().flights.get(&key_for(&whole, work))?);
         let state = flight.state.lock();
         let Stage::Whole(started, until) = &state.stage else { return None };
         let same = ask.headers.get("if-range").is_none_or(|v| started.head.headers.get("etag") == Some(v));
@@ -261,7 +332,22 @@ fn slice(chunks: &[Bytes], first: u64, length: u64) -> Bytes {
     if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() }
 }
 
-fn key_of(ask: &Ask) -> Key {
+fn worked(fetched: Fetched, work: Option<Work>) -> Result<Fetched> {
+    let Some(work) = work else { return Ok(fetched) };
+    let Fetched { url, response: Response { mut head, mut body } } = fetched;
+    if head.status.is_success() {
+        body = (work.run)(&mut head, body)?;
+    }
+    Ok(Fetched { url, response: Response { head, body } })
+}
+
+fn key_for(ask: &Ask, work: Option<&Work>) -> Key {
+    let key = key_of(ask);
+    work.map_or(key, |work| *blake3::Hasher::new().update(&key).update(&work.id).finalize().as_bytes())
+}
+
+/// What tells a request apart: method, address, every field sent, and whose scope it is in.
+pub fn key_of(ask: &Ask) -> Key {
     let mut hasher = blake3::Hasher::new();
     hasher.update(ask.method.as_str().as_bytes()).update(b"\n").update(ask.url.to_string().as_bytes());
     let mut fields: Vec<(Vec<u8>, &[u8])> = ask.headers.iter().map(|(n, v)| (n.to_ascii_lowercase(), v)).collect();
@@ -271,12 +357,7 @@ fn key_of(ask: &Ask) -> Key {
     }
     if let Some(scope) = &ask.scope {
         for host in &scope.hosts {
-            hasher
-                .update(
-                    b"
-scope ",
-                )
-                .update(host.as_bytes());
+            hasher.update(b"\nscope ").update(host.as_bytes());
         }
     }
     *hasher.finalize().as_bytes()
@@ -319,7 +400,7 @@ impl Flight {
         matches!(self.state.lock().stage, Stage::Alone)
     }
 
-    fn step(&self, change: impl FnOnce(&mut State)) {
+    pub(super) fn step(&self, change: impl FnOnce(&mut State)) {
         let wakers = {
             let mut state = self.state.lock();
             change(&mut state);
@@ -347,7 +428,7 @@ impl Flight {
     }
 }
 
-fn wait(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
+pub(super) fn wait(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
         wakers.push(cx.waker().clone());
     }
@@ -377,6 +458,8 @@ struct Pump {
     flight: Arc<Flight>,
     bounds: Bounds,
     keep: Keep,
+    disk: Option<Arc<Disk>>,
+    longest: u64,
 }
 
 impl Pump {
@@ -387,7 +470,7 @@ impl Pump {
                 Some(Ok(Frame::Data(data))) => {
                     let length = data.len() as u64;
                     let total = self.flight.state.lock().length + length;
-                    if total > self.bounds.entry.min(self.bounds.memory / 2) {
+                    if total > self.longest {
                         self.store.lock().forget(&self.key);
                         return self.flight.step(|s| s.stage = Stage::TooLong(started));
                     }
@@ -441,122 +524,11 @@ impl Pump {
         };
         let ttl = if started.head.headers.has_token("cache-control", "no-store") { Duration::ZERO } else { ttl };
         let until = Instant::now() + ttl;
+        if let Some(disk) = self.disk.as_ref().filter(|_| !ttl.is_zero()) {
+            let chunks = self.flight.state.lock().chunks.clone();
+            disk.keep(self.key, &started.url, &started.head, chunks);
+        }
         self.flight.step(|s| s.stage = Stage::Whole(started, until));
-    }
-}
-
-/// One reader of a flight.
-struct Reader {
-    flight: Arc<Flight>,
-    fetch: Arc<Fetch>,
-    ask: Ask,
-    index: usize,
-    at: u64,
-    total: Option<u64>,
-    rest: Rest,
-}
-
-/// How the rest is asked for.
-#[derive(Clone, Copy, PartialEq)]
-enum Again {
-    /// From where the reader is.
-    FromHere,
-    /// The same range once more, from its beginning.
-    SameRange,
-}
-
-/// Where a reader's bytes come from.
-enum Rest {
-    Shared,
-    /// From the origin, for this reader alone: the thing is too long to be shared.
-    Asked(BoxFuture<'static, Result<Fetched>>, Again),
-    /// The rest itself, and how many bytes of it are here already.
-    Own(Body, u64),
-}
-
-impl BodyStream for Reader {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
-        loop {
-            match &mut self.rest {
-                Rest::Shared => match std::task::ready!(self.poll_shared(cx)) {
-                    Some(answer) => return Poll::Ready(answer),
-                    None => self.ask_for_the_rest(),
-                },
-                Rest::Asked(asked, again) => {
-                    let again = *again;
-                    let fetched = match std::task::ready!(asked.as_mut().poll(cx)) {
-                        Ok(fetched) => fetched,
-                        Err(e) => return Poll::Ready(Some(Err(e))),
-                    };
-                    let Response { head, body } = fetched.response;
-                    let first = match again {
-                        Again::FromHere => content_range(&head).map_or(0, |(first, _)| first),
-                        Again::SameRange => 0,
-                    };
-                    if !head.status.is_success() || first > self.at {
-                        let text = "the origin does not give the rest of what is too long to be shared";
-                        return Poll::Ready(Some(Err(Error::new(Kind::UpstreamClosed, text))));
-                    }
-                    self.rest = Rest::Own(body, self.at - first);
-                }
-                Rest::Own(body, skip) => match std::task::ready!(body.poll_frame(cx)) {
-                    Some(Ok(Frame::Data(mut data))) => {
-                        let known = (*skip).min(data.len() as u64);
-                        *skip -= known;
-                        bytes::Buf::advance(&mut data, known as usize);
-                        if !data.is_empty() {
-                            self.at += data.len() as u64;
-                            return Poll::Ready(Some(Ok(Frame::Data(data))));
-                        }
-                    }
-                    other => return Poll::Ready(other),
-                },
-            }
-        }
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.total.map(|t| t.saturating_sub(self.at))
-    }
-}
-
-impl Reader {
-    /// The next frame of the shared body; `None` inside when it is to be had alone from here on.
-    fn poll_shared(&mut self, cx: &Context<'_>) -> Poll<Option<Option<Result<Frame>>>> {
-        let mut state = self.flight.state.lock();
-        if let Some(chunk) = state.chunks.get(self.index).cloned() {
-            self.index += 1;
-            self.at += chunk.len() as u64;
-            if self.at > state.read {
-                state.read = self.at;
-                std::mem::take(&mut state.wakers).into_iter().for_each(Waker::wake);
-            }
-            return Poll::Ready(Some(Some(Ok(Frame::Data(chunk)))));
-        }
-        match &state.stage {
-            Stage::Whole(..) => Poll::Ready(Some(None)),
-            Stage::Broken(_, kind, text) => Poll::Ready(Some(Some(Err(Error::new(*kind, text.clone()))))),
-            Stage::TooLong(_) => Poll::Ready(None),
-            Stage::Asked | Stage::Alone | Stage::Coming(_) => {
-                wait(&mut state.wakers, cx);
-                Poll::Pending
-            }
-        }
-    }
-
-    fn ask_for_the_rest(&mut self) {
-        let (fetch, mut ask) = (Arc::clone(&self.fetch), self.ask.clone());
-        let again = if ask.headers.contains("range") { Again::SameRange } else { Again::FromHere };
-        if again == Again::FromHere {
-            let _ = ask.headers.set("Range", format!("bytes={}-", self.at));
-        }
-        self.rest = Rest::Asked(Box::pin(async move { fetch.send(ask).await }), again);
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.flight.step(|s| s.readers -= 1);
     }
 }
 

@@ -5,13 +5,11 @@
 //! SAMPLE-AES is refused.
 
 mod aes128;
-mod body;
 mod frames;
 mod nal;
 mod ts;
 
 pub use aes128::{Aes128Cbc, iv_from_sequence, parse_iv};
-pub use body::decrypted;
 pub use ts::SampleAesTs;
 
 /// Why a segment cannot be decrypted.

@@ -65,7 +65,7 @@ pub enum Form {
 
 /// Makes and prints the link.
 pub fn run(args: &UrlArgs, config: &Config, home: &Home) -> Result<(), Failure> {
-    let setup = Setup { config: config.media.clone(), secret: secret(home)?, egress: Arc::new(Nowhere) };
+    let setup = Setup { config: config.media.clone(), secret: secret(home)?, egress: Arc::new(Nowhere), folder: None };
     let media = Media::new(setup)?;
     let gateway = home.running().and_then(|i| i.gateway).or_else(|| config.engine().gateway.listen.first().copied());
     let base = match (&args.base, gateway) {

@@ -2,6 +2,7 @@
 
 mod compat;
 mod dash;
+mod files;
 mod guard;
 mod hls;
 mod links;
@@ -28,7 +29,12 @@ const LOCAL: &str = "allow_private = [\"127.0.0.0/8\", \"::1/128\"]\nresume_dela
 impl Gateway {
     /// Starts with these lines below `[media]`.
     fn start(lines: &str) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), lines)
+    }
+
+    /// The same with a data folder of an earlier run.
+    fn start_in(dir: tempfile::TempDir, lines: &str) -> Self {
+        let _ = std::fs::remove_file(dir.path().join("instance.json"));
         let config = dir.path().join("c.toml");
         std::fs::write(&config, format!("[media]\n{lines}")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));

@@ -199,4 +199,6 @@ async fn small_endpoints_answer() {
     let decoded = gateway.get(&format!("/media/base64/decode?encoded_url={code}")).await.json();
     assert_eq!(decoded["decoded_url"], url);
     assert_eq!(gateway.get("/media/base64/check?url=hello").await.json()["is_base64"], false);
+    let asked = serde_json::json!({ "encoded_url": code });
+    assert_eq!(gateway.post("/media/base64/decode", &asked).await.json()["decoded_url"], url, "as both documents say");
 }

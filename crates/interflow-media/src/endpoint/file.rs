@@ -1,0 +1,412 @@
+//! A whole MP4 file decrypted with the link's keys, and any byte range of it: where its samples are is read once and
+//! remembered, so that a player can seek.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use interflow_flow::{Body, Frame, Method, Response, ResponseHead, StatusCode};
+use parking_lot::Mutex;
+
+use super::decrypt;
+use super::mount::Job;
+use super::reply::{Answer, Stop};
+use crate::bmff::{Header, SegmentIndex, boxes};
+use crate::cenc::{Init, KeyRing, Probe, Progressive};
+use crate::relay::pieces::{Asked, cut, followed};
+use crate::relay::resume::{content_range, resuming};
+use crate::relay::{Address, Ask, fields};
+
+/// The most files that are remembered.
+const MOST: usize = 16;
+/// For how long.
+const KEPT: Duration = Duration::from_secs(600);
+/// The most requests that finding a file's index may take.
+const STEPS: usize = 256;
+/// How much of a file is looked at first, in bytes.
+const GLANCE: u64 = 4096;
+
+/// Files that were looked into.
+#[derive(Default)]
+pub struct Files {
+    known: Mutex<VecDeque<Known>>,
+}
+
+/// What tells a file apart, when it was looked into, what came of it.
+type Known = ([u8; 32], Instant, Arc<File>);
+
+impl Files {
+    fn get(&self, key: &[u8; 32]) -> Option<Arc<File>> {
+        let known = self.known.lock();
+        known.iter().find(|(k, at, _)| k == key && at.elapsed() < KEPT).map(|(.., file)| Arc::clone(file))
+    }
+
+    fn put(&self, key: [u8; 32], file: &Arc<File>) {
+        let mut known = self.known.lock();
+        known.retain(|(k, at, _)| *k != key && at.elapsed() < KEPT);
+        known.push_back((key, Instant::now(), Arc::clone(file)));
+        let over = known.len().saturating_sub(MOST);
+        known.drain(..over);
+    }
+}
+
+/// What is known of a file.
+struct File {
+    layout: Layout,
+    length: u64,
+    /// Its head as it goes back, without length and range.
+    head: ResponseHead,
+}
+
+enum Layout {
+    Progressive(Arc<Progressive>),
+    /// Fragments, and where some of them begin.
+    Fragments(Option<Arc<Init>>, Vec<u64>),
+}
+
+/// What came of looking into a file.
+enum Opened {
+    File(Arc<File>),
+    /// The origin knows no ranges, or has no file: its answer.
+    Other(Response),
+}
+
+impl File {
+    fn validator(&self) -> Option<&str> {
+        let headers = &self.head.headers;
+        headers.get_str("etag").filter(|e| !e.starts_with("W/")).or_else(|| headers.get_str("last-modified"))
+    }
+
+    /// Whether an answer of the origin is about the same version of it.
+    fn is_same(&self, head: &ResponseHead) -> bool {
+        let same = |name| head.headers.get(name) == self.head.headers.get(name);
+        let length = content_range(head).and_then(|(_, whole)| whole);
+        same("etag") && same("last-modified") && length.is_none_or(|l| l == self.length)
+    }
+
+    /// Whether the client has it already (RFC 9110 13.1).
+    fn is_known_to(&self, client: &interflow_flow::Headers) -> bool {
+        match client.get_str("if-none-match") {
+            Some(list) => {
+                let weak = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+                let own = self.head.headers.get_str("etag").map(weak);
+                list.trim() == "*" || own.is_some_and(|own| list.split(',').any(|tag| weak(tag) == own))
+            }
+            None => client
+                .get_str("if-modified-since")
+                .is_some_and(|since| self.head.headers.get_str("last-modified") == Some(since)),
+        }
+    }
+}
+
+impl Job<'_> {
+    /// A file in clear, or the range of it that the client asks for. `init`: the initialization section of a file that
+    /// has none of its own.
+    pub async fn decrypted_file(self, address: Address, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
+        if let Some(init) = &init {
+            init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
+        }
+        let ask = self.ask_whole(address)?;
+        let place = self.state.hosts.enter(&ask.url.authority).await?;
+        let id = self.file_id(&ask);
+        for again in [true, false] {
+            let opened = match self.state.files.get(&id) {
+                Some(file) => Opened::File(file),
+                None => self.open(&ask, &keys).await?,
+            };
+            let file = match opened {
+                Opened::File(file) => file,
+                Opened::Other(response) => return self.unranged(response, keys, init),
+            };
+            self.state.files.put(id, &file);
+            if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
+                let Response { head, body } = response;
+                return Ok(self.followed(Response { head, body: place.hold(body) }, &ask));
+            }
+            self.state.files.known.lock().retain(|(k, ..)| *k != id);
+            if !again {
+                break;
+            }
+        }
+        Err(Stop::upstream("the origin's file changes while it is read"))
+    }
+
+    fn file_id(self, ask: &Ask) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&crate::relay::shared::key_of(ask));
+        for name in ["key_id", "key", "k"] {
+            hasher.update(b"\n").update(self.asked.params.get(name).unwrap_or_default().as_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    fn followed(self, response: Response, ask: &Ask) -> Response {
+        let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
+        let Response { mut head, body } = response;
+        self.asked.params.shape(&mut head.headers, true);
+        let body = if self.head.method == Method::HEAD { Body::Empty } else { body };
+        let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
+        let body = self.state.streams.follow(body, "stream", origin, peer, user);
+        Response { head, body }
+    }
+
+    /// An answer without ranges: a file is decrypted as it comes, anything else passes.
+    fn unranged(self, response: Response, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
+        let mut head = fields::back(&response.head);
+        let mut body = response.body;
+        if head.status == StatusCode::OK {
+            let _ = head.headers.set("Accept-Ranges", "none");
+            body = decrypt::segment(keys, init, 0, body)?;
+        }
+        self.asked.params.shape(&mut head.headers, true);
+        Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
+    }
+
+    /// Looks into a file.
+    async fn open(self, ask: &Ask, keys: &KeyRing) -> Result<Opened, Stop> {
+        let response = self.part(ask, 0..GLANCE).await?;
+        let whole = content_range(&response.head).and_then(|(first, whole)| whole.filter(|_| first == 0));
+        let Some(length) = whole.filter(|_| response.head.status == StatusCode::PARTIAL_CONTENT) else {
+            return Ok(Opened::Other(response));
+        };
+        let mut head = fields::back(&response.head);
+        for name in ["content-length", "content-range", "accept-ranges"] {
+            head.headers.remove(name);
+        }
+        let first = read(response, GLANCE).await?;
+        if !is_mp4(&first) {
+            let text = format!("keys are for MP4, and {} sent something else", ask.url.authority);
+            return Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, text));
+        }
+        let mut file = File { layout: Layout::Fragments(None, Vec::new()), length, head };
+        let mut probe = Probe::new(keys.clone(), length);
+        for _ in 0..STEPS {
+            let Some(wanted) = probe.wants() else { break };
+            let known = usize::try_from(wanted.start).ok().and_then(|at| first.get(at..)).filter(|b| b.len() >= 32);
+            let data = match known {
+                Some(data) => Bytes::copy_from_slice(data),
+                None => self.bytes_of(ask, &file, wanted.clone()).await?,
+            };
+            probe.give(wanted.start, &data).map_err(|e| decrypt::stop(&e))?;
+        }
+        if probe.wants().is_some() {
+            return Err(Stop::upstream("the file's index cannot be found: it has too many boxes before it"));
+        }
+        file.layout = match probe.finish().map_err(|e| decrypt::stop(&e))? {
+            Some(progressive) => Layout::Progressive(progressive),
+            None => self.fragments(ask, &file, first).await?,
+        };
+        Ok(Opened::File(Arc::new(file)))
+    }
+
+    /// What stands before the fragments of a file: its initialization section, and an index of them.
+    async fn fragments(self, ask: &Ask, file: &File, first: Bytes) -> Result<Layout, Stop> {
+        let (mut init, mut borders, mut at) = (None, Vec::new(), 0_u64);
+        for _ in 0..STEPS {
+            let have = usize::try_from(at).ok().and_then(|n| first.get(n..)).unwrap_or_default();
+            let glance = match have.len() >= Header::LONGEST || at + have.len() as u64 >= file.length {
+                true => Bytes::copy_from_slice(have),
+                false => self.bytes_of(ask, file, at..(at + GLANCE).min(file.length)).await?,
+            };
+            let Ok(Some(header)) = Header::read(&glance, at) else { break };
+            let end = header.size.map_or(file.length, |s| at.saturating_add(s)).min(file.length);
+            if !matches!(&header.kind.0, b"moov" | b"sidx") {
+                if matches!(&header.kind.0, b"moof" | b"mdat") || end <= at {
+                    break;
+                }
+                at = end;
+                continue;
+            }
+            if end - at > self.state.config.document_bytes.0 {
+                return Err(Stop::upstream("the file's index is larger than media.document_bytes"));
+            }
+            let whole = match glance.len() as u64 >= end - at {
+                true => glance.slice(..(end - at) as usize),
+                false => self.bytes_of(ask, file, at..end).await?,
+            };
+            match boxes(&whole, at).next() {
+                Some(Ok(b)) if b.kind() == b"sidx" => {
+                    let index = SegmentIndex::read(&b).map_err(|e| Stop::upstream(format!("the file's index: {e}")))?;
+                    borders.extend(index.references.iter().map(|r| r.offset));
+                }
+                Some(Ok(b)) => init = Some(Arc::new(Init::read(&b).map_err(|e| decrypt::stop(&e))?)),
+                _ => break,
+            }
+            at = end;
+        }
+        borders.sort_unstable();
+        borders.dedup();
+        Ok(Layout::Fragments(init, borders))
+    }
+
+    /// What the client asks of a file; `None` when the origin has another one by now.
+    async fn ranged(
+        self,
+        ask: &Ask,
+        file: &Arc<File>,
+        keys: &KeyRing,
+        init: Option<Arc<Init>>,
+    ) -> Result<Option<Response>, Stop> {
+        let client = &self.head.headers;
+        let mut head = file.head.clone();
+        let _ = head.headers.set("Accept-Ranges", "bytes");
+        if file.is_known_to(client) {
+            (head.status, head.reason) = (StatusCode::NOT_MODIFIED, Bytes::from_static(b"Not Modified"));
+            return Ok(Some(Response { head, body: Body::Empty }));
+        }
+        let holds = client.get_str("if-range").is_none_or(|v| file.validator() == Some(v));
+        let range = client.get_str("range").filter(|_| holds);
+        let wanted = match Asked::read(range, file.length) {
+            Asked::Nothing => {
+                (head.status, head.reason) =
+                    (StatusCode::RANGE_NOT_SATISFIABLE, Bytes::from_static(b"Range Not Satisfiable"));
+                let _ = head.headers.set("Content-Range", format!("bytes */{}", file.length));
+                return Ok(Some(Response { head, body: Body::Empty }));
+            }
+            Asked::Whole => {
+                (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+                0..file.length
+            }
+            Asked::Part(part) => {
+                (head.status, head.reason) = (StatusCode::PARTIAL_CONTENT, Bytes::from_static(b"Partial Content"));
+                let text = format!("bytes {}-{}/{}", part.start, part.end - 1, file.length);
+                let _ = head.headers.set("Content-Range", text);
+                part
+            }
+        };
+        let _ = head.headers.set("Content-Length", (wanted.end - wanted.start).to_string());
+        if self.head.method == Method::HEAD {
+            return Ok(Some(Response { head, body: Body::Empty }));
+        }
+        let body = match &file.layout {
+            Layout::Progressive(progressive) => {
+                let Some(body) = self.same_part(ask, file, progressive.cover(wanted.clone())).await? else {
+                    return Ok(None);
+                };
+                decrypt::range(progressive, wanted, body)
+            }
+            Layout::Fragments(own, borders) => {
+                let Some((at, body)) = self.fragment_at(ask, file, borders, &wanted).await? else { return Ok(None) };
+                // From its beginning on, the file says itself how it is encrypted.
+                let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
+                let length = wanted.end - wanted.start;
+                cut(decrypt::segment(keys.clone(), init, at, body)?, wanted.start - at, length)
+            }
+        };
+        Ok(Some(Response { head, body }))
+    }
+
+    /// The bytes from a border of boxes before the range on, and where that is. What comes behind the range is asked for
+    /// only when the range ends in the middle of something.
+    async fn fragment_at(
+        self,
+        ask: &Ask,
+        file: &Arc<File>,
+        borders: &[u64],
+        wanted: &Range<u64>,
+    ) -> Result<Option<(u64, Body)>, Stop> {
+        let before = borders.partition_point(|b| *b <= wanted.start).checked_sub(1).and_then(|i| borders.get(i));
+        let mut start = before.copied().unwrap_or(0);
+        let end = borders.get(borders.partition_point(|b| *b < wanted.end)).copied().unwrap_or(wanted.end);
+        let Some(mut body) = self.same_part(ask, file, wanted.start..end).await? else { return Ok(None) };
+        let mut first = BytesMut::new();
+        if start != wanted.start {
+            // Players mostly ask from a border on; whether this is one shows in what stands there.
+            while first.len() < Header::LONGEST {
+                match body.frame().await {
+                    Some(Ok(Frame::Data(data))) => first.extend_from_slice(&data),
+                    Some(Ok(Frame::Trailers(_))) => {}
+                    Some(Err(e)) => return Err(e.into()),
+                    None => break,
+                }
+            }
+            if is_border(&first, wanted.start, file.length) {
+                start = wanted.start;
+            } else {
+                first.clear();
+                let Some(whole) = self.same_part(ask, file, start..end).await? else { return Ok(None) };
+                body = whole;
+            }
+        }
+        let rest = (end < file.length).then(|| {
+            let (state, ask) = (Arc::clone(self.state), with_range(ask, end..file.length));
+            let next: crate::relay::pieces::Next = Box::new(move || {
+                Box::pin(async move {
+                    let fetched = state.fetch.send(ask.clone()).await?;
+                    let Response { head, body } = fetched.response;
+                    Ok(resuming(body, &head, Ask { url: fetched.url, ..ask }, &state.fetch, state.patience()))
+                })
+            });
+            next
+        });
+        Ok(Some((start, followed(first.freeze(), body, rest))))
+    }
+
+    /// A part of a file; `None` when it is no longer the same file.
+    async fn same_part(self, ask: &Ask, file: &File, range: Range<u64>) -> Result<Option<Body>, Stop> {
+        let first = range.start;
+        let response = self.part(ask, range).await?;
+        let fits = response.head.status == StatusCode::PARTIAL_CONTENT
+            && content_range(&response.head).is_some_and(|(at, _)| at == first);
+        Ok((fits && file.is_same(&response.head)).then_some(response.body))
+    }
+
+    async fn part(self, ask: &Ask, range: Range<u64>) -> Result<Response, Stop> {
+        let ask = with_range(ask, range);
+        let fetched = self.state.fetch.send(ask.clone()).await?;
+        let Response { head, body } = fetched.response;
+        let body = resuming(body, &head, Ask { url: fetched.url, ..ask }, &self.state.fetch, self.state.patience());
+        Ok(Response { head, body })
+    }
+
+    async fn bytes_of(self, ask: &Ask, file: &File, range: Range<u64>) -> Result<Bytes, Stop> {
+        let (first, cap) = (range.start, range.end - range.start);
+        let response = self.part(ask, range).await?;
+        let fits = content_range(&response.head).is_some_and(|(at, _)| at == first) && file.is_same(&response.head);
+        if !fits {
+            return Err(Stop::upstream("the origin's file changes while it is read"));
+        }
+        read(response, cap).await
+    }
+}
+
+async fn read(response: Response, cap: u64) -> Result<Bytes, Stop> {
+    let whole = response.body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await;
+    whole.map(|(bytes, _)| bytes).map_err(|e| Stop::upstream(format!("the file's index cannot be read: {e}")))
+}
+
+fn with_range(ask: &Ask, range: Range<u64>) -> Ask {
+    let mut ask = ask.clone();
+    let _ = ask.headers.set("Range", format!("bytes={}-{}", range.start, range.end.saturating_sub(1)));
+    ask
+}
+
+/// Whether this is how an MP4 file begins.
+fn is_mp4(data: &[u8]) -> bool {
+    let known =
+        [b"ftyp", b"styp", b"moov", b"moof", b"mdat", b"sidx", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid"];
+    data.get(4..8).is_some_and(|kind| known.iter().any(|k| kind == *k))
+}
+
+/// Whether a box that may stand between fragments begins here.
+fn is_border(data: &[u8], at: u64, length: u64) -> bool {
+    let Ok(Some(header)) = Header::read(data, at) else { return false };
+    let known = [b"moof", b"styp", b"sidx", b"emsg", b"prft", b"ftyp", b"moov", b"mfra", b"ssix"];
+    let fits = header.size.is_none_or(|s| s <= length.saturating_sub(at));
+    fits && known.iter().any(|k| header.kind.0 == **k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn borders_are_told_from_media() {
+        let header = |size: u32, kind: &[u8; 4]| [&size.to_be_bytes()[..], kind, &[0; 24]].concat();
+        assert!(is_border(&header(100, b"moof"), 50, 1000) && is_border(&header(24, b"styp"), 50, 1000));
+        assert!(!is_border(&header(2000, b"moof"), 50, 1000), "it would reach behind the end");
+        assert!(!is_border(&header(100, b"abcd"), 50, 1000) && !is_border(b"\0\0", 50, 1000));
+    }
+}
