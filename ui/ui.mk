@@ -21,3 +21,13 @@ ui-test: ui/node_modules/.package-lock.json ## Check and test the web UI, withou
 ui-e2e: ui/dist/index.html ## Drive the web UI in Chromium over real traffic (needs chromium and the debug binary)
 	@$(CARGO) build --locked -p interflow
 	@cd ui && npm run e2e
+
+.PHONY: ui-million
+# Flows in the store, minutes over which the page's memory is watched.
+UI_FLOWS ?= 1000000
+UI_MINUTES ?= 5
+ui-million: ui/dist/index.html ## Measure the web UI over 1,000,000 recorded flows (bench/results/ui.json; about UI_MINUTES + 5 minutes)
+	@$(CARGO) build --locked -p interflow-record --example record_many
+	@test -n "$$INTERFLOW_BIN" || $(CARGO) build --locked --release -p interflow
+	@cd ui && INTERFLOW_BIN=$${INTERFLOW_BIN:-$(abspath $(INTERFLOW))} RECORD_MANY=$(abspath $(TARGET_DIR))/debug/examples/record_many \
+		UI_FLOWS=$(UI_FLOWS) UI_MINUTES=$(UI_MINUTES) npm run million

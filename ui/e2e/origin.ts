@@ -65,6 +65,11 @@ const answers: Record<string, Answer> = {
     const usage = { input_tokens: 100, cache_read_input_tokens: 2000, cache_creation_input_tokens: 50, output_tokens: 20 };
     r.end(JSON.stringify({ id: `m${asked.messages.length}`, model: 'claude-sonnet-4-5', content: model(asked.messages), stop_reason: 'end_turn', usage }));
   },
+  '/page.html': (_, r) => r.writeHead(200, { 'content-type': 'text/html; charset=utf-8' }).end('<!doctype html><main><h1>Hi</h1><p>a<br>b</p></main>'),
+  '/feed.xml': (_, r) => r.writeHead(200, { 'content-type': 'application/xml' }).end(`<?xml version="1.0"?><feed><entry id="1"><title>${'T'.repeat(5)}</title></entry></feed>`),
+  '/live.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXTINF:6,\na.ts\n#EXTINF:4.5,\nb.ts\n#EXT-X-ENDLIST\n'),
+  '/pack': (_, r) => r.writeHead(200, { 'content-type': 'application/msgpack' }).end(Buffer.from([0x82, 0xa1, 0x61, 0x01, 0xa1, 0x62, 0x93, 0xc3, 0xc0, 0xa2, 0x68, 0x69])),
+  '/proto': (_, r) => r.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(Buffer.from([0x08, 0x96, 0x01, 0x12, 0x03, 0x61, 0x62, 0x63])),
   '/moved': (_, r) => r.writeHead(302, { location: '/orders' }).end(),
   '/slow': (_, r) => void setTimeout(() => r.writeHead(200, { 'content-type': 'text/plain' }).end('at last'), 300),
   '/cut': (q, r) => {

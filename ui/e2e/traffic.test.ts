@@ -121,7 +121,8 @@ describe('keys', () => {
     await press('2');
     await expect.poll(() => page.url()).toContain('tab=request');
     await page.reload();
-    await expect.poll(() => panel().textContent()).toContain('GET /events');
+    const { path } = await world.api<{ path: string }>(`/flows/${id}`).then((f) => (f as unknown as { request: { path: string } }).request);
+    await expect.poll(() => panel().textContent()).toContain(`GET ${path}`);
     await press('Escape');
     await expect.poll(() => page.locator('.pane').count()).toBe(0);
     expect(page.url()).not.toContain('id=');
@@ -184,7 +185,7 @@ describe('the filter', () => {
 
   it('completes, applies, and stands in the address', async () => {
     await fresh();
-    await press('Control+k');
+    await press('/');
     await page.keyboard.type('stat');
     await page.getByRole('option', { name: /^status:/ }).waitFor();
     await press('Tab');

@@ -38,14 +38,15 @@ export class World {
     readonly browser: Browser,
     private readonly server: Server,
     private readonly process: ChildProcess,
-    private readonly home: string,
+    private readonly home: string | null,
   ) {}
 
-  static async start(): Promise<World> {
+  /** Starts all of it; on a data folder that is there already, and stays, when one is given. */
+  static async start(kept?: string): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
-    const home = mkdtempSync(join(tmpdir(), 'interflow-ui-'));
+    const home = kept ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
     const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
     const child = spawn(binary, ['run', ...anywhere], { env: { ...process.env, INTERFLOW_HOME: home, NO_COLOR: '1' } });
     const said = await greeting(child);
@@ -54,7 +55,7 @@ export class World {
     if (!proxy || !admin?.[1] || !admin[2]) throw new Error(`the instance said:\n${said}`);
     const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
     const browser = await chromium.launch({ executablePath, args: FLAGS });
-    return new World(address, proxy, admin[1], admin[2], browser, server, child, home);
+    return new World(address, proxy, admin[1], admin[2], browser, server, child, kept ? null : home);
   }
 
   async stop(): Promise<void> {
@@ -64,7 +65,7 @@ export class World {
     const gone = new Promise((done) => this.process.once('exit', done));
     this.process.kill('SIGTERM');
     await gone;
-    rmSync(this.home, { recursive: true, force: true });
+    if (this.home) rmSync(this.home, { recursive: true, force: true });
   }
 
   /** A page that has shown the token and stands at this path. */

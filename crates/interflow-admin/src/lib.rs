@@ -14,4 +14,4 @@ mod ui;
 pub use api::rules::sample;
 pub use config::AdminConfig;
 pub use guard::new_token;
-pub use server::{Admin, AdminParts, LimitParts};
+pub use server::{Admin, AdminParts, Doctor, LimitParts};

@@ -56,7 +56,12 @@ pub struct AdminParts {
     pub schemas: Arc<Schemas>,
     /// Approvals, when they are part of the instance.
     pub approvals: Option<Arc<Approvals>>,
+    /// Looks for what is wrong with this machine and instance, as `interflow doctor` does; may take a second.
+    pub doctor: Option<Doctor>,
 }
+
+/// What looks for what is wrong: a list of findings, each with `what`, `state` and `text`.
+pub type Doctor = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// What the admin side shows of LLM traffic's keys and limits.
 #[derive(Clone)]
@@ -80,6 +85,7 @@ pub(crate) struct AdminState {
     pub rules: Option<Arc<Rules>>,
     pub schemas: Arc<Schemas>,
     pub approvals: Option<Arc<Approvals>>,
+    pub doctor: Option<Doctor>,
     pub address: SocketAddr,
     pub questions: Arc<Semaphore>,
     pub transfers: Arc<Semaphore>,
@@ -121,6 +127,7 @@ impl Admin {
             rules: parts.rules,
             schemas: parts.schemas,
             approvals: parts.approvals,
+            doctor: parts.doctor,
             address,
             questions: Arc::new(Semaphore::new(QUESTIONS)),
             transfers: Arc::new(Semaphore::new(TRANSFERS)),

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use interflow_admin::{Admin, AdminParts, LimitParts};
+use interflow_admin::{Admin, AdminParts, Doctor, LimitParts};
 use interflow_engine::config::InterceptMode;
 use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
@@ -171,6 +171,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 }),
                 schemas: Arc::new(schemas(config, home)?),
                 approvals: Some(Arc::clone(&rooms.approvals.approvals)),
+                doctor: Some(doctor(config, home)),
             };
             let admin = Admin::new(&config.admin, listener, parts).map_err(|e| format!("the admin port: {e}"))?;
             Some((admin, addr))
@@ -183,6 +184,12 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
         );
     }
     Ok(Running { engine, store, conversations, admin, token, rooms: Arc::new(rooms), home: home.clone() })
+}
+
+/// What looks at this machine for the admin side, as `interflow doctor` does.
+fn doctor(config: &Config, home: &Home) -> Doctor {
+    let (config, home) = (config.clone(), home.clone());
+    Arc::new(move || serde_json::to_value(crate::doctor::findings(&config, &home)).unwrap_or_default())
 }
 
 /// The owner's schemas, for the views of bodies.

@@ -1,9 +1,13 @@
 // What all pages share: where we are, the theme, short notices, the figures of the last minutes.
 import { get, wordsOf } from './api';
+import type { Action } from './keys';
 import type { Stats } from './types';
 
 export type Place = 'traffic' | 'conversations' | 'approvals' | 'rules' | 'privacy' | 'media' | 'overview' | 'settings';
 export type Theme = 'system' | 'light' | 'dark';
+
+/** The pages in the order of their keys. */
+export const PLACES: Place[] = ['traffic', 'conversations', 'approvals', 'rules', 'privacy', 'media', 'overview', 'settings'];
 
 const PATHS: Record<Place, string> = {
   traffic: '/', conversations: '/conversations', approvals: '/approvals', rules: '/rules', privacy: '/privacy',
@@ -64,6 +68,9 @@ class Shared {
   theme = $state<Theme>((kept('theme') as Theme | null) ?? 'system');
   notices = $state<Notice[]>([]);
   help = $state(false);
+  palette = $state(false);
+  /** What the page that is shown can do, by action; nothing where a page has no doings. */
+  doings = $state.raw<((action: Action) => void) | null>(null);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
   unreachable = $state('');
@@ -81,6 +88,8 @@ class Shared {
   go(place: Place, search = ''): void {
     if (place === this.place && !search) return;
     history.pushState(null, '', PATHS[place] + search);
+    // A page that is shown already reads its place anew, as it does when somebody goes back.
+    if (place === this.place) dispatchEvent(new PopStateEvent('popstate'));
     this.place = place;
     document.title = `${TITLES[place]} · Interflow`;
   }
@@ -124,6 +133,7 @@ class Shared {
   private async look(): Promise<void> {
     try {
       const stats = await get<Stats>('/stats');
+      if (this.unreachable) this.say('Connected again');
       this.unreachable = '';
       const at = performance.now();
       const before = this.last;

@@ -100,6 +100,7 @@ export function shortType(media: string | undefined): string {
   if (!media) return '';
   const sub = media.slice(media.indexOf('/') + 1);
   const plain = sub.replace(/^(x-|vnd\.)/, '').replace(/^.*\+/, '');
+  if (/mpegurl$/.test(media)) return 'hls';
   return media === 'text/event-stream' ? 'sse' : media === 'text/plain' ? 'text' : plain;
 }
 

@@ -2,8 +2,8 @@
 
 export type Action =
   | 'next' | 'previous' | 'open' | 'close' | 'first' | 'last' | 'pageDown' | 'pageUp'
-  | 'filter' | 'pause' | 'choose' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
-  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4'
+  | 'filter' | 'palette' | 'pause' | 'choose' | 'mark' | 'compare' | 'replay' | 'edit' | 'delete' | 'copy' | 'tag'
+  | 'filterFor' | 'filterOut' | 'nextTab' | 'previousTab' | 'tab1' | 'tab2' | 'tab3' | 'tab4' | 'tab5' | 'tab6' | 'tab7' | 'tab8'
   | 'help' | 'theme' | 'goTraffic' | 'goConversations' | 'goApprovals' | 'goRules' | 'goPrivacy' | 'goMedia'
   | 'goOverview' | 'goSettings';
 
@@ -36,7 +36,12 @@ export const BINDINGS: Binding[] = [
   bind('View', true, 'tab2', ['2'], 'request'),
   bind('View', true, 'tab3', ['3'], 'response'),
   bind('View', true, 'tab4', ['4'], 'messages'),
-  bind('Act', true, 'filter', ['/', 'Ctrl+k'], 'write a filter'),
+  bind('View', true, 'tab5', ['5'], 'rules'),
+  bind('View', true, 'tab6', ['6'], 'privacy'),
+  bind('View', true, 'tab7', ['7'], 'TLS and fingerprints'),
+  bind('View', true, 'tab8', ['8'], 'raw'),
+  bind('Pages', false, 'palette', ['Ctrl+k'], 'find a page, a doing or a saved view'),
+  bind('Act', true, 'filter', ['/'], 'write a filter'),
   bind('Act', true, 'filterFor', ['f'], 'only this host'),
   bind('Act', true, 'filterOut', ['F'], 'without this host'),
   bind('Act', true, 'pause', ['p'], 'pause and go on'),
@@ -46,6 +51,7 @@ export const BINDINGS: Binding[] = [
   bind('Act', true, 'edit', ['e'], 'edit the request and send it'),
   bind('Act', true, 'copy', ['y'], 'copy as a curl command'),
   bind('Act', true, 'tag', ['t'], 'tags and comment'),
+  bind('Act', true, 'mark', ['m'], 'mark with a star, or no longer'),
   bind('Act', true, 'delete', ['d', 'Delete'], 'delete the chosen flows, or this one'),
   bind('Pages', false, 'goTraffic', ['Alt+1'], 'Traffic'),
   bind('Pages', false, 'goConversations', ['Alt+2'], 'Conversations'),
@@ -81,8 +87,9 @@ export function actionOf(event: Pressed, onTraffic: boolean): Action | null {
   return found?.action ?? null;
 }
 
-/** Whether somebody is writing there, so that letters are no commands. */
-export function isWriting(target: EventTarget | null): boolean {
+/** Whether somebody is writing there, so that letters are no commands. An editor may live in a shadow of its own. */
+export function isWriting(event: Event): boolean {
+  const [target] = event.composedPath();
   if (!(target instanceof HTMLElement)) return false;
   return target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName);
 }

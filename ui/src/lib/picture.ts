@@ -1,4 +1,5 @@
-// What picture some bytes are, by their first bytes. SVG is none here: it can carry scripts.
+// In which ways a body can be looked at. What picture some bytes are is told by their first bytes; SVG is none here, since it
+// can carry scripts.
 
 const SIGNS: [string, number, number[]][] = [
   ['image/png', 0, [0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]],
@@ -14,4 +15,9 @@ const SIGNS: [string, number, number[]][] = [
 export function pictureType(bytes: Uint8Array): string | null {
   const found = SIGNS.find(([, at, sign]) => sign.every((b, i) => bytes[at + i] === b));
   return found?.[0] ?? null;
+}
+
+/** Whether the server lays out bodies of this media type: markup, forms, parts, GraphQL, playlists, gRPC, Protocol Buffers. */
+export function isPretty(media: string): boolean {
+  return /^(multipart\/.*|text\/(html|xml)|application\/(xhtml\+xml|xml|x-www-form-urlencoded|graphql|(x-)?msgpack|(x-)?protobuf|grpc.*)|.*\+(xml|msgpack|proto(buf)?)|.*mpegurl)$/.test(media);
 }

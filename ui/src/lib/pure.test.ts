@@ -80,7 +80,7 @@ describe('keys', () => {
     expect(new Set(all).size).toBe(all.length);
   });
   it.each([
-    ['j', {}, 'next'], ['G', { shiftKey: true }, 'last'], ['k', { ctrlKey: true }, 'filter'], ['k', { metaKey: true }, 'filter'],
+    ['j', {}, 'next'], ['G', { shiftKey: true }, 'last'], ['k', { ctrlKey: true }, 'palette'], ['k', { metaKey: true }, 'palette'],
     [' ', { shiftKey: true }, 'pageUp'], ['r', { ctrlKey: true }, null], ['c', { metaKey: true }, null], ['ArrowDown', {}, 'next'],
     ['3', { altKey: true }, 'goApprovals'], ['7', { altKey: true }, 'goOverview'], ['?', { shiftKey: true }, 'help'],
   ])('%j with %j is %s', (key, held, action) => expect(actionOf(press(key, held), true)).toBe(action));

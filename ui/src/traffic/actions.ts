@@ -62,7 +62,15 @@ export async function erase(ids: string[]): Promise<void> {
   app.say(`${count(deleted)} deleted${still > 0 ? `; ${still} still run, or were gone` : ''}`);
 }
 
-export async function annotate(id: string, marks: { tags?: string[]; comment?: string }): Promise<Flow> {
+/** What the owner changes of a flow. */
+export interface Marks {
+  tags?: string[];
+  add_tags?: string[];
+  remove_tags?: string[];
+  comment?: string;
+}
+
+export async function annotate(id: string, marks: Marks): Promise<Flow> {
   return send<Flow>('PATCH', `/flows/${id}`, marks);
 }
 

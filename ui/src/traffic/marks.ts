@@ -9,6 +9,23 @@ export interface Mark {
   tone: 'plain' | 'info' | 'bad' | 'tag';
 }
 
+/** The tag of flows that their owner has marked. */
+export const MARKED = 'marked';
+
+/** Tags that stages put on, and what stands for them. */
+const SIGNS: [string, string, string, Mark['tone']][] = [
+  ['redacted', 'redacted', 'something was taken out on the way', 'info'],
+  ['redact:flagged', 'private', 'it holds something that redaction would take out', 'bad'],
+  ['ruled', 'rule', 'a rule did something to it', 'info'],
+  ['held', 'held', 'it waited for somebody to decide', 'info'],
+  ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
+];
+
+/** Tags that say what the marks or the tabs say already. */
+function isKnown(tag: string): boolean {
+  return tag === MARKED || tag === 'replay' || tag.startsWith('found:') || SIGNS.some(([name]) => name === tag);
+}
+
 const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = 'plain'): Mark => ({
   label, title, term: flag, tone,
 });
@@ -23,6 +40,11 @@ export function marks(flow: Summary): Mark[] {
   if (flow.request_type?.startsWith('application/grpc')) found.push(mark('grpc', 'a gRPC call', 'is:grpc', 'info'));
   if (flow.parent) found.push(mark('↻', 'sent again by Interflow', 'is:replay', 'info'));
   if (flow.state === 'cut') found.push(mark('cut', 'its recording was cut off', '-is:open', 'bad'));
-  for (const tag of flow.tags ?? []) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  const tags = flow.tags ?? [];
+  if (tags.includes(MARKED)) found.unshift(mark('★', 'marked by you', term('tag', MARKED), 'tag'));
+  for (const [tag, label, title, tone] of SIGNS) {
+    if (tags.includes(tag)) found.push(mark(label, title, term('tag', tag), tone));
+  }
+  for (const tag of tags.filter((t) => !isKnown(t))) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
   return found;
 }

@@ -1,12 +1,23 @@
 // The tabs of the detail pane.
 import type { Flow } from '../lib/types';
 
-export type Tab = 'overview' | 'request' | 'response' | 'messages';
+export type Tab = 'overview' | 'request' | 'response' | 'messages' | 'rules' | 'privacy' | 'tls' | 'raw';
 
-const TABS: Tab[] = ['overview', 'request', 'response', 'messages'];
+/** In the order in which they stand, which is also that of the digits. */
+export const TABS: Tab[] = ['overview', 'request', 'response', 'messages', 'rules', 'privacy', 'tls', 'raw'];
+
+export const TITLES: Record<Tab, string> = {
+  overview: 'Overview', request: 'Request', response: 'Response', messages: 'Messages', rules: 'Rules', privacy: 'Privacy',
+  tls: 'TLS', raw: 'Raw',
+};
 
 export function isTab(text: string): text is Tab {
   return (TABS as string[]).includes(text);
+}
+
+/** Tags that redaction and keys put on. */
+export function isPrivate(tag: string): boolean {
+  return /^(redacted$|redact:|found:|answer:|refused:|secret:|key:)/.test(tag);
 }
 
 /** The tabs that a flow has something for. */
@@ -14,6 +25,10 @@ export function tabsOf(flow: Flow): Tab[] {
   return TABS.filter((tab) => {
     if (tab === 'request') return flow.request !== undefined;
     if (tab === 'response') return flow.response !== undefined;
-    return tab !== 'messages' || flow.messages > 0 || flow.kind === 'websocket';
+    if (tab === 'messages') return flow.messages > 0 || flow.kind === 'websocket';
+    if (tab === 'privacy') return (flow.tags ?? []).some(isPrivate);
+    if (tab === 'tls') return !!(flow.client.tls ?? flow.upstream?.tls ?? flow.client.ja4h ?? flow.client.http2);
+    if (tab === 'rules' || tab === 'raw') return flow.request !== undefined;
+    return true;
   });
 }

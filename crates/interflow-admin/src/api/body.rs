@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Headers};
-use interflow_record::view::{Kind, Place, Schemas};
+use interflow_record::view::{self as written_form, Kind, Place, Schemas, TextKind};
 use interflow_record::{BodyRow, FlowRow, Store, content};
 use serde::Deserialize;
 
@@ -48,7 +48,8 @@ enum View {
     Hex,
     /// JSON, indented.
     JsonPretty,
-    /// Written out by its media type: JSON, gRPC, Protocol Buffers, MessagePack; other bodies as text.
+    /// Written out by its media type: JSON, XML, HTML, forms, parts, GraphQL, playlists, gRPC, Protocol Buffers, MessagePack;
+    /// other bodies as text.
     Pretty,
 }
 
@@ -226,9 +227,13 @@ fn written_out(
     let place = Place { headers, path, direction: side, message };
     // Whoever names a message says that it is one.
     let Some(kind) = Kind::of(headers).or(message.map(|_| Kind::Protobuf)) else {
-        return Ok(view::json(&window.bytes).unwrap_or_else(|_| view::text(headers, &window.bytes)));
+        let text = || view::text(headers, &window.bytes);
+        return Ok(match TextKind::of(headers, &window.bytes) {
+            Some(kind) => written_form::written(kind, headers, &window.bytes, &text(), MAX_PRETTY),
+            None => view::json(&window.bytes).unwrap_or_else(|_| text()),
+        });
     };
-    interflow_record::view::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
+    written_form::pretty(kind, &place, &window.bytes, schemas, MAX_PRETTY)
         .map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "not_readable", why).remedy("ask for view=hex"))
 }
 

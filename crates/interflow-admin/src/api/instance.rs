@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use interflow_engine::stats::LATENCY_BOUNDS;
 use serde_json::{Value, json};
 
-use super::error::Result;
+use super::error::{ApiError, Result};
 use super::work::ask;
 use crate::server::AdminState;
 
@@ -115,6 +115,16 @@ pub(crate) async fn ca(State(state): State<Arc<AdminState>>) -> Json<Value> {
         "leaves_signed": ca.leaves_signed(),
         "leaves_cached": ca.leaves_cached(),
     }))
+}
+
+/// `GET /doctor`
+pub(crate) async fn doctor(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    let Some(look) = state.doctor.clone() else {
+        let message = "this instance cannot look at itself";
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_doctor", message));
+    };
+    let found = tokio::task::spawn_blocking(move || look()).await.map_err(|e| ApiError::internal(e.to_string()))?;
+    Ok(Json(json!({ "findings": found })))
 }
 
 /// `GET /passthrough`

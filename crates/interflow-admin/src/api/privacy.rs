@@ -1,16 +1,22 @@
 //! Redaction: what it found, and a place to try a policy in.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use interflow_flow::Timestamp;
+use interflow_flow::units::Span;
+use interflow_query::{Expr, Key, Op, Query, Test, Time, TimePoint};
+use interflow_record::{ListOptions, StoreError};
 use interflow_redact::{Policy, Redactor, Session};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
-use super::input::Input;
+use super::input::{Input, Params};
+use super::work::ask;
 use crate::server::AdminState;
 
 /// The longest text that is tried, in bytes.
@@ -24,6 +30,57 @@ fn absent() -> ApiError {
 pub(crate) async fn found(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
     let counts = state.redaction.as_ref().ok_or_else(absent)?.counts();
     Ok(Json(json!({ "requests": counts.requests, "refused": counts.refused, "found": counts.found })))
+}
+
+/// What stands before a kind in the tag of a flow that holds it.
+const FOUND: &str = "found:";
+/// Flows that are looked at for one history.
+const MOST_FLOWS: usize = 50_000;
+/// The shortest span of a history, in microseconds.
+const SHORTEST_SPAN: u64 = 60_000_000;
+
+/// Since when, and in spans of what length.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Over {
+    since: Span,
+    span: Span,
+}
+
+impl Default for Over {
+    fn default() -> Self {
+        Self { since: Span::secs(86_400), span: Span::secs(3600) }
+    }
+}
+
+/// `GET /privacy/history`: recorded flows in which something was found, by span of time, kind and host.
+pub(crate) async fn history(State(state): State<Arc<AdminState>>, Params(over): Params<Over>) -> Result<Json<Value>> {
+    let span = (over.span.0.as_micros() as u64).max(SHORTEST_SPAN);
+    let since = Timestamp::now().micros().saturating_sub(over.since.0.as_micros() as u64);
+    let since = since - since % span;
+    let begun = Test::Time(Time::Compare(Op::Ge, TimePoint::At { start: since, lasts: 1 }));
+    let tagged = Query::parse("tag:found:*").map_err(|e| ApiError::internal(e.to_string()))?;
+    let query = tagged.and(Expr::term(Key::Time, begun).into());
+    ask(&state, move |store, wanted| {
+        let options = ListOptions { query, limit: MOST_FLOWS, ..ListOptions::default() };
+        let mut found: BTreeMap<(u64, String, String), u64> = BTreeMap::new();
+        let rows = match store.list_while(&options, &mut || wanted.go_on()) {
+            Err(StoreError::Cancelled) => Vec::new(),
+            rows => rows?,
+        };
+        for row in &rows {
+            let from = row.started.micros() - row.started.micros() % span;
+            for kind in row.tags.iter().filter_map(|t| t.strip_prefix(FOUND)) {
+                *found.entry((from, kind.to_owned(), row.host().into_owned())).or_default() += 1;
+            }
+        }
+        let rows: Vec<Value> = found
+            .into_iter()
+            .map(|((from, kind, host), flows)| json!({ "from": from, "kind": kind, "host": host, "flows": flows }))
+            .collect();
+        Ok(Json(json!({ "since": since, "span": span, "found": rows })))
+    })
+    .await
 }
 
 /// A text to try.

@@ -131,6 +131,15 @@ fn of_privacy() -> Vec<Route> {
             json("Privacy"),
             privacy::found,
         ),
+        Route::new(
+            Method::GET,
+            "/privacy/history",
+            "Flows in which redaction found something, by time, kind and host",
+            json("Findings"),
+            privacy::history,
+        )
+        .param("since", "string", "how far back: 24h when not given")
+        .param("span", "string", "the length of one span: 1h when not given"),
         Route::new(Method::POST, "/privacy/try", "What a policy finds in a text", json("Tried"), privacy::attempt)
             .takes(json("Trial")),
     ]
@@ -403,7 +412,7 @@ fn of_approvals() -> Vec<Route> {
 }
 
 fn of_the_instance() -> Vec<Route> {
-    use instance::{ca, config, forget_passthrough, passthrough, stats};
+    use instance::{ca, config, doctor, forget_passthrough, passthrough, stats};
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
@@ -411,6 +420,7 @@ fn of_the_instance() -> Vec<Route> {
         Route::new(get.clone(), "/stats", "Figures of the engine and the recorder", json("Stats"), stats),
         Route::new(get.clone(), "/config", "The configuration in force, secrets hidden", json("Config"), config),
         Route::new(get.clone(), "/ca", "The certificate authority", json("Ca"), ca),
+        Route::new(get.clone(), "/doctor", "What is wrong with this machine and instance", json("Doctor"), doctor),
         Route::new(
             get.clone(),
             "/passthrough",

@@ -283,6 +283,17 @@ fn privacy() -> Value {
             &[("requests", number()), ("refused", number()), ("found", json!({"type": "object", "additionalProperties": number()}))],
             &[],
         ),
+        "Findings": object(
+            &[("since", number()), ("span", number()), ("found", list(&object(
+                &[("from", number()), ("kind", text()), ("host", text()), ("flows", number())],
+                &[],
+            )))],
+            &[],
+        ),
+        "Doctor": object(
+            &[("findings", list(&object(&[("what", text()), ("state", json!({"enum": ["good", "notice", "bad"]})), ("text", text())], &[])))],
+            &[],
+        ),
         "Trial": object(&[("text", text())], &[("policy", text())]),
         "Tried": object(&[("output", text()), ("spans", list(&span))], &[]),
     })

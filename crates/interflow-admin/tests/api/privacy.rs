@@ -29,3 +29,20 @@ async fn what_was_found_is_counted_in_metrics_too() {
     let page = it.plain("GET", "/metrics", &[("Host", &host), ("Authorization", &bearer)], b"").await.text();
     assert!(page.contains("interflow_redact_requests_total 0"), "{page}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_found_is_told_over_time_by_kind_and_host() {
+    let it = Instance::start().await;
+    it.through("/private").await;
+    it.through("/plain").await;
+    let id = it.json("/flows?query=path:/private").await["flows"][0]["id"].as_str().unwrap().to_owned();
+    let tags = json!({"add_tags": ["redacted", "found:ssn", "found:person"]}).to_string();
+    it.call("PATCH", &format!("/flows/{id}"), &[("Content-Type", "application/json")], tags.as_bytes()).await;
+    let told = it.json("/privacy/history?since=1h&span=10m").await;
+    let found: Vec<_> =
+        told["found"].as_array().unwrap().iter().map(|f| (&f["kind"], &f["host"], &f["flows"])).collect();
+    let host = json!("localhost");
+    assert_eq!(found, [(&json!("person"), &host, &json!(1)), (&json!("ssn"), &host, &json!(1))]);
+    assert_eq!(told["span"], 600_000_000);
+    assert_eq!(it.json("/doctor").await["findings"][0]["state"], "good");
+}

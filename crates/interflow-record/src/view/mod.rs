@@ -1,14 +1,20 @@
-//! Bodies that are neither text nor images, written out for people: Protocol Buffers, gRPC, gRPC-Web, MessagePack. With the
-//! schemas of the owner by their names, without them by what the bytes themselves say.
+//! Bodies written out for people: Protocol Buffers, gRPC, gRPC-Web and MessagePack, with the schemas of the owner by their
+//! names, without them by what the bytes themselves say; and texts that read better when they are laid out anew.
 
+mod form;
+mod graphql;
 mod grpc;
+mod markup;
 mod msgpack;
+mod playlist;
 mod protobuf;
 mod schemas;
+mod textual;
 
 use interflow_flow::{Direction, Headers};
 
 pub use schemas::{SchemaError, Schemas};
+pub use textual::{TextKind, written};
 
 /// A kind of body that is written out here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::home::Home;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Finding {
+pub struct Finding {
     /// What was looked at.
     what: String,
     /// Whether it is as it should be.
@@ -36,12 +36,7 @@ enum State {
 
 /// Looks at everything; fails when something is bad.
 pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failure> {
-    let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
-    findings.extend(ports(config, home));
-    findings.push(system_trust(home));
-    if let Ok(ca) = Ca::open_or_create(&home.ca()) {
-        findings.extend(runtimes::look(&ca, home.path()));
-    }
+    let findings = findings(config, home);
     if args.json {
         let text = serde_json::to_string_pretty(&findings).map_err(|e| e.to_string())?;
         anstream::println!("{text}");
@@ -54,6 +49,17 @@ pub fn run(args: &DoctorArgs, config: &Config, home: &Home) -> Result<(), Failur
         1 => Err(Failure::Failed("1 thing needs attention".to_owned())),
         _ => Err(Failure::Failed(format!("{bad} things need attention"))),
     }
+}
+
+/// Everything that is looked at.
+pub fn findings(config: &Config, home: &Home) -> Vec<Finding> {
+    let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
+    findings.extend(ports(config, home));
+    findings.push(system_trust(home));
+    if let Ok(ca) = Ca::open_or_create(&home.ca()) {
+        findings.extend(runtimes::look(&ca, home.path()));
+    }
+    findings
 }
 
 fn print(finding: &Finding) {

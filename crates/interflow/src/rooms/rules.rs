@@ -1,6 +1,6 @@
 //! The room of rules, as the binary builds and reloads it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use interflow_rules::{Rules, RulesConfig, Surroundings};
@@ -9,9 +9,16 @@ use super::{Change, LateEgress, Room};
 use crate::config::Config;
 use crate::home::Home;
 
+/// The file of the data folder that holds the rules when the configuration names no file: the web UI writes into it.
+const OWN: &str = "rules.yaml";
+/// What stands in it at first.
+const EMPTY: &str =
+    "# Rules, asked from top to bottom. The web UI writes into this file; docs/rules.md tells what they can do.\n";
+
 /// The rules in force.
 pub struct RuleRoom {
     rules: Arc<Rules>,
+    own: PathBuf,
 }
 
 impl RuleRoom {
@@ -22,15 +29,29 @@ impl RuleRoom {
     pub fn new(config: &Config, home: &Home, egress: &Arc<LateEgress>) -> Result<Self, String> {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
         let around = Surroundings::new(ca, Some(Arc::clone(egress) as _));
-        let rules = Rules::new(&config.rules, Arc::new(around)).map_err(|e| e.to_string())?;
+        let own = home.join(OWN);
+        if config.rules.files.is_empty() && !own.exists() {
+            // Without the file there are no rules, which is what it says.
+            let _ = std::fs::write(&own, EMPTY);
+        }
+        let rules = Rules::new(&in_force(&config.rules, &own), Arc::new(around)).map_err(|e| e.to_string())?;
         say(&rules.program());
-        Ok(Self { rules: Arc::new(rules) })
+        Ok(Self { rules: Arc::new(rules), own })
     }
 
     /// The rules themselves.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
+}
+
+/// The section, with the data folder's own file where it names none.
+fn in_force(config: &RulesConfig, own: &Path) -> RulesConfig {
+    let mut config = config.clone();
+    if config.files.is_empty() && own.exists() {
+        config.files.push(own.to_owned());
+    }
+    config
 }
 
 fn say(program: &interflow_rules::Program) {
@@ -44,14 +65,13 @@ fn say(program: &interflow_rules::Program) {
 
 impl Room for RuleRoom {
     fn files(&self, config: &Config) -> Vec<PathBuf> {
-        let RulesConfig { files, .. } = &config.rules;
-        let mut all = files.clone();
+        let mut all = in_force(&config.rules, &self.own).files;
         all.extend(self.rules.program().files.iter().cloned());
         all
     }
 
     fn prepare(&self, config: &Config) -> Result<Change, String> {
-        let program = self.rules.prepare(&config.rules).map_err(|e| e.to_string())?;
+        let program = self.rules.prepare(&in_force(&config.rules, &self.own)).map_err(|e| e.to_string())?;
         let rules = Arc::clone(&self.rules);
         Ok(Box::new(move || {
             say(&program);

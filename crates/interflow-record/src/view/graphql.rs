@@ -1,0 +1,141 @@
+//! Requests of GraphQL: the query as its author wrote it, or laid out when it is on one line; then its variables.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A request as clients send it (GraphQL over HTTP, 5.1).
+#[derive(Deserialize)]
+struct Request {
+    query: String,
+    #[serde(default, rename = "operationName")]
+    operation_name: Option<String>,
+    #[serde(default)]
+    variables: Option<Value>,
+    #[serde(default)]
+    extensions: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Requests {
+    One(Request),
+    Many(Vec<Request>),
+}
+
+impl Requests {
+    fn into_list(self) -> Vec<Request> {
+        match self {
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Whether JSON is a request of GraphQL.
+pub(super) fn is_request(body: &[u8]) -> bool {
+    let read = || serde_json::from_slice::<Requests>(body).ok().map(Requests::into_list);
+    let looks_so = memchr::memmem::find(&body[..body.len().min(4096)], b"\"query\"").is_some();
+    looks_so && read().is_some_and(|list| !list.is_empty() && list.iter().all(|r| is_query(&r.query)))
+}
+
+fn is_query(text: &str) -> bool {
+    let text = text.trim_start();
+    let words = ["query", "mutation", "subscription", "fragment", "#"];
+    text.contains('{') && (text.starts_with('{') || words.iter().any(|w| text.starts_with(w)))
+}
+
+/// Writes a request out; a text that is no JSON is the query itself.
+pub(super) fn written(text: &str) -> String {
+    let Ok(requests) = serde_json::from_str::<Requests>(text) else { return laid_out(text) };
+    let mut out = String::new();
+    for request in requests.into_list() {
+        if let Some(name) = &request.operation_name {
+            let _ = writeln!(out, "# operation {name}");
+        }
+        out.push_str(&laid_out(&request.query));
+        for (what, value) in [("variables", &request.variables), ("extensions", &request.extensions)] {
+            if let Some(value) = value.as_ref().filter(|v| !v.is_null()) {
+                let _ = writeln!(out, "\n# {what}\n{value:#}");
+            }
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// A query that has lines of its own keeps them.
+fn laid_out(query: &str) -> String {
+    if query.trim().contains('\n') {
+        return format!("{}\n", query.trim());
+    }
+    let mut out = String::new();
+    let (mut depth, mut brackets, mut quoted) = (0_usize, 0_usize, false);
+    let line = |out: &mut String, depth: usize| {
+        while out.ends_with(' ') {
+            out.pop();
+        }
+        out.push('\n');
+        (0..depth.min(40)).for_each(|_| out.push_str("  "));
+    };
+    for c in query.trim().chars() {
+        match c {
+            '"' => quoted = !quoted,
+            _ if quoted => {}
+            '(' | '[' => brackets += 1,
+            ')' | ']' => brackets = brackets.saturating_sub(1),
+            '{' if brackets == 0 => {
+                depth += 1;
+                out.push(c);
+                line(&mut out, depth);
+                continue;
+            }
+            '}' if brackets == 0 => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+                if depth > 0 {
+                    line(&mut out, depth);
+                }
+                continue;
+            }
+            ' ' if out.ends_with([' ', '\n']) => continue,
+            _ => {}
+        }
+        out.push(c);
+    }
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_on_one_line_is_laid_out_with_its_variables() {
+        let text = r#"{"operationName":"Me","query":"query Me($id: ID!) { user(id: $id, f: {a: 1}) { name } }","variables":{"id":"7"}}"#;
+        let shown = written(text);
+        assert!(
+            shown.starts_with("# operation Me\nquery Me($id: ID!) {\n  user(id: $id, f: {a: 1}) {\n    name\n  }"),
+            "{shown}"
+        );
+        assert!(shown.contains("# variables\n{\n  \"id\": \"7\"\n}"), "{shown}");
+    }
+
+    #[test]
+    fn a_query_with_lines_keeps_them_and_batches_follow_one_another() {
+        let text = r#"[{"query":"{\n  a\n}"},{"query":"{ b }"}]"#;
+        assert!(is_request(text.as_bytes()));
+        let shown = written(text);
+        assert!(shown.contains("{\n  a\n}") && shown.contains("{\n  b\n}"), "{shown}");
+    }
+
+    #[test]
+    fn other_json_is_none() {
+        for other in [r#"{"query":"shoes"}"#, r#"{"query":{"match":{}}}"#, "[]", "{", r#"{"q":1}"#] {
+            assert!(!is_request(other.as_bytes()), "{other}");
+        }
+    }
+}

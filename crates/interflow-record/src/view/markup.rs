@@ -1,0 +1,195 @@
+//! XML and HTML, one element to a line, indented by their nesting. Nothing is repaired and nothing is left out: only the
+//! white space between tags changes.
+
+/// Nesting deeper than this is indented no further.
+const DEEPEST: usize = 40;
+/// An element whose text is no longer than this stays on one line.
+const SHORT: usize = 100;
+/// Elements of HTML that have no end (HTML 13.1.2).
+const VOID: [&str; 14] =
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
+/// Elements of HTML whose content is no markup, or keeps its white space.
+const KEPT: [&str; 4] = ["script", "style", "pre", "textarea"];
+
+enum Token<'a> {
+    Open(&'a str),
+    Close(&'a str),
+    /// Comments, declarations, CDATA, elements that close themselves.
+    Alone(&'a str),
+    Text(&'a str),
+}
+
+/// Indents markup, until `cap` bytes have come out.
+pub(super) fn indented(text: &str, html: bool, cap: usize) -> String {
+    let mut tokens = Tokens { rest: text, html, raw: None }.peekable();
+    let mut out = String::new();
+    let mut depth = 0_usize;
+    while let Some(token) = tokens.next() {
+        if out.len() > cap {
+            break;
+        }
+        match token {
+            Token::Open(tag) => {
+                line(&mut out, depth, tag);
+                if let Some(Token::Text(inner)) = tokens.peek().filter(|t| matches!(t, Token::Text(t) if is_short(t))) {
+                    out.push_str(inner.trim());
+                    tokens.next();
+                    if let Some(Token::Close(end)) = tokens.peek() {
+                        out.push_str(end);
+                        tokens.next();
+                        continue;
+                    }
+                } else if let Some(Token::Close(end)) = tokens.peek() {
+                    out.push_str(end);
+                    tokens.next();
+                    continue;
+                }
+                depth += 1;
+            }
+            Token::Close(tag) => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth, tag);
+            }
+            Token::Alone(tag) => line(&mut out, depth, tag),
+            Token::Text(inner) => {
+                for part in inner.lines().map(str::trim_end).filter(|l| !l.trim().is_empty()) {
+                    line(&mut out, depth, part.trim_start());
+                }
+            }
+        }
+    }
+    out.push('\n');
+    out
+}
+
+fn is_short(text: &str) -> bool {
+    let text = text.trim();
+    text.len() <= SHORT && !text.contains('\n')
+}
+
+fn line(out: &mut String, depth: usize, what: &str) {
+    if !out.is_empty() {
+        out.push('\n');
+    }
+    (0..depth.min(DEEPEST)).for_each(|_| out.push_str("  "));
+    out.push_str(what);
+}
+
+struct Tokens<'a> {
+    rest: &'a str,
+    html: bool,
+    /// The element whose content is taken as it is.
+    raw: Option<&'a str>,
+}
+
+impl<'a> Tokens<'a> {
+    fn take(&mut self, len: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        taken
+    }
+
+    /// The length of what begins with `<`.
+    fn tag_len(&self) -> usize {
+        let ends = |mark: &str| self.rest.find(mark).map_or(self.rest.len(), |at| at + mark.len());
+        if self.rest.starts_with("<!--") {
+            return ends("-->");
+        }
+        if self.rest.starts_with("<![CDATA[") {
+            return ends("]]>");
+        }
+        let mut quote = None;
+        for (at, c) in self.rest.char_indices().skip(1) {
+            match (quote, c) {
+                (None, '"' | '\'') => quote = Some(c),
+                (Some(q), c) if c == q => quote = None,
+                (None, '>') => return at + 1,
+                _ => {}
+            }
+        }
+        self.rest.len()
+    }
+
+    /// Where the raw element's end stands.
+    fn raw_len(&self, name: &str) -> usize {
+        let bytes = self.rest.as_bytes();
+        let mut from = 0;
+        while let Some(at) = memchr::memmem::find(&bytes[from..], b"</") {
+            let at = from + at;
+            if bytes[at + 2..].get(..name.len()).is_some_and(|n| n.eq_ignore_ascii_case(name.as_bytes())) {
+                return at;
+            }
+            from = at + 2;
+        }
+        bytes.len()
+    }
+}
+
+fn name_of(tag: &str) -> &str {
+    let inner = tag.trim_start_matches(['<', '/']);
+    inner.split(|c: char| c.is_whitespace() || c == '>' || c == '/').next().unwrap_or_default()
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        if let Some(name) = self.raw.take() {
+            let len = self.raw_len(name);
+            if len > 0 {
+                return Some(Token::Text(self.take(len)));
+            }
+        }
+        while !self.rest.is_empty() {
+            if !self.rest.starts_with('<') {
+                let len = self.rest.find('<').unwrap_or(self.rest.len());
+                let text = self.take(len);
+                if text.trim().is_empty() {
+                    continue;
+                }
+                return Some(Token::Text(text));
+            }
+            let len = self.tag_len();
+            let tag = self.take(len);
+            let name = name_of(tag);
+            let is_one_of = |list: &[&str]| self.html && list.iter().any(|n| n.eq_ignore_ascii_case(name));
+            return Some(match tag.as_bytes().get(1) {
+                Some(b'/') => Token::Close(tag),
+                Some(b'!' | b'?') => Token::Alone(tag),
+                _ if tag.ends_with("/>") || is_one_of(&VOID) => Token::Alone(tag),
+                _ => {
+                    if is_one_of(&KEPT) {
+                        self.raw = Some(name);
+                    }
+                    Token::Open(tag)
+                }
+            });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_are_indented_and_short_texts_stay_in_their_line() {
+        let xml = "<?xml version=\"1.0\"?><MPD a=\"x > y\"><Period><BaseURL>v/</BaseURL><S t='0'/></Period><!-- c --><![CDATA[ <raw> ]]></MPD>";
+        let shown = "<?xml version=\"1.0\"?>\n<MPD a=\"x > y\">\n  <Period>\n    <BaseURL>v/</BaseURL>\n    <S t='0'/>\n  </Period>\n  <!-- c -->\n  <![CDATA[ <raw> ]]>\n</MPD>\n";
+        assert_eq!(indented(xml, false, 1 << 20), shown);
+    }
+
+    #[test]
+    fn html_knows_void_elements_and_leaves_scripts_alone() {
+        let html = "<!doctype html><head><meta charset=x><script>if (a < b) { x(\"</p>\") }\nlet c</script></head><p>a<br>b</p><i></i>";
+        let shown = "<!doctype html>\n<head>\n  <meta charset=x>\n  <script>\n    if (a < b) { x(\"</p>\") }\n    let c\n  </script>\n</head>\n<p>a\n  <br>\n  b\n</p>\n<i></i>\n";
+        assert_eq!(indented(html, true, 1 << 20), shown);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_shown_as_far_as_it_goes() {
+        assert_eq!(indented("<a><b attr=\"x", false, 100), "<a>\n  <b attr=\"x\n");
+        assert_eq!(indented("</a></a>text", false, 100), "</a>\n</a>\ntext\n");
+    }
+}

@@ -1,0 +1,112 @@
+// Every page, tab and dialog by the rules of accessibility (axe), in light and dark, wide and narrow.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { AxeResults } from 'axe-core';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const ORDER = JSON.stringify({ items: [1, { name: 'lamp' }] });
+
+let world: World;
+
+beforeAll(async () => {
+  world = await World.start();
+  await world.send('/orders');
+  await world.send('/missing');
+  await world.send('/cut');
+  await world.send('/echo', { method: 'POST', headers: { 'content-type': 'application/json', 'x-test': 'a' }, body: ORDER });
+  const asked = { model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'Mail me at anna@firm.com' }] };
+  await world.send('/v1/messages', { method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' }, body: JSON.stringify(asked) });
+  await world.webSocket();
+  await world.recorded(6);
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+/** What axe finds that is serious or worse. */
+async function wrong(page: Page): Promise<string[]> {
+  await page.evaluate(AXE);
+  const found = await page.evaluate(() => {
+    const { axe } = window as unknown as { axe: { run: (o: object) => Promise<AxeResults> } };
+    return axe.run({ resultTypes: ['violations'] });
+  });
+  return found.violations
+    .filter((v) => v.impact === 'serious' || v.impact === 'critical')
+    .flatMap((v) => v.nodes.map((n) => `${v.id}: ${n.html.slice(0, 160)} ${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''}`));
+}
+
+const PAGES = ['/', '/conversations', '/approvals', '/rules', '/privacy', '/media', '/overview', '/settings'];
+
+describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] as const)('in %s, %i pixels wide', (colorScheme, width) => {
+  let page: Page;
+  beforeAll(async () => {
+    page = await world.page('/', { colorScheme, viewport: { width, height: 860 } });
+  });
+  afterAll(async () => {
+    await page?.context().close();
+  });
+
+  it.each(PAGES)('%s has no serious fault', async (path) => {
+    await page.goto(`http://${world.admin}${path}`);
+    await page.waitForTimeout(600);
+    expect(await wrong(page)).toEqual([]);
+  });
+
+  it('an open flow has none on any tab', async () => {
+    for (const query of ['path:/echo', 'is:websocket', 'path:/cut', 'path:/v1/messages']) {
+      await page.goto(`http://${world.admin}/?q=${encodeURIComponent(query)}`);
+      await page.locator('.drawn .line[data-id]').first().click();
+      await page.getByRole('tabpanel').waitFor();
+      for (const tab of await page.getByRole('tab').all()) {
+        await tab.click();
+        await page.waitForTimeout(150);
+        expect(await wrong(page), `${query} ${await tab.textContent()}`).toEqual([]);
+      }
+    }
+  });
+
+  it('dialogs have none', async () => {
+    await page.goto(`http://${world.admin}/`);
+    await page.locator('.drawn .line[data-id]').first().waitFor();
+    for (const [keys, name] of [[['?'], 'Keys'], [['Control+k'], 'What next?'], [['j', 'e'], 'Edit and resend'], [['d'], 'Delete this flow?']] as const) {
+      for (const key of keys) await page.keyboard.press(key);
+      await page.getByRole('dialog', { name }).waitFor();
+      await page.waitForTimeout(150);
+      expect(await wrong(page), name).toEqual([]);
+      await page.keyboard.press('Escape');
+    }
+  });
+
+  it('a conversation has none, folded or not', async () => {
+    await page.goto(`http://${world.admin}/conversations`);
+    await page.getByRole('heading', { name: 'Conversations', level: 1 }).waitFor();
+    await page.waitForTimeout(500);
+    await page.keyboard.press('j');
+    await page.waitForTimeout(500);
+    expect(await wrong(page)).toEqual([]);
+    await page.keyboard.press('e');
+    await page.waitForTimeout(200);
+    expect(await wrong(page)).toEqual([]);
+  });
+});
+
+it('the keyboard alone reaches everything, in the order in which it is read', async () => {
+  const page = await world.page('/settings');
+  await page.getByRole('heading', { name: 'Settings' }).waitFor();
+  await page.waitForTimeout(300);
+  const seen: string[] = [];
+  for (let i = 0; i < 14; i += 1) {
+    await page.keyboard.press('Tab');
+    seen.push(await page.evaluate(() => document.activeElement?.textContent?.trim() ?? ''));
+  }
+  const places = ['Traffic', 'Conversations', 'Approvals', 'Rules', 'Privacy', 'Media', 'Overview', 'Settings'];
+  expect(seen.slice(0, 8)).toEqual(places);
+  expect(seen).toContain('Download certificate');
+  const outline = await page.evaluate(() => getComputedStyle(document.activeElement!).outlineStyle);
+  expect(outline).not.toBe('none');
+  await page.context().close();
+});

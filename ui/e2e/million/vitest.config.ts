@@ -1,0 +1,6 @@
+// The measurement over very many flows: no part of the ordinary tests.
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: { dir: 'e2e/million', include: ['*.measure.ts'], testTimeout: 7_200_000, hookTimeout: 1_800_000, fileParallelism: false },
+});

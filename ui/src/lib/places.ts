@@ -1,0 +1,49 @@
+// Where a recorded body holds what redaction put in the place of something: kinds and places, never a value.
+
+export interface Place {
+  /** What kind of thing stood there, as the placeholder says it. */
+  kind: string;
+  /** The way to the text, as JSONPath writes it; empty in a body that is no JSON. */
+  path: string;
+  /** The character at which it begins in that text. */
+  at: number;
+  placeholder: string;
+}
+
+/** `{{{REDACTED-ssn}}}`, and placeholders with a code that stand for an original: `EMAIL_ADDRESS_k3m2p9x0`. */
+const PLACEHOLDER = /\{\{\{REDACTED-([^{}]{1,60})\}\}\}|\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*)_[a-hjkmnp-z02-9]{8}\b/g;
+
+/** Places that are listed; a body may hold very many. */
+export const MOST = 500;
+/** Nesting that is followed. */
+const DEEPEST = 200;
+
+function inText(text: string, path: string, found: Place[]): void {
+  for (const match of text.matchAll(PLACEHOLDER)) {
+    if (found.length >= MOST) return;
+    const kind = match[1] ?? (match[2] ?? '').toLowerCase().replaceAll('_', '-');
+    found.push({ kind, path, at: match.index, placeholder: match[0] });
+  }
+}
+
+function walk(value: unknown, path: string, depth: number, found: Place[]): void {
+  if (found.length >= MOST || depth > DEEPEST) return;
+  if (typeof value === 'string') inText(value, path, found);
+  else if (Array.isArray(value)) value.forEach((v, i) => walk(v, `${path}[${i}]`, depth + 1, found));
+  else if (value !== null && typeof value === 'object') {
+    for (const [name, v] of Object.entries(value)) {
+      walk(v, /^[A-Za-z_]\w*$/.test(name) ? `${path}.${name}` : `${path}[${JSON.stringify(name)}]`, depth + 1, found);
+    }
+  }
+}
+
+/** All placeholders of a body, in their order. */
+export function placesOf(body: string): Place[] {
+  const found: Place[] = [];
+  try {
+    walk(JSON.parse(body), '$', 0, found);
+  } catch {
+    inText(body, '', found);
+  }
+  return found;
+}

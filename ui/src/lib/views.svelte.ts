@@ -1,0 +1,39 @@
+// Filters that their owner has given names, kept in this browser.
+import { keep, kept } from './app.svelte';
+
+export interface View {
+  name: string;
+  query: string;
+}
+
+/** Views that are kept. */
+const MOST = 50;
+
+function read(): View[] {
+  try {
+    const found: unknown = JSON.parse(kept('views') ?? '[]');
+    if (!Array.isArray(found)) return [];
+    return found.filter((v): v is View => typeof (v as View)?.name === 'string' && typeof (v as View).query === 'string');
+  } catch {
+    return [];
+  }
+}
+
+class Views {
+  list = $state.raw<View[]>(read());
+
+  save(name: string, query: string): void {
+    this.put([...this.list.filter((v) => v.name !== name), { name, query }].slice(-MOST));
+  }
+
+  remove(name: string): void {
+    this.put(this.list.filter((v) => v.name !== name));
+  }
+
+  private put(list: View[]): void {
+    this.list = list;
+    keep('views', list.length > 0 ? JSON.stringify(list) : null);
+  }
+}
+
+export const views = new Views();

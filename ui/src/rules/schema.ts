@@ -1,0 +1,137 @@
+// What may stand at a place of a rule file: the place from the text around it, the offers from the JSON Schema.
+
+export interface Schema {
+  $ref?: string;
+  $defs?: Record<string, Schema>;
+  type?: string | string[];
+  properties?: Record<string, Schema>;
+  additionalProperties?: boolean | Schema;
+  items?: Schema;
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  enum?: unknown[];
+  const?: unknown;
+  description?: string;
+}
+
+/** A place in a rule file. */
+export interface Place {
+  /** Names from the outside to the place; lists are passed over. */
+  path: string[];
+  /** A name is being written, or a value behind one. */
+  kind: 'name' | 'value';
+  /** What is written of it already. */
+  written: string;
+  /** Names that stand beside it already. */
+  taken: string[];
+}
+
+export interface Offer {
+  label: string;
+  doc: string;
+}
+
+const YAML_LINE = /^(\s*)((?:-\s+)*)(?:([\w.$-]+):(?:\s+(.*))?)?/;
+
+/** The place at the end of this text, in YAML. */
+export function yamlPlace(before: string, after = ''): Place | null {
+  const lines = before.split('\n');
+  const current = lines.at(-1) ?? '';
+  const found = /^(\s*)((?:-\s+)*)(?:([\w-]*)|([\w.$-]+):\s+(.*))$/.exec(current);
+  if (!found) return null;
+  const [, indent = '', dashes = '', word, name, value] = found;
+  const column = indent.length + dashes.length;
+  const path = name === undefined ? [] : [name];
+  const outer = outerNames(lines, dashes ? indent.length : column, dashes !== '');
+  if (name !== undefined) return { path: [...outer, ...path], kind: 'value', written: value ?? '', taken: [] };
+  const taken = [...(dashes ? [] : siblings(lines.slice(0, -1).reverse(), column, true)), ...siblings(after.split('\n').slice(1), column, false)];
+  return { path: outer, kind: 'name', written: word ?? '', taken };
+}
+
+/** The names that a line at this column stands within. */
+function outerNames(lines: string[], column: number, isItem: boolean): string[] {
+  const path: string[] = [];
+  let limit = column;
+  // A list may stand at the very column of its name.
+  let inclusive = isItem;
+  for (let i = lines.length - 2; i >= 0; i -= 1) {
+    const line = lines[i]!;
+    if (!line.trim() || line.trim().startsWith('#')) continue;
+    const [, indent = '', dashes = '', name] = YAML_LINE.exec(line) ?? [];
+    const at = indent.length + dashes.length;
+    const isOuter = name !== undefined && (at < limit || (inclusive && !dashes && at === limit));
+    if (isOuter) {
+      path.unshift(name);
+      [limit, inclusive] = [at, false];
+    }
+    if (dashes && indent.length < limit) [limit, inclusive] = [indent.length, true];
+    if (limit === 0 && !inclusive) break;
+  }
+  return path;
+}
+
+/** Names at a column, from the lines above or below, as far as the same mapping goes: a dash begins it. */
+function siblings(lines: string[], column: number, isAbove: boolean): string[] {
+  const found: string[] = [];
+  for (const line of lines) {
+    if (!line.trim() || line.trim().startsWith('#')) continue;
+    const [, indent = '', dashes = '', name] = YAML_LINE.exec(line) ?? [];
+    const at = indent.length + dashes.length;
+    if (at < column || (!isAbove && dashes && at === column)) break;
+    if (at === column && name !== undefined) found.push(name);
+    if (at === column && dashes) break;
+  }
+  return found;
+}
+
+/** The place at the end of this text, in TOML: below the last header. */
+export function tomlPlace(before: string): Place | null {
+  const lines = before.split('\n');
+  const current = lines.at(-1) ?? '';
+  const header = lines.slice(0, -1).reverse().find((l) => /^\s*\[/.test(l));
+  const outer = (header?.replace(/[[\]\s]/g, '') ?? '').split('.').filter(Boolean);
+  const value = /^\s*([\w.-]+)\s*=\s*"?([^"]*)$/.exec(current);
+  if (value) return { path: [...outer, ...value[1]!.split('.')], kind: 'value', written: value[2] ?? '', taken: [] };
+  const name = /^\s*([\w-]*)$/.exec(current);
+  return name ? { path: outer, kind: 'name', written: name[1] ?? '', taken: [] } : null;
+}
+
+/** Everything that a schema may be: what it refers to, its choices, the items of its lists. */
+function choices(root: Schema, schema: Schema | undefined, depth = 0): Schema[] {
+  if (!schema || depth > 12) return [];
+  const referred = schema.$ref ? root.$defs?.[schema.$ref.replace('#/$defs/', '')] : undefined;
+  return [
+    schema,
+    ...choices(root, referred, depth + 1),
+    ...[...(schema.anyOf ?? []), ...(schema.oneOf ?? [])].flatMap((s) => choices(root, s, depth + 1)),
+    ...(schema.items ? choices(root, schema.items, depth + 1) : []),
+  ];
+}
+
+/** What fits at a place. */
+export function offers(root: Schema, place: Pick<Place, 'path' | 'kind' | 'taken'>): Offer[] {
+  let here: Schema[] = choices(root, root);
+  for (const name of place.path) {
+    here = here.flatMap((s) => {
+      const more = typeof s.additionalProperties === 'object' ? s.additionalProperties : undefined;
+      return choices(root, s.properties?.[name] ?? more);
+    });
+  }
+  const found = new Map<string, string>();
+  for (const schema of here) {
+    if (place.kind === 'name') {
+      for (const [name, s] of Object.entries(schema.properties ?? {})) {
+        if (!place.taken.includes(name) && !found.get(name)) found.set(name, docOf(root, s));
+      }
+    } else {
+      for (const value of schema.enum ?? []) if (typeof value === 'string') found.set(value, schema.description ?? '');
+      if (schema.const !== undefined) found.set(String(schema.const), schema.description ?? '');
+      if (schema.type === 'boolean') ['true', 'false'].forEach((v) => found.set(v, ''));
+    }
+  }
+  return [...found].map(([label, doc]) => ({ label, doc }));
+}
+
+function docOf(root: Schema, schema: Schema): string {
+  return schema.description ?? choices(root, schema).find((s) => s.description)?.description ?? '';
+}
