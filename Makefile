@@ -56,10 +56,11 @@ fmt: ## Format all code
 	@$(CARGO) fmt --all
 
 .PHONY: docs
-docs: ## Write the pages that are made from the code: docs/config.md
+docs: ## Write the pages that are made from the code: docs/config.md, docs/rules-reference.md
 	@$(CARGO) run --locked -q -p interflow -- config reference > docs/config.md.new
 	@mv docs/config.md.new docs/config.md
-	@scripts/say "docs/config.md is written"
+	@UPDATE_DOCS=1 $(CARGO) test --locked -q -p interflow-rules --test fluxzy the_reference_page > /dev/null
+	@scripts/say "docs/config.md and docs/rules-reference.md are written"
 
 .PHONY: deploy-check
 deploy-check: ## Check what lies in deploy/ as far as this machine can

@@ -20,7 +20,7 @@ use interflow_wire::h1::{
 };
 use interflow_wire::sse::SseParser;
 
-use crate::Result;
+use crate::{Result, rule_cases};
 
 /// A case may cost this much more than its committed count.
 const TOLERANCE: f64 = 0.05;
@@ -47,7 +47,7 @@ type Round = Box<dyn FnMut()>;
 /// Name, rounds counted, and how to make it.
 type Case = (&'static str, u32, fn() -> Result<Round>);
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 12] = [
     ("parse-request-head", 1000, parse_request_head),
     ("parse-response-head", 1000, parse_response_head),
     ("write-request-head", 1000, write_request),
@@ -56,6 +56,10 @@ const CASES: [Case; 8] = [
     ("sse-event", 1000, sse_event),
     ("client-hello-with-ja4", 1000, client_hello),
     ("mint-leaf", 20, mint_leaf),
+    ("rule-match-none", 1000, rule_cases::none),
+    ("rule-match-20", 1000, rule_cases::twenty),
+    ("rule-match-1000-hosts", 1000, rule_cases::thousand_hosts),
+    ("rule-match-header", 1000, rule_cases::header),
 ];
 
 /// Runs one case, its rounds inside the function that callgrind watches.

@@ -10,6 +10,8 @@ mod plot;
 mod process;
 mod relay;
 mod report;
+mod rule_cases;
+mod rulebook;
 mod tables;
 
 use std::net::SocketAddr;

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use interflow_flow::{
-    Body, BodyStream, BoxFuture, Direction, Error, Flow, Frame, Headers, Kind, Message, MessageKind, Phase, Result,
-    Timestamp, Verdict,
+    Body, BodyStream, BoxFuture, Direction, Error, Flow, Frame, Headers, Injected, Kind, Message, MessageKind, Phase,
+    Result, Timestamp, Verdict,
 };
 use interflow_wire::grpc::{self, GrpcMessage};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -138,13 +138,17 @@ async fn ask(plan: Arc<Plan>, lent: Lent, mut seen: Message, message: GrpcMessag
     let mut flow = lent.0.lock().await;
     for stage in plan.stages(Phase::Message) {
         match stage.message(&mut flow, &mut seen).get().await {
-            Verdict::Drop => return Ok(None),
+            Verdict::Drop => return Ok(injected(&mut flow, Vec::new()).filter(|b| !b.is_empty())),
             Verdict::Deny(e) => return Err(e),
             Verdict::Continue | Verdict::Answer(_) | Verdict::Intercept | Verdict::Tunnel => {}
         }
     }
     if seen.payload == before {
-        return Ok(Some(message.raw));
+        let raw = message.raw;
+        return Ok(Some(match flow.note::<Injected>() {
+            None => raw,
+            Some(_) => injected(&mut flow, raw.to_vec()).unwrap_or_default(),
+        }));
     }
     // What was shown as it came must be what the flag says; what was shown in the clear goes on in the clear, which
     // every message may.
@@ -154,5 +158,18 @@ async fn ask(plan: Arc<Plan>, lent: Lent, mut seen: Message, message: GrpcMessag
     let mut out = Vec::with_capacity(grpc::PREFIX + seen.payload.len());
     grpc::write_prefix(&mut out, compressed, length);
     out.extend_from_slice(&seen.payload);
-    Ok(Some(out.into()))
+    Ok(injected(&mut flow, out))
+}
+
+/// The bytes, and behind them the messages that stages put in.
+fn injected(flow: &mut Flow, mut out: Vec<u8>) -> Option<Bytes> {
+    if flow.note::<Injected>().is_some() {
+        for payload in std::mem::take(flow.note_mut::<Injected>()).onward {
+            // One of 4 GiB could not have been made here.
+            let Ok(length) = u32::try_from(payload.len()) else { continue };
+            grpc::write_prefix(&mut out, false, length);
+            out.extend_from_slice(&payload);
+        }
+    }
+    Some(out.into())
 }

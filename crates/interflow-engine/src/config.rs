@@ -55,6 +55,10 @@ pub struct ProxyConfig {
     /// one of them without the header is refused.
     #[schemars(with = "Vec<String>")]
     pub proxy_protocol_from: Vec<IpNet>,
+    /// Announce the proxy in the local network under this name, by multicast DNS (`_interflow._tcp`). Of use where `listen`
+    /// has an address that others reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub announce: Option<String>,
     /// The pseudonym for `Via` fields; none are added when it is empty.
     pub via: String,
     /// How long connections may take to finish after a signal to stop.
@@ -70,6 +74,7 @@ impl Default for ProxyConfig {
             processes: false,
             tls: None,
             proxy_protocol_from: Vec::new(),
+            announce: None,
             via: String::new(),
             drain: Span::secs(20),
         }
@@ -276,6 +281,12 @@ pub struct UpstreamConfig {
     pub no_proxy: Vec<String>,
     /// Fixed addresses for host names, instead of DNS.
     pub resolve: BTreeMap<String, Vec<std::net::IpAddr>>,
+    /// Name servers to ask in place of the system's.
+    pub name_servers: Vec<std::net::SocketAddr>,
+    /// Resolve the names of origins over HTTPS (RFC 8484): `https://host/path`, or `cloudflare`, `google`, `quad9`. The server's
+    /// certificate is verified, and when it does not answer nobody else is asked. Names of the local network (without a
+    /// dot, or ending in `.local`) are asked of the system.
+    pub dns_over_https: Option<String>,
     /// Open connections to one origin, over all workers; 0: no cap. Requests wait in line for at most `pool_wait`.
     pub connections_per_host: usize,
     /// How long a request waits for a connection when the cap is reached.
@@ -300,6 +311,8 @@ impl Default for UpstreamConfig {
             proxy: Vec::new(),
             no_proxy: Vec::new(),
             resolve: BTreeMap::new(),
+            name_servers: Vec::new(),
+            dns_over_https: None,
             connections_per_host: 0,
             pool_wait: Span::secs(30),
             idle: Span::secs(60),

@@ -11,7 +11,6 @@ use interflow_flow::{
 };
 use interflow_limits::{ConnectionLimits, Connections};
 use interflow_net::ca::Ca;
-use interflow_net::egress::dns::{Resolver, ResolverOptions};
 use interflow_net::egress::{Egress, EgressShared};
 use interflow_net::ingress::{DrainSignal, ListenOptions, Listener, bind};
 use ipnet::IpNet;
@@ -326,15 +325,10 @@ fn settings(config: &EngineConfig, parts: &Parts, bound: &[(Role, SocketAddr)]) 
 }
 
 fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
-    let resolver = Resolver::new(ResolverOptions {
-        overrides: config.upstream.resolve.iter().map(|(n, a)| (n.to_ascii_lowercase().into(), a.clone())).collect(),
-        ..ResolverOptions::default()
-    });
     Ok(Shared {
         connections: Connections::new(connection_limits(&config.limits)),
         pinning: Default::default(),
         egress: EgressShared::new(u32::try_from(config.upstream.connections_per_host).ok().filter(|n| *n > 0)),
-        resolver,
         next_connection: AtomicU64::new(1),
         processes: Default::default(),
     })

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use interflow_flow::{
-    Authority, Blame, BoxFuture, ByteStr, ClientTls, Error, Host, Phase, Result, Scheme, TunnelBytes, Verdict, Version,
+    Authority, Blame, BoxFuture, ByteStr, ClientTls, Error, Host, Kind, Phase, Result, Scheme, Shown, TunnelBytes,
+    Verdict, Version,
 };
 use interflow_net::egress::Exchange;
 use interflow_net::ingress::{self, Detected, Expect};
 use interflow_net::io::Io;
 use interflow_net::relay::{self, TunnelCounters, TunnelOptions};
-use interflow_net::tls::{self, Alpn, ClientTlsFailure};
+use interflow_net::tls::{self, Alpn, ClientTlsFailure, ServerTls};
 use interflow_wire::client_hello::ClientHello;
 use tokio::io::AsyncReadExt;
 
@@ -222,7 +223,10 @@ async fn terminate(
     tracker.flow.authority = identity;
     let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
     let host = &inside.authority.host;
-    let leaf = place.worker.ca.server_tls(host, alpn);
+    let leaf = match leaf(&place, &live, &tracker, host, alpn) {
+        Ok(leaf) => leaf,
+        Err(e) => return never_connected(tracker, &live, &e).await,
+    };
     let facts = tracker.flow.client_tls.clone().unwrap_or_default();
     let (io, agreed) = match tls::accept_tls(io, &leaf, live.settings.config.timeouts.handshake.0).await {
         Ok(done) => done,
@@ -236,9 +240,23 @@ async fn terminate(
     inside_tls(place, live, tracker, io, inside, both).await;
 }
 
+/// What the client is shown: a leaf of our own, or the certificate that a stage named.
+fn leaf(place: &Place, live: &Live, tracker: &Tracker, host: &Host, alpn: Alpn) -> Result<Arc<ServerTls>> {
+    match tracker.flow.note::<Shown>().and_then(|s| s.certificate.as_ref()) {
+        None => Ok(place.worker.ca.server_tls(host, alpn)),
+        Some((certificate, key)) => live.settings.leaf_of(certificate, key, alpn).map_err(|e| {
+            Error::new(Kind::StageFailed, "a stage named a certificate for the client that cannot be used").because(e)
+        }),
+    }
+}
+
 /// The protocol to agree on with the client: the one that the origin speaks, so that nothing is translated.
 async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, hello: &ClientHello) -> Alpn {
     let (http2, http1) = (hello.offers_alpn(b"h2"), hello.offers_alpn(b"http/1.1"));
+    // Who offers HTTP/2 alone would be refused: it is served as it can be.
+    if http1 && tracker.flow.note::<Shown>().is_some_and(|s| s.http1) {
+        return Alpn::Http1;
+    }
     match (http2, http1) {
         // Another protocol's client; we cannot agree to it, and refusing would end the connection.
         (false, false) if !hello.alpn.is_empty() => return Alpn::None,
@@ -248,6 +266,10 @@ async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, he
         (true, true) => {}
     }
     if pages::is_local(&inside.authority.host) {
+        return Alpn::Both;
+    }
+    // A stage may yet choose another way, another address or another resolver: nobody is asked before it has.
+    if tracker.plan.wants(Phase::Dial) {
         return Alpn::Both;
     }
     let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
@@ -325,7 +347,7 @@ fn names(authority: &str, inside: &Inside) -> bool {
 /// Connects to the tunnel's authority.
 pub(crate) async fn dial(tracker: &mut Tracker, live: &Live) -> Result<Io> {
     let planned = tracker.plan.route.clone();
-    let route = route::choose_for_tunnel(tracker, planned).await?;
+    let route = route::choose_for_tunnel(tracker, live, planned).await?;
     let flow = &mut tracker.flow;
     let mut x =
         Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };
@@ -335,7 +357,7 @@ pub(crate) async fn dial(tracker: &mut Tracker, live: &Live) -> Result<Io> {
 /// Connects, and opens TLS of our own towards the origin: for what is not HTTP inside the client's TLS.
 async fn dial_tls(tracker: &mut Tracker, live: &Live, inside: &Inside) -> Result<Io> {
     let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
-    let route = route::choose_for_tunnel(tracker, route).await?;
+    let route = route::choose_for_tunnel(tracker, live, route).await?;
     let flow = &mut tracker.flow;
     let mut x =
         Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };

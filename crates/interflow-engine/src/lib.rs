@@ -24,6 +24,7 @@ mod inside;
 pub mod limits;
 mod messages;
 mod no_proxy;
+mod opened;
 mod pages;
 pub mod pinning;
 mod plan;

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use interflow_flow::{Direction, Headers, Message, MessageKind, Timestamp};
 use interflow_wire::grpc::{self, GrpcMessage};
 use interflow_wire::sse::SseParser;
-use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Sender, WebSocketError};
+use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Opcode, Sender, WebSocketError};
 
 /// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
 pub(crate) const LARGEST: usize = 16 << 20;
@@ -107,6 +107,8 @@ pub(crate) struct WebSocketLeg {
     decoder: Option<Decoder>,
     forwarder: Forwarder,
     buffer: BytesMut,
+    /// A message that is too large to be held goes through in parts, or nothing can be told apart any more.
+    in_parts: bool,
 }
 
 /// What a decoder made of the bytes that came.
@@ -129,7 +131,7 @@ impl WebSocketLeg {
             .ok()
             .map(|deflate| Decoder::new(websocket::Options { sender, deflate: *deflate, max_message: LARGEST }));
         let forwarder = Forwarder::new(agreed.ok().flatten(), sender);
-        Self { direction, decoder, forwarder, buffer: BytesMut::new() }
+        Self { direction, decoder, forwarder, buffer: BytesMut::new(), in_parts: false }
     }
 
     /// Takes bytes that came.
@@ -140,12 +142,18 @@ impl WebSocketLeg {
     /// What they hold next; `None` when more must come.
     pub fn next(&mut self) -> Option<Seen> {
         let Some(decoder) = &mut self.decoder else {
+            self.in_parts = true;
             return (!self.buffer.is_empty()).then(|| Seen::Lost(self.buffer.split().freeze()));
         };
         match decoder.decode(&mut self.buffer) {
             Ok(None) => None,
-            Ok(Some(Item::Part { raw, compressed })) => Some(Seen::Part(raw, compressed)),
+            Ok(Some(Item::Part { raw, compressed })) => {
+                self.in_parts = true;
+                Some(Seen::Part(raw, compressed))
+            }
             Ok(Some(Item::Message(message))) => {
+                // A control frame may come between the parts of another message.
+                self.in_parts &= !message.passed && is_control(message.kind);
                 let seen = Message {
                     direction: self.direction,
                     kind: kind_of(message.kind),
@@ -183,6 +191,17 @@ impl WebSocketLeg {
         Ok(())
     }
 
+    /// Whether another message may be written now.
+    pub fn is_between_messages(&self) -> bool {
+        !self.in_parts
+    }
+
+    /// Writes a message that nobody sent.
+    pub fn put(&self, out: &mut Vec<u8>, message: &Message) {
+        let opcode = if message.kind == MessageKind::Binary { Opcode::Binary } else { Opcode::Text };
+        websocket::write_frame(out, opcode, &message.payload, mask_for(self.direction));
+    }
+
     /// Writes a part of a message too large to be held.
     ///
     /// # Errors
@@ -190,6 +209,10 @@ impl WebSocketLeg {
     pub fn write_part(&mut self, out: &mut Vec<u8>, raw: &[u8], compressed: bool) -> Result<(), WebSocketError> {
         self.forwarder.keep_part(out, raw, compressed)
     }
+}
+
+const fn is_control(kind: MessageType) -> bool {
+    matches!(kind, MessageType::Close | MessageType::Ping | MessageType::Pong)
 }
 
 const fn sender(direction: Direction) -> Sender {

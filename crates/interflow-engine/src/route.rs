@@ -1,5 +1,6 @@
 //! Phase `Dial`: which way a request or a tunnel takes to its origin.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use interflow_net::egress::{Protocol, Route};
 
 use crate::exchange::End;
 use crate::plan::Plan;
+use crate::settings::TlsWish;
 use crate::tracker::Tracker;
 use crate::worker::Live;
 
@@ -53,14 +55,14 @@ pub(crate) async fn choose(
     let mut route = own();
     route.partition = if partition == 0 { plan.route.partition } else { partition };
     if let Some(way) = way {
-        if way.danger_skip_verify || way.client_certificate.is_some() {
-            let own = way.client_certificate.as_ref();
-            let tls = live.settings.tls_as(&route.authority.host, way.danger_skip_verify, own);
+        let wish = TlsWish::of(&way);
+        if wish != TlsWish::default() {
+            let tls = live.settings.tls_as(&route.authority.host, wish);
             let failed =
                 |e| Error::new(Kind::StageFailed, "a stage named a client certificate that cannot be used").because(e);
             route.tls = tls.map_err(|e: String| End::Failed(failed(e)))?;
         }
-        go(&mut route, way).map_err(End::Failed)?;
+        go(&mut route, way, live).map_err(End::Failed)?;
     }
     Ok(Chosen::Own(Box::new(route)))
 }
@@ -69,10 +71,10 @@ pub(crate) async fn choose(
 ///
 /// # Errors
 /// A stage denied, or named a way that is none.
-pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, mut route: Route) -> Result<Route> {
+pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, live: &Live, mut route: Route) -> Result<Route> {
     match ask(tracker, None).await {
         Ok(None) => Ok(route),
-        Ok(Some(way)) => go(&mut route, way).map(|()| route),
+        Ok(Some(way)) => go(&mut route, way, live).map(|()| route),
         Err(End::Failed(e)) => Err(e),
         Err(End::Answered(_)) => Err(Error::new(Kind::StageFailed, "a stage answered for a tunnel at Dial")),
     }
@@ -94,13 +96,25 @@ async fn ask(tracker: &mut Tracker, head: Option<&RequestHead>) -> Result<Option
     Ok((way != Way::default()).then_some(way))
 }
 
-fn go(route: &mut Route, way: Way) -> Result<()> {
+/// Mixes a number in, so that what was kept apart before stays so.
+fn keep_apart(route: &mut Route, number: u64) {
+    route.partition = (route.partition ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+}
+
+fn go(route: &mut Route, way: Way, live: &Live) -> Result<()> {
     if let Some(version) = way.version {
         route.protocol = if version == Version::H2 { Protocol::Http2 } else { Protocol::Http1 };
     }
     if let Some(partition) = way.partition {
-        // Mixed in, so that users keep apart too.
-        route.partition ^= partition.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        keep_apart(route, partition);
+    }
+    if let Some(server) = way.dns_over_https {
+        let mut hasher = DefaultHasher::new();
+        server.hash(&mut hasher);
+        keep_apart(route, hasher.finish());
+        let names = live.settings.resolver_by(&server);
+        let failed = |e: String| Error::new(Kind::StageFailed, "a stage named a DNS server that is none").because(e);
+        route.names = Some(names.map_err(failed)?);
     }
     if let Some(dial) = way.dial {
         route.dial = Some(dial);

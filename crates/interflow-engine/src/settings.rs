@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_flow::{Authority, Host, Mount, Recorder, Scheme, Stage};
+use interflow_flow::{Authority, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Way};
+use interflow_net::egress::dns::{Resolver, ResolverOptions};
+use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{Protocol, Route};
 use interflow_net::ingress::HttpOptions;
-use interflow_net::tls::{ClientCertificate, TlsProfile, TlsProfileOptions};
+use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions};
 use interflow_wire::h1::HeadLimits;
 use parking_lot::Mutex;
 
@@ -35,8 +37,27 @@ impl ConfigError {
     }
 }
 
-/// A profile that was made for a stage: certificate, key, whether verification is off.
-type MadeProfile = (PathBuf, PathBuf, bool, Arc<TlsProfile>);
+/// TLS to an origin as a stage wants it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TlsWish {
+    /// Any certificate is accepted.
+    pub danger: bool,
+    /// A client certificate to show: chain and key.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// The only version to speak.
+    pub version: Option<TlsVersion>,
+}
+
+impl TlsWish {
+    /// What a way wishes.
+    pub fn of(way: &Way) -> Self {
+        Self { danger: way.danger_skip_verify, own: way.client_certificate.clone(), version: way.tls_version }
+    }
+}
+
+/// The most profiles, leaves and resolvers that are kept for stages. Rules name a handful of each; who names them without
+/// end pays with their preparation.
+const MOST_MADE: usize = 64;
 
 /// A config, compiled. A reload makes new settings; flows under way keep theirs.
 pub(crate) struct Settings {
@@ -56,9 +77,17 @@ pub(crate) struct Settings {
     /// What holds for origins that no list names, and for upstream proxies.
     pub tls: Arc<TlsProfile>,
     tls_insecure: Arc<TlsProfile>,
-    /// Made for stages that named a client certificate.
-    tls_made: Mutex<Vec<MadeProfile>>,
+    /// Resolves the names of origins.
+    pub resolver: Resolver,
+    /// Made for stages that wished something of TLS.
+    tls_made: Mutex<Vec<(TlsWish, Arc<TlsProfile>)>>,
+    /// Made for stages that named a server of DNS over HTTPS.
+    resolvers_made: Mutex<Vec<(String, Resolver)>>,
+    /// Made for stages that named a certificate for clients.
+    leaves_made: Mutex<Vec<(PathBuf, PathBuf, Alpn, Arc<ServerTls>)>>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
+    /// The files behind `tls_client`.
+    client_certificates: Vec<(HostGlobs, (PathBuf, PathBuf))>,
     proxies: Proxies,
     no_proxy: NoProxy,
 }
@@ -95,10 +124,14 @@ impl Settings {
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
             h2c: globs("upstream.h2c_hosts", &up.h2c_hosts)?,
             http1: globs("upstream.http1_hosts", &up.http1_hosts)?,
-            tls: tls_profile(&config, None, false)?,
-            tls_insecure: tls_profile(&config, None, true)?,
+            resolver: resolver(&config)?,
+            tls: tls_profile(&config, None, false, None)?,
+            tls_insecure: tls_profile(&config, None, true, None)?,
             tls_made: Mutex::default(),
+            resolvers_made: Mutex::default(),
+            leaves_made: Mutex::default(),
             tls_client: client_profiles(&config)?,
+            client_certificates: client_certificates(&config)?,
             proxies: proxies(&config)?,
             no_proxy: NoProxy::new(&up.no_proxy).map_err(ConfigError::at("upstream.no_proxy"))?,
             config,
@@ -144,35 +177,65 @@ impl Settings {
             protocol,
             tls: self.tls_for(host),
             partition: 0,
+            names: None,
         }
     }
 
-    /// TLS to a host as a stage wants it: any certificate accepted, a client certificate of its own.
+    /// TLS to a host as a stage wants it.
     ///
     /// # Errors
     /// A certificate or key that cannot be read.
-    pub fn tls_as(
-        &self,
-        host: &Host,
-        danger: bool,
-        own: Option<&(PathBuf, PathBuf)>,
-    ) -> Result<Arc<TlsProfile>, String> {
-        let danger = danger || self.config.upstream.danger_insecure || self.insecure.matches(host);
-        let Some((certificate, key)) = own else {
-            return Ok(if danger { self.tls_between(host).1 } else { self.tls_between(host).0 });
-        };
+    pub fn tls_as(&self, host: &Host, mut wish: TlsWish) -> Result<Arc<TlsProfile>, String> {
+        wish.danger |= self.config.upstream.danger_insecure || self.insecure.matches(host);
+        if wish.own.is_none() {
+            if wish.version.is_none() {
+                return Ok(if wish.danger { self.tls_between(host).1 } else { self.tls_between(host).0 });
+            }
+            // The certificate that the configuration has for this host goes along.
+            let configured = self.client_certificates.iter().find(|(globs, _)| globs.matches(host));
+            wish.own = configured.map(|(_, pair)| pair.clone());
+        }
         let mut made = self.tls_made.lock();
-        if let Some((.., profile)) = made.iter().find(|(c, k, d, _)| c == certificate && k == key && *d == danger) {
+        if let Some((_, profile)) = made.iter().find(|(w, _)| *w == wish) {
             return Ok(Arc::clone(profile));
         }
-        let pair = ClientCertificate { chain_pem: read(certificate)?, key_pem: read(key)? };
-        let profile = tls_profile(&self.config, Some(pair), danger).map_err(|e| e.to_string())?;
-        // Rules name a handful of certificates; who names them without end pays with their preparation.
-        if made.len() >= 64 {
-            made.clear();
-        }
-        made.push((certificate.clone(), key.clone(), danger, Arc::clone(&profile)));
+        let pair = match &wish.own {
+            Some((chain, key)) => Some(ClientCertificate { chain_pem: read(chain)?, key_pem: read(key)? }),
+            None => None,
+        };
+        let profile = tls_profile(&self.config, pair, wish.danger, wish.version).map_err(|e| e.to_string())?;
+        keep(&mut made, (wish, Arc::clone(&profile)));
         Ok(profile)
+    }
+
+    /// The resolver that asks this server of DNS over HTTPS, which is verified as origins are.
+    ///
+    /// # Errors
+    /// A text that names no server.
+    pub fn resolver_by(&self, server: &str) -> Result<Resolver, String> {
+        let mut made = self.resolvers_made.lock();
+        if let Some((_, resolver)) = made.iter().find(|(s, _)| s == server) {
+            return Ok(resolver.clone());
+        }
+        let https = Some(DohServer::parse(server, Arc::clone(&self.tls))?);
+        let resolver = Resolver::new(ResolverOptions { https, ..overrides(&self.config) });
+        keep(&mut made, (server.to_owned(), resolver.clone()));
+        Ok(resolver)
+    }
+
+    /// A certificate of the owner's for clients, in place of a leaf.
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not belong together.
+    pub fn leaf_of(&self, certificate: &Path, key: &Path, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
+        let mut made = self.leaves_made.lock();
+        if let Some((.., tls)) = made.iter().find(|(c, k, a, _)| c == certificate && k == key && *a == alpn) {
+            return Ok(Arc::clone(tls));
+        }
+        let tls = ServerTls::from_pem(&read(certificate)?, &read(key)?).map_err(|e| e.to_string())?;
+        let tls = Arc::new(tls.with_alpn(alpn));
+        keep(&mut made, (certificate.to_owned(), key.to_owned(), alpn, Arc::clone(&tls)));
+        Ok(tls)
     }
 
     fn via(&self, authority: &Authority) -> Arc<[UpstreamProxy]> {
@@ -231,15 +294,57 @@ pub fn check(config: &EngineConfig) -> Result<(), ConfigError> {
     Settings::new(config.clone(), Vec::new(), Rooms::default()).map(drop)
 }
 
+fn keep<T>(made: &mut Vec<T>, one: T) {
+    if made.len() >= MOST_MADE {
+        made.clear();
+    }
+    made.push(one);
+}
+
+fn overrides(config: &EngineConfig) -> ResolverOptions {
+    let names = config.upstream.resolve.iter();
+    ResolverOptions {
+        overrides: names.map(|(n, a)| (n.to_ascii_lowercase().into(), a.clone())).collect(),
+        name_servers: config.upstream.name_servers.clone(),
+        ..ResolverOptions::default()
+    }
+}
+
+/// Who resolves the names of origins.
+fn resolver(config: &EngineConfig) -> Result<Resolver, ConfigError> {
+    let place = "upstream.dns_over_https";
+    let https = match config.upstream.dns_over_https.as_deref() {
+        None => None,
+        Some(_) if !config.upstream.name_servers.is_empty() => {
+            return Err(ConfigError::at(place)("`upstream.name_servers` stands beside it: choose one of them".into()));
+        }
+        Some(server) => {
+            let tls = tls_profile(config, None, false, None)?;
+            Some(DohServer::parse(server, tls).map_err(ConfigError::at(place))?)
+        }
+    };
+    Ok(Resolver::new(ResolverOptions { https, ..overrides(config) }))
+}
+
+fn client_certificates(config: &EngineConfig) -> Result<Vec<(HostGlobs, (PathBuf, PathBuf))>, ConfigError> {
+    let one = |c: &crate::config::ClientCertificate| {
+        let globs = HostGlobs::new(&c.hosts).map_err(ConfigError::at("upstream.client_certificate"))?;
+        Ok((globs, (c.certificate.clone(), c.key.clone())))
+    };
+    config.upstream.client_certificate.iter().map(one).collect()
+}
+
 fn tls_profile(
     config: &EngineConfig,
     client: Option<ClientCertificate>,
     danger: bool,
+    version: Option<TlsVersion>,
 ) -> Result<Arc<TlsProfile>, ConfigError> {
     let options = TlsProfileOptions {
         extra_ca_files: config.upstream.extra_ca.clone(),
         client_certificate: client,
         danger_accept_invalid: danger,
+        version,
         ..TlsProfileOptions::default()
     };
     TlsProfile::new(options).map_err(|e| ConfigError::at("upstream.extra_ca")(e.to_string()))
@@ -254,8 +359,8 @@ fn client_profiles(config: &EngineConfig) -> Result<ClientProfiles, ConfigError>
         let globs = HostGlobs::new(&c.hosts).map_err(at())?;
         let pair =
             ClientCertificate { chain_pem: read(&c.certificate).map_err(at())?, key_pem: read(&c.key).map_err(at())? };
-        let verified = tls_profile(config, Some(pair.clone()), false).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(config, Some(pair), true).map_err(|e| at()(e.what))?;
+        let verified = tls_profile(config, Some(pair.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(pair), true, None).map_err(|e| at()(e.what))?;
         Ok((globs, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()

@@ -8,8 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_flow::{
-    Direction, Error, Kind, MessageKind, Phase, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Verdict,
-    Version,
+    Direction, Error, Injected, Kind, Message, MessageKind, Phase, RequestHead, ResponseHead, Result, StatusCode,
+    Timestamp, TunnelBytes, Verdict, Version,
 };
 use interflow_net::ingress::Outgoing;
 use interflow_net::io::Io;
@@ -74,6 +74,8 @@ struct Carried {
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have said that they close (RFC 6455 5.5.1): nothing can be lost behind that.
     closed: [bool; 2],
+    /// Messages that stages put in while they were shown one of the other direction, by where they go.
+    put_in: [Vec<Message>; 2],
 }
 
 /// How long the ends of a WebSocket that both have closed may take to let go of their connections.
@@ -94,11 +96,12 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let (upstream_read, upstream_write) = tokio::io::split(upstream);
     let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
     let moved = tokio::time::Instant::now();
-    let carried = Mutex::new(Carried { tracker, bytes: TunnelBytes::default(), moved, closed: [false; 2] });
-    let over = Notify::new();
+    let bytes = TunnelBytes::default();
+    let carried = Mutex::new(Carried { tracker, bytes, moved, closed: [false; 2], put_in: Default::default() });
+    let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
-    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, shared };
-    let down = Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared };
+    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, shared, waiting };
+    let down = Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared, waiting };
     let both = async { tokio::try_join!(up.run(), down.run()) };
     let watch = async {
         loop {
@@ -129,6 +132,8 @@ struct Pump<'a> {
     leg: Option<WebSocketLeg>,
     /// What both directions know, and word that both sides have closed.
     shared: (&'a Mutex<Carried>, &'a Notify),
+    /// Told when a message was put in, by where it goes.
+    waiting: &'a [Notify; 2],
 }
 
 impl Pump<'_> {
@@ -142,17 +147,27 @@ impl Pump<'_> {
         let mut out = Vec::new();
         loop {
             buffer.clear();
-            let read = match self.from.read_buf(&mut buffer).await {
-                // Whoever has closed need not take leave of TLS as well.
-                Err(_) if self.shared.0.lock().await.closed[side(self.direction)] => 0,
-                read => read.map_err(|e| gone(reads, e))?,
-            };
-            if read == 0 {
-                let _ = self.to.shutdown().await;
-                return Ok(());
-            }
             out.clear();
-            self.look(&buffer, &mut out).await?;
+            let came = tokio::select! {
+                biased;
+                came = self.from.read_buf(&mut buffer) => Some(came),
+                () = self.waiting[side(self.direction)].notified() => None,
+            };
+            let read = match came {
+                // Whoever has closed need not take leave of TLS as well.
+                Some(Err(_)) if self.shared.0.lock().await.closed[side(self.direction)] => Some(0),
+                Some(read) => Some(read.map_err(|e| gone(reads, e))?),
+                None => None,
+            };
+            match read {
+                Some(0) => {
+                    let _ = self.to.shutdown().await;
+                    return Ok(());
+                }
+                Some(_) => self.look(&buffer, &mut out).await?,
+                None => {}
+            }
+            self.put_in(&mut out).await;
             let written = async {
                 self.to.write_all(&out).await?;
                 self.to.flush().await
@@ -162,6 +177,16 @@ impl Pump<'_> {
                 let heard = self.shared.0.lock().await.closed[1 - side(self.direction)];
                 return if heard { Ok(()) } else { Err(gone(writes, e)) };
             }
+        }
+    }
+
+    /// Writes what was put in for this direction, unless a message is under way that nothing may come between.
+    async fn put_in(&mut self, out: &mut Vec<u8>) {
+        let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return };
+        let mut carried = self.shared.0.lock().await;
+        for message in std::mem::take(&mut carried.put_in[side(self.direction)]) {
+            carried.tracker.message(&message);
+            leg.put(out, &message);
         }
     }
 
@@ -195,13 +220,49 @@ impl Pump<'_> {
             while let Some(seen) = leg.next() {
                 let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[side(self.direction)] |= close;
+                let kind = if let Seen::Message(message, _) = &seen { data_kind(message.kind) } else { MessageKind::Text };
                 ask_stages(tracker, leg, seen, out).await?;
+                let back = onward(tracker, leg, self.direction, kind, out);
+                if !back.is_empty() {
+                    let other = 1 - side(self.direction);
+                    carried.put_in[other].extend(back);
+                    self.waiting[other].notify_one();
+                }
             }
         }
         if carried.closed == [true; 2] {
             over.notify_one();
         }
         Ok(())
+    }
+}
+
+/// Writes what stages put in behind the message that they were shown; gives back what they put in the other way.
+fn onward(
+    tracker: &mut Tracker,
+    leg: &WebSocketLeg,
+    direction: Direction,
+    kind: MessageKind,
+    out: &mut Vec<u8>,
+) -> Vec<Message> {
+    if tracker.flow.note::<Injected>().is_none_or(|i| *i == Injected::default()) {
+        return Vec::new();
+    }
+    let Injected { onward, back } = std::mem::take(tracker.flow.note_mut::<Injected>());
+    let message = |direction, payload| Message { direction, kind, payload, at: Timestamp::now() };
+    for payload in onward {
+        let message = message(direction, payload);
+        tracker.message(&message);
+        leg.put(out, &message);
+    }
+    back.into_iter().map(|payload| message(direction.opposite(), payload)).collect()
+}
+
+/// What is put in beside a control frame is a text.
+const fn data_kind(kind: MessageKind) -> MessageKind {
+    match kind {
+        MessageKind::Binary => MessageKind::Binary,
+        _ => MessageKind::Text,
     }
 }
 

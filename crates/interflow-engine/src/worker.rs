@@ -10,7 +10,6 @@ use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Process, Result, Timest
 use interflow_limits::{Connections, Permit, Refused};
 use interflow_net::ca::Ca;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
-use interflow_net::egress::dns::Resolver;
 use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
 use interflow_net::ingress::{self, Detected, Drain, Expect, Listener, Processes};
 use interflow_net::io::Io;
@@ -31,7 +30,6 @@ pub(crate) struct Shared {
     pub connections: Arc<Connections>,
     pub pinning: Pinning,
     pub egress: Arc<EgressShared>,
-    pub resolver: Resolver,
     pub next_connection: AtomicU64,
     pub processes: Processes,
 }
@@ -83,7 +81,7 @@ impl Live {
     pub fn egress(settings: &Settings, shared: &Shared, guard: Arc<Guard>) -> Egress {
         let config = &settings.config;
         let dialer = Dialer::new(
-            shared.resolver.clone(),
+            settings.resolver.clone(),
             guard,
             DialerOptions {
                 connect_timeout: config.timeouts.connect.0,

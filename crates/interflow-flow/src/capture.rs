@@ -23,6 +23,15 @@ impl Direction {
             Self::Response => "response",
         }
     }
+
+    /// The other one.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Request => Self::Response,
+            Self::Response => Self::Request,
+        }
+    }
 }
 
 /// What a message is.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::egress::BoxFuture;
 use crate::{
     Authority, Body, ClientInfo, Error, Flow, Message, RequestHead, Response, ResponseHead, Result, Transport, Version,
@@ -119,6 +121,39 @@ pub struct Way {
     pub client_certificate: Option<(PathBuf, PathBuf)>,
     /// Share upstream connections with no flow of another number.
     pub partition: Option<u64>,
+    /// The only version of TLS to speak with the origin.
+    pub tls_version: Option<TlsVersion>,
+    /// The server that resolves the origin's name over HTTPS (RFC 8484): its URL, or the name of a well-known one.
+    pub dns_over_https: Option<String>,
+}
+
+/// A version of TLS that may be demanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsVersion {
+    /// RFC 5246.
+    Tls12,
+    /// RFC 8446.
+    Tls13,
+}
+
+/// Messages that a stage puts in beside the one it is shown: a note that it leaves on the flow at `Message`. They go out
+/// whether that one passes or is dropped, behind it, and are of its kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Injected {
+    /// To where the message goes.
+    pub onward: Vec<Bytes>,
+    /// To where it came from. Of no use to gRPC, whose answers have a body of their own.
+    pub back: Vec<Bytes>,
+}
+
+/// What a client shall be shown when its TLS is looked into: a note that a stage leaves on the flow at `Authority` or
+/// `ClientHello`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Offer HTTP/1.1 and nothing else.
+    pub http1: bool,
+    /// Show this certificate in place of a leaf of our own: chain and key, both in PEM files.
+    pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
 /// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.

@@ -23,6 +23,7 @@ fn main() {
         protocol: Protocol::Auto,
         tls: TlsProfile::new(TlsProfileOptions::default()).expect("default options are sound"),
         partition: 0,
+        names: None,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::error::unknown;
 use crate::given::{
-    Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, Edit, Hold, HtmlTag, Local, LogLine,
-    Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session, SessionPart, Size, Speed, Spoof,
-    Variables,
+    Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, DnsServer, Edit, Hold, HtmlTag,
+    Inject, Local, LogLine, Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session,
+    SessionPart, Size, Speed, Spoof, TlsOnly, Variables,
 };
 use crate::template::Template;
 use crate::when::Texts;
@@ -80,6 +80,10 @@ actions! {
     Tunnel(Nothing) "tunnel" Authority Authority ClientHello;
     /// Looks inside the TLS of this authority.
     Intercept(Nothing) "intercept" Authority Authority ClientHello;
+    /// Offers the client HTTP/1.1 alone inside its TLS.
+    ServeHttp1(Nothing) "serve_http1" Authority Authority ClientHello;
+    /// Shows the client this certificate in place of a leaf of Interflow's own authority.
+    ShowCertificate(Certificate) "show_certificate" Authority Authority ClientHello;
     /// Goes through upstream proxies.
     UpstreamProxy(Bypass) "upstream_proxy" Dial Dial Dial;
     /// Goes straight to the origin, whatever upstream proxy the configuration has.
@@ -88,6 +92,10 @@ actions! {
     HttpVersion(Texts) "http_version" Dial Dial Dial;
     /// Connects elsewhere: another address, another port, or both. Certificates are still checked for the authority's name.
     ConnectTo(Spoof) "connect_to" Dial Dial Dial;
+    /// Resolves the origin's name by a server of DNS over HTTPS (RFC 8484), which is verified and without which nobody is asked.
+    DnsOverHttps(DnsServer) "dns_over_https" Dial Dial Dial;
+    /// Speaks only this version of TLS with the origin: 1.2 or 1.3.
+    TlsVersion(TlsOnly) "tls_version" Dial Dial Dial;
     /// Accepts any certificate of the origin. Dangerous: whoever sits on the way can read and change everything.
     DangerSkipVerify(Nothing) "danger_skip_tls_verify" Dial Dial Dial;
     /// Shows the origin a client certificate.
@@ -126,7 +134,7 @@ actions! {
     MapRemote(Remote) "map_remote" RequestHead RequestHead RequestBody;
     /// Answers from a file or folder.
     MapLocal(Local) "map_local" RequestHead RequestHead RequestBody;
-    /// Answers from a HAR file, as a recorded server did.
+    /// Answers from a recording, as the recorded server did: an archive of any format that can be imported, or recorded flows.
     Replay(Replay) "replay" RequestHead RequestBody RequestBody;
     /// Keeps caches out: no conditional requests, nothing kept by the client.
     Anticache(Nothing) "anticache" RequestHead RequestHead RequestHead;
@@ -176,6 +184,8 @@ actions! {
     InjectHtml(HtmlTag) "inject_html" ResponseBody ResponseBody ResponseBody;
     /// Changes a message of a WebSocket, event stream or gRPC stream.
     EditMessage(Edit) "edit_message" Message Message Message;
+    /// Puts a message in behind the one that matched, towards where it goes or back to its sender.
+    InjectMessage(Inject) "inject_message" Message Message Message;
     /// Swallows a message.
     DropMessage(Nothing) "drop_message" Message Message Message;
     /// Waits.
@@ -193,15 +203,15 @@ actions! {
     /// Writes the response's body to a file as it passes.
     SaveResponseBody(Template) "save_response_body" ResponseBody ResponseBody ResponseBody;
     /// Puts a tag on the flow.
-    Tag(Template) "tag" Authority Authority ResponseBody;
+    Tag(Template) "tag" Authority Authority Message;
     /// Puts a comment on the flow.
-    Comment(Template) "comment" Authority Authority ResponseBody;
+    Comment(Template) "comment" Authority Authority Message;
     /// Marks the flow with a colour.
-    Colour(Texts) "colour" Authority Authority ResponseBody;
+    Colour(Texts) "colour" Authority Authority Message;
     /// Sets variables of the flow.
-    SetVariable(Variables) "set_variable" Authority Authority ResponseBody;
+    SetVariable(Variables) "set_variable" Authority Authority Message;
     /// Takes a part of the flow into a variable.
-    Capture(Capture) "capture" Authority RequestHead ResponseBody;
+    Capture(Capture) "capture" Authority RequestHead Message;
     /// Writes a line to the log.
     Log(LogLine) "log" Authority RequestHead Done;
     /// Writes a line to standard output.

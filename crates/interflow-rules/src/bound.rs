@@ -34,6 +34,8 @@ struct Entry {
 #[derive(Debug, Default)]
 struct List {
     entries: Vec<Entry>,
+    /// Whether a whole body may be wanted at all.
+    may_want_whole: bool,
     index: Option<RequestIndex>,
 }
 
@@ -85,6 +87,7 @@ impl Bound {
         }
         let interest = interest(&program, &lists);
         for (phase, list) in lists.iter_mut().enumerate() {
+            list.may_want_whole = list.entries.iter().any(|e| e.whole || e.asks_body);
             let has_request = phase >= Phase::RequestHead as usize && phase <= Phase::ResponseBody as usize;
             if has_request && phase != Phase::Dial as usize {
                 list.index = RequestIndex::new(list.entries.iter().map(|e| &program.rules[e.rule as usize].cond));
@@ -111,8 +114,12 @@ impl Bound {
     /// Goes through the rules of a phase until one ends the flow or must wait.
     fn walk(&self, at: &mut At<'_>, picked: Option<&Picked>, mut from: Cursor) -> Walked {
         let entries = &self.list(at.phase).entries;
-        while let Some(entry) = entries.get(from.entry) {
-            if from.action == 0 && !self.holds(at, entry, from.entry, picked) {
+        loop {
+            if let Some(picked) = picked.filter(|_| from.action == 0) {
+                from.entry = next_picked(picked, from.entry);
+            }
+            let Some(entry) = entries.get(from.entry) else { break };
+            if from.action == 0 && !self.holds(at, entry) {
                 from.entry += 1;
                 continue;
             }
@@ -135,10 +142,7 @@ impl Bound {
     }
 
     /// Whether a rule acts on the flow in this phase.
-    fn holds(&self, at: &mut At<'_>, entry: &Entry, place: usize, picked: Option<&Picked>) -> bool {
-        if picked.is_some_and(|p| p[place / 64] & 1 << (place % 64) == 0) {
-            return false;
-        }
+    fn holds(&self, at: &mut At<'_>, entry: &Entry) -> bool {
         let rule = &self.program.rules[entry.rule as usize];
         if rule.remembers
             && let Some(before) = at.flow.note::<RuleState>().and_then(|s| s.decided(entry.rule))
@@ -204,7 +208,10 @@ impl Bound {
     /// A phase with a body.
     fn with_body<'a>(&'a self, at: At<'a>, body: Body) -> Step<'a, Result<Body, Verdict>> {
         let mut at = at;
-        at.work = at.state().pending.take().unwrap_or_default();
+        // A note is made only for flows that there is something to remember of.
+        if at.flow.note::<RuleState>().is_some_and(|s| s.pending.is_some()) {
+            at.work = at.state().pending.take().unwrap_or_default();
+        }
         let picked = self.pick(&at);
         if self.wants_whole(&mut at, picked.as_ref(), &body) {
             return Step::later(self.whole(at, body, picked));
@@ -245,6 +252,9 @@ impl Bound {
 
     /// Whether a rule that may act needs the whole body to be asked, or to act.
     fn wants_whole(&self, at: &mut At<'_>, picked: Option<&Picked>, body: &Body) -> bool {
+        if !self.list(at.phase).may_want_whole {
+            return false;
+        }
         // An event stream may never end: a condition on its body stays open rather than hold it back.
         let endless = matches!(body, Body::Stream(_)) && head_of(at).is_some_and(body::is_event_stream);
         let entries = &self.list(at.phase).entries;
@@ -353,6 +363,20 @@ impl Bound {
 enum Failed {
     Kept(Error, Seen),
     Lost(Error),
+}
+
+/// The first entry from here on that was picked; one behind the last when there is none.
+fn next_picked(picked: &Picked, from: usize) -> usize {
+    let mut word = from / 64;
+    let mut bits = picked.get(word).map_or(0, |w| w & (u64::MAX << (from % 64)));
+    while bits == 0 {
+        word += 1;
+        match picked.get(word) {
+            Some(next) => bits = *next,
+            None => return picked.len() * 64,
+        }
+    }
+    word * 64 + bits.trailing_zeros() as usize
 }
 
 /// Asks a condition without counting.
@@ -526,5 +550,24 @@ impl Stage for Bound {
         let request = request.map_or(RequestAt::None, RequestAt::Kept);
         let mut at = At { request, response: response.as_mut(), ..At::new(Phase::Done, &mut copy) };
         self.walk(&mut at, None, Cursor::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_picked_is_found_in_order() {
+        let picked: Picked = [1 | 1 << 63, 0, 1 << 2].into_iter().collect();
+        let mut found = Vec::new();
+        let mut from = 0;
+        while next_picked(&picked, from) < 192 {
+            from = next_picked(&picked, from);
+            found.push(from);
+            from += 1;
+        }
+        assert_eq!(found, [0, 63, 130]);
+        assert_eq!(next_picked(&Picked::new(), 0), 0);
     }
 }

@@ -178,6 +178,8 @@ fn text_anchor(place: &Place, test: &TextTest) -> Option<Anchor> {
         Place::Header(Direction::Request, name) => Some(Anchor::Header(name.to_ascii_lowercase())),
         Place::MediaType(Direction::Request) => Some(Anchor::Header("content-type".into())),
         Place::Cookie(_) => Some(Anchor::Header("cookie".into())),
+        // Its name may be written with escapes, but no parameter is without a query.
+        Place::Param(_) => Some(Anchor::Target("?".into())),
         _ => None,
     }
 }

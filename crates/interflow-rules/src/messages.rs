@@ -6,10 +6,10 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use interflow_flow::Phase;
 use interflow_flow::{
-    Body, BodyStream, Direction, Flow, Frame, Headers, Message, MessageKind, RequestHead, ResponseHead, Result,
-    Timestamp, Verdict,
+    Body, BodyStream, Direction, Flow, Frame, Headers, Injected, Message, MessageKind, RequestHead, ResponseHead,
+    Result, Timestamp, Verdict,
 };
-use interflow_wire::sse::SseParser;
+use interflow_wire::sse::{SseEvent, SseParser};
 
 use crate::act::{At, RequestAt};
 use crate::body::{changed, coding, is_event_stream};
@@ -56,6 +56,14 @@ impl Watched {
             Verdict::Drop => Ok(None),
             Verdict::Deny(e) => Err(e),
             _ => Ok(Some(message.payload)),
+        }
+    }
+
+    /// Writes the events that rules put in behind the one they saw. Nobody listens at the other end for one sent back.
+    fn injected(&mut self, out: &mut Vec<u8>) {
+        for payload in std::mem::take(self.flow.note_mut::<Injected>()).onward {
+            let event = SseEvent { data: Some(String::from_utf8_lossy(&payload).into_owned()), ..SseEvent::default() };
+            event.write_to(out);
         }
     }
 }
@@ -108,6 +116,7 @@ impl Messages {
                             event.write_to(&mut out);
                         }
                     }
+                    self.watched.injected(&mut out);
                 }
                 Err(_) => {
                     out.extend_from_slice(&parser.rest());

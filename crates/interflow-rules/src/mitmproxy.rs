@@ -74,7 +74,7 @@ pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
             "false" => Vec::new(),
             other => return Err(format!("`{other}`: write true or false")),
         },
-        "server_replay" => vec![json!({ "then": [{ "replay": { "file": spec } }] })],
+        "server_replay" => vec![replay(spec, &Map::new())?],
         other => return Err(crate::error::unknown("option", other, OPTIONS)),
     };
     let name = |i: usize| format!("{option} {}", i + 1);
@@ -90,7 +90,7 @@ fn named(rule: Value, name: &str) -> Value {
     Value::Object(out)
 }
 
-/// The options of a `config.yaml` that become rules, one pair for each value.
+/// The options of a `config.yaml` that become rules, one pair for each value; [`server_replay`] stands by itself.
 ///
 /// # Errors
 /// A text that is no YAML map.
@@ -103,7 +103,9 @@ pub fn options(text: &str) -> Result<Vec<(String, String)>, String> {
         _ => None,
     };
     let mut found = Vec::new();
-    for (option, value) in all.iter().filter(|(o, _)| OPTIONS.contains(&o.as_str())) {
+    // Of `server_replay` the other options of the file are asked as well.
+    let alone = |option: &str| OPTIONS.contains(&option) && option != "server_replay";
+    for (option, value) in all.iter().filter(|(o, _)| alone(o)) {
         match value {
             serde_yaml_ng::Value::Sequence(list) => {
                 found.extend(list.iter().filter_map(plain).map(|v| (option.clone(), v)))
@@ -112,6 +114,67 @@ pub fn options(text: &str) -> Result<Vec<(String, String)>, String> {
         }
     }
     Ok(found)
+}
+
+/// The rule for `server_replay` with the options that go with it, from a whole `config.yaml`.
+///
+/// # Errors
+/// A text that is no YAML map, or an option with a value that it cannot have.
+pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
+    let all: Map<String, Value> = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    let files: Vec<String> = match all.get("server_replay") {
+        Some(Value::Array(list)) => list.iter().filter_map(|f| f.as_str().map(ToOwned::to_owned)).collect(),
+        Some(Value::String(file)) => vec![file.clone()],
+        _ => Vec::new(),
+    };
+    let rules: Result<Vec<Value>, String> = files.iter().map(|f| replay(f, &all)).collect();
+    Ok(rules?.into_iter().enumerate().map(|(i, r)| named(r, &format!("server_replay {}", i + 1))).collect())
+}
+
+/// One file of `server_replay`, with mitmproxy's options about it. Without `server_replay_extra` what is not recorded goes on,
+/// as there; an answer is given once, unless `server_replay_reuse` or its older name says otherwise.
+fn replay(file: &str, options: &Map<String, Value>) -> Result<Value, String> {
+    let option = |name: &str| options.get(&format!("server_replay_{name}"));
+    let flag = |name: &str, absent: bool| match option(name) {
+        None | Some(Value::Null) => Ok(absent),
+        Some(Value::Bool(b)) => Ok(*b),
+        Some(other) => Err(format!("server_replay_{name}: `{other}`: write true or false")),
+    };
+    let list = |name: &str| match option(name) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) if list.iter().all(Value::is_string) => Ok(list.clone()),
+        Some(other) => Err(format!("server_replay_{name}: `{other}`: write a list of names")),
+    };
+    let mut ignore = list("ignore_params")?;
+    for part in ["host", "port"] {
+        if flag(&format!("ignore_{part}"), false)? {
+            ignore.push(part.into());
+        }
+    }
+    if flag("ignore_content", false)? {
+        ignore.push("body".into());
+    }
+    let extra = match option("extra").and_then(Value::as_str) {
+        _ if flag("kill_extra", false)? => json!("abort"),
+        None | Some("forward") => json!("forward"),
+        Some("kill") => json!("abort"),
+        Some(status) => match status.parse::<u16>() {
+            Ok(status) => json!(status),
+            Err(_) => return Err(format!("server_replay_extra: `{status}`: write forward, kill, or a status")),
+        },
+    };
+    let mut all = json!({ "file": file, "extra": extra, "refresh": flag("refresh", true)? });
+    if flag("reuse", false)? || flag("nopop", false)? {
+        all["reuse"] = true.into();
+    }
+    for (key, names) in
+        [("ignore", ignore), ("ignore_form", list("ignore_payload_params")?), ("headers", list("use_headers")?)]
+    {
+        if !names.is_empty() {
+            all[key] = names.into();
+        }
+    }
+    Ok(json!({ "then": [{ "replay": all }] }))
 }
 
 /// The imported rules as a rule file in YAML.

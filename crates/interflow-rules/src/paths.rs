@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::action::Action;
 use crate::config::RulesConfig;
-use crate::given::{AnswerBody, Edit, ScriptSource};
+use crate::given::{AnswerBody, Edit, ReplayFrom, ScriptSource};
+use crate::surroundings::Surroundings;
 use crate::template::{Replacement, Template};
 
 /// Makes relative files relative to the rule file.
@@ -29,7 +30,11 @@ pub(crate) fn resolve(action: &mut Action, folder: Option<&Path>) {
                 l.path = Replacement(new);
             }
         }
-        Action::Replay(r) => path(&mut r.file),
+        Action::Replay(r) => {
+            if let ReplayFrom::File(f) = &mut r.from {
+                path(f);
+            }
+        }
         Action::Script(s) => {
             if let ScriptSource::File(f) = &mut s.source {
                 path(f);
@@ -40,7 +45,7 @@ pub(crate) fn resolve(action: &mut Action, folder: Option<&Path>) {
         Action::EditRequestBody(Edit::File(t))
         | Action::EditResponseBody(Edit::File(t))
         | Action::EditMessage(Edit::File(t)) => text(t),
-        Action::ClientCertificate(c) => {
+        Action::ClientCertificate(c) | Action::ShowCertificate(c) => {
             path(&mut c.certificate);
             path(&mut c.key);
         }
@@ -58,7 +63,7 @@ fn absolute(folder: &Path, file: &str) -> Option<String> {
 ///
 /// # Errors
 /// What is missing or wrong.
-pub(crate) fn check(action: &Action, config: &RulesConfig) -> Result<(), String> {
+pub(crate) fn check(action: &Action, config: &RulesConfig, around: &Surroundings) -> Result<(), String> {
     let there = |path: &Path| {
         if path.exists() { Ok(()) } else { Err(format!("{} is not there", path.display())) }
     };
@@ -74,8 +79,8 @@ pub(crate) fn check(action: &Action, config: &RulesConfig) -> Result<(), String>
         Action::EditRequestBody(Edit::File(t))
         | Action::EditResponseBody(Edit::File(t))
         | Action::EditMessage(Edit::File(t)) => literal(t),
-        Action::ClientCertificate(c) => there(&c.certificate).and_then(|()| there(&c.key)),
-        Action::Replay(r) => r.recording().map(drop),
+        Action::ClientCertificate(c) | Action::ShowCertificate(c) => there(&c.certificate).and_then(|()| there(&c.key)),
+        Action::Replay(r) => r.load(around),
         Action::Script(s) => s.ready(config).map(drop),
         _ => Ok(()),
     }

@@ -16,7 +16,7 @@ use crate::config::RulesConfig;
 use crate::error::{LoadError, Problem};
 use crate::expect::Expectation;
 use crate::file::{RuleDef, RuleFile};
-use crate::given::{AnswerBody, CaptureFrom, Edit, JsonValue};
+use crate::given::{AnswerBody, CaptureFrom, Edit, InjectText, JsonValue};
 use crate::index::HostIndex;
 use crate::phases;
 use crate::read::{Content, Parsed, Seg, Source, read_all};
@@ -118,11 +118,11 @@ impl Program {
         around: Arc<Surroundings>,
     ) -> Result<Arc<Self>, LoadError> {
         let parsed = read_all(sources)?;
-        let mut compiler = Compiler::new(config);
+        let mut compiler = Compiler::new(config, around);
         for one in parsed {
             compiler.take(one);
         }
-        compiler.finish(config, around).map(Arc::new)
+        compiler.finish(config).map(Arc::new)
     }
 
     /// The rules that a host can match, ready to be asked.
@@ -162,6 +162,7 @@ impl Program {
 /// Makes rules ready, and gathers what is wrong.
 struct Compiler<'c> {
     config: &'c RulesConfig,
+    around: Arc<Surroundings>,
     rules: Vec<Rule>,
     tests: Vec<Expectation>,
     constants: Constants,
@@ -176,9 +177,10 @@ struct Compiler<'c> {
 }
 
 impl<'c> Compiler<'c> {
-    fn new(config: &'c RulesConfig) -> Self {
+    fn new(config: &'c RulesConfig, around: Arc<Surroundings>) -> Self {
         Self {
             config,
+            around,
             rules: Vec::new(),
             tests: Vec::new(),
             constants: Vec::new(),
@@ -253,7 +255,7 @@ impl<'c> Compiler<'c> {
         }
         let problem = |message: String| parsed.problem(&at, Some(&name), message);
         for (_, action) in &actions {
-            if let Err(message) = crate::paths::check(action, self.config) {
+            if let Err(message) = crate::paths::check(action, self.config, &self.around) {
                 self.problems.push(problem(message));
             }
         }
@@ -331,7 +333,8 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn finish(mut self, config: &RulesConfig, around: Arc<Surroundings>) -> Result<Program, LoadError> {
+    fn finish(mut self, config: &RulesConfig) -> Result<Program, LoadError> {
+        let around = self.around;
         for (name, mut place) in std::mem::take(&mut self.read) {
             if self.set.contains(&name) {
                 continue;
@@ -442,7 +445,9 @@ fn needs(action: &Action, cond: &Cond) -> (Phase, String) {
     };
     templates(action, &mut |t| {
         let (request, response) = t.wants_bodies();
-        if response {
+        if t.wants_message() {
+            raise(Phase::Message, "${message}");
+        } else if response {
             raise(Phase::ResponseBody, "${resp.body}");
         } else if t.wants_response() {
             raise(Phase::ResponseHead, "a variable of the response");
@@ -523,6 +528,11 @@ pub(crate) fn templates<'a>(action: &'a Action, see: &mut dyn FnMut(&'a Template
             }),
             Edit::JsonRemove(_) | Edit::JsonPatch(_) => {}
         },
+        Action::InjectMessage(i) => {
+            if let InjectText::Text(t) = &i.text {
+                see(t);
+            }
+        }
         Action::InjectHtml(h) => body_template(&h.html).into_iter().for_each(see),
         Action::SetVariable(v) => v.0.iter().for_each(|(_, t)| see(t)),
         Action::Capture(c) => {

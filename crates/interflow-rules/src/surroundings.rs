@@ -8,7 +8,8 @@ use interflow_flow::Egress;
 use parking_lot::Mutex;
 
 use crate::hold::Holds;
-use crate::service::{Service, ServiceDef};
+use crate::replay::Recordings;
+use crate::service::{Opener, Service, ServiceDef};
 use crate::sessions::Sessions;
 
 /// What outlives a reload.
@@ -25,6 +26,10 @@ pub struct Surroundings {
     pub(crate) ca: Option<String>,
     /// Sends requests, for services that are asked over HTTP.
     pub(crate) egress: Option<Arc<dyn Egress>>,
+    /// Reads recordings, for `replay`.
+    pub(crate) recordings: Option<Arc<dyn Recordings>>,
+    /// Opens TLS, for services at `wss://`.
+    pub(crate) opener: Option<Arc<dyn Opener>>,
 }
 
 impl std::fmt::Debug for Surroundings {
@@ -42,6 +47,18 @@ impl Surroundings {
         Self { ca, egress, live: true, ..Self::default() }
     }
 
+    /// The same with somebody who reads recordings of all formats, and those of the store.
+    #[must_use]
+    pub fn with_recordings(self, recordings: Arc<dyn Recordings>) -> Self {
+        Self { recordings: Some(recordings), ..self }
+    }
+
+    /// The same with somebody who opens TLS to services.
+    #[must_use]
+    pub fn with_opener(self, opener: Arc<dyn Opener>) -> Self {
+        Self { opener: Some(opener), ..self }
+    }
+
     /// A service; one that stands already with the same definition goes on. `None` where none are stood up.
     pub(crate) fn service(&self, name: &str, def: ServiceDef) -> Result<Option<Arc<Service>>, String> {
         if !self.live {
@@ -51,7 +68,7 @@ impl Surroundings {
         if let Some(service) = services.iter().find(|s| s.name == name && s.def == def) {
             return Ok(Some(Arc::clone(service)));
         }
-        let service = Service::new(name, def, self.egress.clone())?;
+        let service = Service::new(name, def, self.egress.clone(), self.opener.clone())?;
         // An older one of this name ends with the rules that still hold it.
         services.retain(|s| s.name != name);
         services.push(Arc::clone(&service));

@@ -74,6 +74,7 @@ pub const FACTS: &[(&str, &str)] = &[
     ("uuid", "a random UUID"),
     ("req.body", "body of the request, where the phase has it"),
     ("resp.body", "body of the response, where the phase has it"),
+    ("message", "message of a WebSocket, event stream or gRPC stream, in the phase message"),
 ];
 
 /// Families of variables that end in a name of the writer's choice.
@@ -190,6 +191,11 @@ impl Template {
     pub(crate) fn wants_bodies(&self) -> (bool, bool) {
         let has = |n| self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact(f)) if *f == n));
         (has("req.body"), has("resp.body"))
+    }
+
+    /// Whether it reads a message.
+    pub(crate) fn wants_message(&self) -> bool {
+        self.parts.iter().any(|p| matches!(p, Part::Var(Variable::Fact("message"))))
     }
 
     /// Whether it reads anything of the request.
@@ -403,6 +409,7 @@ fn fact(name: &str, view: &View<'_>, out: &mut String) {
             Ok(())
         }
         "req.body" => view.request_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
+        "message" => view.message.map_or(Ok(()), |m| out.write_str(&String::from_utf8_lossy(&m.payload))),
         "resp.body" => view.response_body.map_or(Ok(()), |b| out.write_str(&String::from_utf8_lossy(b))),
         _ => Ok(()),
     };

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, Interest, Message, Phase, RequestHead, Response, ResponseHead, Scope, Stage, StatusCode, Verdict, Way,
+    Body, Injected, Interest, Message, Phase, RequestHead, Response, ResponseHead, Scope, Shown, Stage, StatusCode,
+    Verdict, Way,
 };
 
 use crate::expect::{Asked, Expectation, Told, Wanted};
@@ -30,7 +31,9 @@ pub struct Trial {
     pub way: Way,
     /// Whether TLS is to be passed unseen, or looked into.
     pub tunnel: Option<bool>,
-    /// The messages that passed.
+    /// What the client is shown of TLS.
+    pub shown: Shown,
+    /// The messages that passed, and behind each those that rules put in.
     pub messages: Vec<Message>,
     /// Tags on the flow.
     pub tags: Vec<String>,
@@ -52,6 +55,7 @@ pub async fn run(program: &Arc<Program>, sample: Sample) -> Trial {
         trial.response = response.map(|r| (r, response_body));
         trial.messages = messages;
     }
+    trial.shown = flow.note::<Shown>().cloned().unwrap_or_default();
     trial.tags = flow.tags.iter().map(ToString::to_string).collect();
     let after = program.rules.iter().zip(before);
     trial.matched = after.filter(|(r, n)| r.matches() > *n).map(|(r, _)| r.name.clone()).collect();
@@ -92,10 +96,16 @@ impl Course<'_> {
                 self.trial.messages.push(message);
                 continue;
             }
+            let (direction, kind) = (message.direction, message.kind);
             match self.stage.message(self.flow, &mut message).get().await {
                 Verdict::Drop => {}
                 Verdict::Deny(e) => return self.trial.denied = Some(e),
                 _ => self.trial.messages.push(message),
+            }
+            let Injected { onward, back } = std::mem::take(self.flow.note_mut::<Injected>());
+            for (direction, payloads) in [(direction, onward), (direction.opposite(), back)] {
+                let made = |payload| crate::view::message(direction, kind, payload);
+                self.trial.messages.extend(payloads.into_iter().map(made));
             }
         }
         if self.interest.has(Phase::Done) {

@@ -25,6 +25,8 @@ pub(crate) struct View<'a> {
     pub response_body: Option<&'a [u8]>,
     pub message: Option<&'a Message>,
     pub constants: &'a Constants,
+    /// Where the URL is kept once it was written, when several views are of the same request.
+    pub shared_url: Option<&'a OnceCell<String>>,
     url: OnceCell<String>,
 }
 
@@ -39,6 +41,7 @@ impl<'a> View<'a> {
             response_body: None,
             message: None,
             constants,
+            shared_url: None,
             url: OnceCell::new(),
         }
     }
@@ -58,7 +61,7 @@ impl<'a> View<'a> {
 
     /// The request's URL, or what is known of it before there is a request.
     pub fn url(&self) -> &str {
-        self.url.get_or_init(|| match self.request {
+        self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
             Some(r) => r.url.to_string(),
             None => format!("{}://{}/", self.flow.scheme, self.flow.authority.host_field(self.flow.scheme)),
         })

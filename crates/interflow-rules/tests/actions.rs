@@ -187,6 +187,9 @@ rows! {
     drop_message: "
         rules: [{when: {message: {contains: ad}, from: server}, then: drop_message}]
         tests: [{request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: ad\\n\\ndata: y\\n\\n\"}, expect: {response: {body: \"data: x\\n\\ndata: y\\n\\n\"}}}]";
+    inject_message: "
+        rules: [{when: {message: {contains: ad}, from: server}, then: {inject_message: 'behind ${message}'}}]
+        tests: [{request: {url: http://a/}, response: {headers: {Content-Type: text/event-stream}, body: \"data: x\\n\\ndata: ad\\n\\ndata: y\\n\\n\"}, expect: {response: {body: \"data: x\\n\\ndata: ad\\n\\ndata: behind ad\\n\\ndata: y\\n\\n\"}}}]";
     truncate_response: "
         rules: [{then: {truncate_response: 3B}}]
         tests: [{request: {url: http://a/}, response: {body: abcdef}, expect: {response: {body: abc}}}]";
@@ -268,6 +271,8 @@ async fn ways_upstream() {
     assert_eq!(way("{http_version: 1.1}", url).await.version, Some(Version::Http11));
     assert_eq!(way("{http_version: 2}", url).await.version, Some(Version::H2));
     assert_eq!(way("{connect_to: ':8443'}", url).await.dial.unwrap().to_string(), "x.a.test:8443");
+    assert_eq!(way("{tls_version: 1.2}", url).await.tls_version, Some(interflow_flow::TlsVersion::Tls12));
+    assert_eq!(way("{dns_over_https: quad9}", url).await.dns_over_https.as_deref(), Some("quad9"));
     assert!(way("danger_skip_tls_verify", url).await.danger_skip_verify);
     assert_eq!(way("own_connection", url).await.partition, Some(0));
     let dir = tempfile::tempdir().unwrap();
@@ -432,6 +437,10 @@ fn every_action_has_its_row() {
         "direct",
         "http_version",
         "connect_to",
+        "dns_over_https",
+        "tls_version",
+        "serve_http1",
+        "show_certificate",
         "danger_skip_tls_verify",
         "own_connection",
         "client_certificate",

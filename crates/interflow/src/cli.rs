@@ -58,6 +58,9 @@ pub enum Command {
     /// The configuration: check, print, schema, reference.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// The system's proxy: on, off, status.
+    #[command(subcommand)]
+    SystemProxy(SystemProxyCommand),
     /// Look for what is wrong: CA trust, ports, clock, disk, limits.
     Doctor(DoctorArgs),
 }
@@ -85,6 +88,9 @@ pub struct RunArgs {
     /// Accept any certificate from any origin. Dangerous: whoever sits on the way can read and change everything.
     #[arg(long)]
     pub danger_insecure_upstream: bool,
+    /// Be the system's proxy while it runs (GNOME, KDE, macOS, Windows).
+    #[arg(long)]
+    pub system_proxy: bool,
     /// Print the configuration in force and end.
     #[arg(long)]
     pub print_config: bool,
@@ -217,3 +223,4 @@ pub use crate::conversations::ConversationsCommand;
 pub use crate::flows::FlowsCommand;
 pub use crate::keys::KeysCommand;
 pub use crate::rules::RulesCommand;
+pub use crate::system_proxy::SystemProxyCommand;

@@ -23,6 +23,7 @@ mod redact;
 mod rooms;
 mod rules;
 mod run;
+mod system_proxy;
 mod trust_store;
 mod watch;
 
@@ -103,6 +104,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         Command::Rules(command) => rules::run(&command, &loaded.config, &home),
         Command::Approvals(command) => approvals::run(command, &home),
+        Command::SystemProxy(command) => system_proxy::run(&command, &home),
         Command::Doctor(args) => doctor::run(&args, &loaded.config, &home),
         Command::Config(_) | Command::Demo(_) | Command::Redact(_) | Command::Media(_) => Ok(()),
     }

@@ -10,15 +10,17 @@ use interflow_engine::conversations::live::Live;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
 use interflow_net::ca::{Ca, CaOptions};
+use interflow_net::ingress::announce::{Announced, Announcement, announce};
 use interflow_record::view::Schemas;
 use interflow_record::{EmbeddedStore, Store};
 
 use crate::Failure;
 use crate::cli::RunArgs;
 use crate::config::{Config, Loaded};
-use crate::home::{Announced, Home, Instance};
+use crate::home::{self, Home, Instance};
 use crate::log;
 use crate::rooms::Rooms;
+use crate::system_proxy;
 use crate::watch::Reloader;
 
 /// Everything that runs.
@@ -53,10 +55,17 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         .build()
         .map_err(|e| format!("the runtime could not be started: {e}"))?;
     runtime.block_on(async move {
+        // Before anything listens: whether an earlier instance still lives is asked of its port.
+        system_proxy::restore_leftover(&home);
         let running = start(&config, &home).await?;
         // Before anybody is told of this instance, so that nobody can end it without its taking leave.
         let stop = Stop::listen();
         let _announced = running.announce()?;
+        let _told = running.announce_in_network(&config)?;
+        let _put_back = system_proxy::WhileRunning::of(&home);
+        if args.system_proxy {
+            running.be_the_systems_proxy()?;
+        }
         running.banner(&config);
         let flags = RunFlags::of(args);
         let reloader = Reloader::new(
@@ -146,7 +155,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             None => None,
         };
     let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
-    let rooms = Rooms::new(config, home)?;
+    let rooms = Rooms::new(config, home, store.as_ref())?;
     let parts = Parts { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
     let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
     rooms.attach(&engine);
@@ -210,13 +219,33 @@ fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>
 
 impl Running {
     /// Tells other commands that this instance runs.
-    pub fn announce(&self) -> Result<Announced, String> {
+    pub fn announce(&self) -> Result<home::Announced, String> {
         self.home.announce(&Instance {
             pid: std::process::id(),
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
         })
+    }
+
+    /// Tells the network, when the owner wants that.
+    fn announce_in_network(&self, config: &Config) -> Result<Option<Announced>, Failure> {
+        let Some(name) = &config.proxy.announce else { return Ok(None) };
+        let reached = |a: &SocketAddr| a.is_ipv4() && !a.ip().is_loopback();
+        let Some(proxy) = self.engine.proxy_addresses().into_iter().find(reached) else {
+            let what = "proxy.announce: the proxy listens on no address that others reach; set proxy.listen to 0.0.0.0:7070, say";
+            return Err(Failure::Usage(what.into()));
+        };
+        let facts = ["txtvers=1", "type=http,connect,socks5", "ca=http://interflow.local/"].map(ToOwned::to_owned);
+        let told = announce(&Announcement { name: name.clone(), port: proxy.port(), facts: facts.into() })
+            .map_err(|e| format!("proxy.announce: the network cannot be told: {e}"))?;
+        tracing::info!("announced in the local network as {name:?}");
+        Ok(Some(told))
+    }
+
+    fn be_the_systems_proxy(&self) -> Result<(), String> {
+        let proxy = self.engine.proxy_addresses().first().copied().ok_or("there is no proxy port")?;
+        system_proxy::set(&self.home, proxy, std::process::id()).map(drop)
     }
 
     fn ca_file(&self) -> PathBuf {

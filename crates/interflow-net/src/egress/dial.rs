@@ -121,11 +121,25 @@ impl Dialer {
         chain: &[UpstreamProxy],
         times: &mut DialTimes,
     ) -> Result<(Io, DialInfo), Error> {
-        let Some(last) = chain.last() else { return self.direct(target, &*self.guard, times).await };
+        self.dial_by(None, target, chain, times).await
+    }
+
+    /// The same with another resolver for the names that are resolved here.
+    ///
+    /// # Errors
+    /// As [`Self::dial`].
+    pub async fn dial_by(
+        &self,
+        names: Option<&Resolver>,
+        target: &Authority,
+        chain: &[UpstreamProxy],
+        times: &mut DialTimes,
+    ) -> Result<(Io, DialInfo), Error> {
+        let Some(last) = chain.last() else { return self.direct(names, target, &*self.guard, times).await };
         if let Some(ip) = target.host.ip() {
             self.guard.check(SocketAddr::new(ip, target.port))?;
         }
-        let (io, info) = self.dial_proxy(chain, times).await?;
+        let (io, info) = self.dial_proxy(chain, names, times).await?;
         let begun = Instant::now();
         let io = self.hop(io, last, target).await?;
         add(&mut times.connect, begun);
@@ -137,12 +151,17 @@ impl Dialer {
     ///
     /// # Errors
     /// As [`Self::dial`]; an empty chain is [`Kind::Internal`].
-    pub async fn dial_proxy(&self, chain: &[UpstreamProxy], times: &mut DialTimes) -> Result<(Io, DialInfo), Error> {
+    pub async fn dial_proxy(
+        &self,
+        chain: &[UpstreamProxy],
+        names: Option<&Resolver>,
+        times: &mut DialTimes,
+    ) -> Result<(Io, DialInfo), Error> {
         let Some(first) = chain.first() else {
             return Err(Error::new(Kind::Internal, "a chain of upstream proxies is empty"));
         };
         // The owner named the proxies, so the guard has no say about their addresses.
-        let reached = self.direct(&first.authority, &AnyAddress, times).await;
+        let reached = self.direct(names, &first.authority, &AnyAddress, times).await;
         let (mut io, mut info) = reached.map_err(|e| unreachable_proxy(first, e))?;
         info.via = Some(via(chain));
         let begun = Instant::now();
@@ -177,12 +196,13 @@ impl Dialer {
 
     async fn direct(
         &self,
+        names: Option<&Resolver>,
         target: &Authority,
         guard: &dyn AddressGuard,
         times: &mut DialTimes,
     ) -> Result<(Io, DialInfo), Error> {
         let begun = Instant::now();
-        let ips = self.resolver.resolve(&target.host).await?;
+        let ips = names.unwrap_or(&self.resolver).resolve(&target.host).await?;
         if target.host.ip().is_none() {
             add(&mut times.dns, begun);
         }

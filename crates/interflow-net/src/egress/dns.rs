@@ -1,5 +1,5 @@
-//! Name resolution: the system's own name servers and hosts file, a cache that honours TTLs, and one lookup at a time
-//! per name.
+//! Name resolution: the system's own name servers and hosts file or DNS over HTTPS, a cache that honours TTLs, and one
+//! lookup at a time per name.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,6 +15,8 @@ use interflow_flow::{Error, Host, Kind, Retry};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
+use super::doh::{Doh, DohServer};
+
 /// How names are resolved.
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
@@ -22,6 +24,8 @@ pub struct ResolverOptions {
     pub overrides: HashMap<Arc<str>, Vec<IpAddr>>,
     /// Name servers to ask; none means the system's.
     pub name_servers: Vec<SocketAddr>,
+    /// A server to ask over HTTPS in place of name servers; names of the local network are still asked of the system.
+    pub https: Option<DohServer>,
     /// How many names are remembered.
     pub capacity: usize,
     /// An answer is remembered at least this long, whatever its TTL says.
@@ -40,6 +44,7 @@ impl Default for ResolverOptions {
         Self {
             overrides: HashMap::new(),
             name_servers: Vec::new(),
+            https: None,
             capacity: 4096,
             min_ttl: Duration::from_secs(1),
             max_ttl: Duration::from_secs(3600),
@@ -68,13 +73,15 @@ struct Inner {
     options: ResolverOptions,
     known: RwLock<HashMap<Arc<str>, Known>>,
     system: System,
+    https: Option<Doh>,
 }
 
 impl Resolver {
     /// A resolver; the system's configuration is read at the first lookup.
     pub fn new(options: ResolverOptions) -> Self {
         let system = System::default();
-        Self(Arc::new(Inner { options, known: RwLock::default(), system }))
+        let https = options.https.clone().map(|server| Doh::new(server, options.timeout));
+        Self(Arc::new(Inner { options, known: RwLock::default(), system, https }))
     }
 
     /// The addresses of a host, at least one. An address is its own; `localhost` and names below it are loopback and
@@ -211,6 +218,11 @@ impl Inner {
     }
 
     async fn try_all(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+        // Names of the local network are often known to mDNS or NSS alone.
+        let is_local = !name.trim_end_matches('.').contains('.') || name.ends_with(".local");
+        if let Some(https) = self.https.as_ref().filter(|_| !is_local) {
+            return https.look_up(name).await;
+        }
         let Some(dns) = self.system.resolver(&self.options) else { return by_c_library(name).await };
         let failure = match dns.lookup_ip(name).await {
             Ok(found) => {
@@ -219,8 +231,6 @@ impl Inner {
             }
             Err(error) => Failure::from(error),
         };
-        // Names of the local network are often known to mDNS or NSS alone.
-        let is_local = !name.trim_end_matches('.').contains('.') || name.ends_with(".local");
         if is_local
             && self.options.name_servers.is_empty()
             && let Ok(found) = by_c_library(name).await
@@ -232,9 +242,15 @@ impl Inner {
 }
 
 /// A lookup that failed, and how long its zone wants that remembered (RFC 2308).
-struct Failure {
-    why: String,
-    ttl: Option<Duration>,
+pub(super) struct Failure {
+    pub why: String,
+    pub ttl: Option<Duration>,
+}
+
+impl Failure {
+    pub fn new(why: String, ttl: Option<Duration>) -> Self {
+        Self { why, ttl }
+    }
 }
 
 impl From<NetError> for Failure {

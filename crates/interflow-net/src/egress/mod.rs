@@ -5,6 +5,7 @@
 
 pub mod dial;
 pub mod dns;
+pub mod doh;
 mod http1;
 mod http2;
 mod pool;
@@ -253,7 +254,7 @@ impl Egress {
         let open = host.cap.as_ref().map(|cap| cap.open());
         if let Some(hop) = forward_hop(route, protocol) {
             let mut times = DialTimes::default();
-            let dialled = self.dialer.dial_proxy(&route.via, &mut times).await;
+            let dialled = self.dialer.dial_proxy(&route.via, route.names.as_ref(), &mut times).await;
             (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
             let (io, info) = dialled?;
             let info = upstream_info(&info, None, Version::Http11);
@@ -288,7 +289,8 @@ impl Egress {
 
     async fn dial(&self, route: &Route, x: &mut Exchange<'_>) -> Result<(Io, DialInfo), Error> {
         let mut times = DialTimes::default();
-        let dialled = self.dialer.dial(route.dial.as_ref().unwrap_or(&route.authority), &route.via, &mut times).await;
+        let target = route.dial.as_ref().unwrap_or(&route.authority);
+        let dialled = self.dialer.dial_by(route.names.as_ref(), target, &route.via, &mut times).await;
         (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
         dialled
     }

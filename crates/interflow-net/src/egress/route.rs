@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use interflow_flow::{Authority, Body, Clock, ResponseHead, Scheme, Timings, UpstreamInfo};
 
+use super::dns::Resolver;
 use super::proxy::UpstreamProxy;
 use crate::io::Io;
 use crate::tls::TlsProfile;
@@ -38,6 +39,8 @@ pub struct Route {
     pub tls: Arc<TlsProfile>,
     /// Anything else that must not share a connection: a user, a client's own identity. 0 when there is none.
     pub partition: u64,
+    /// Who resolves names, when it is not the dialler's own resolver. Whoever sets it sets `partition` as well.
+    pub names: Option<Resolver>,
 }
 
 impl Route {

@@ -1,6 +1,7 @@
 //! Accepting: listeners, what a fresh connection speaks, and HTTP as a server.
 
 mod alarm;
+pub mod announce;
 mod detect;
 mod drain;
 mod http1;

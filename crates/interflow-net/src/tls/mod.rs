@@ -7,7 +7,7 @@ mod upstream;
 
 use std::sync::{Arc, LazyLock};
 
-use interflow_flow::ByteStr;
+use interflow_flow::{ByteStr, TlsVersion};
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, SupportedProtocolVersion};
 
@@ -51,6 +51,15 @@ impl Alpn {
 
 /// The versions spoken on both legs.
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// Both versions, or the one that is wanted.
+pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static SupportedProtocolVersion] {
+    match only {
+        None => VERSIONS,
+        Some(TlsVersion::Tls12) => &VERSIONS[1..],
+        Some(TlsVersion::Tls13) => &VERSIONS[..1],
+    }
+}
 
 /// The cryptography below everything here.
 pub(crate) fn provider() -> Arc<CryptoProvider> {

@@ -408,7 +408,7 @@ async fn an_upstream_that_does_not_speak_tls_is_told_so() {
     for (answer, kind, text) in [
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], Kind::UpstreamTls, "not TLS"),
         (b"", Kind::UpstreamTls, "closed the connection during the TLS handshake"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", Kind::UpstreamTls, "neither TLS 1.2 nor TLS 1.3"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", Kind::UpstreamTls, "no version of TLS that is wanted"),
     ] {
         let (near, mut far) = tokio::io::duplex(64 * 1024);
         far.write_all(answer).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, Error, Host, Kind, Retry, UpstreamTls};
+use interflow_flow::{ByteStr, Error, Host, Kind, Retry, TlsVersion, UpstreamTls};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -47,6 +47,8 @@ pub struct TlsProfileOptions {
     pub danger_accept_invalid: bool,
     /// What to show to origins that ask.
     pub client_certificate: Option<ClientCertificate>,
+    /// The only version of TLS to speak; both when absent.
+    pub version: Option<TlsVersion>,
 }
 
 impl Default for TlsProfileOptions {
@@ -58,6 +60,7 @@ impl Default for TlsProfileOptions {
             extra_ca_pem: Vec::new(),
             danger_accept_invalid: false,
             client_certificate: None,
+            version: None,
         }
     }
 }
@@ -68,6 +71,7 @@ pub struct TlsProfile {
     danger: bool,
     platform_roots: bool,
     extra: Vec<CertificateDer<'static>>,
+    version: Option<TlsVersion>,
     client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     ready: OnceLock<Ready>,
 }
@@ -100,6 +104,7 @@ impl TlsProfile {
             danger: options.danger_accept_invalid,
             platform_roots: options.platform_roots,
             extra,
+            version: options.version,
             client,
             ready: OnceLock::new(),
         }))
@@ -151,7 +156,7 @@ impl TlsProfile {
 
     fn base_config(&self, verifier: Arc<Verifier>) -> ClientConfig {
         let builder = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(super::VERSIONS)
+            .with_protocol_versions(super::versions(self.version))
             .expect("the provider has suites for TLS 1.2 and 1.3")
             .dangerous()
             .with_custom_certificate_verifier(verifier);
@@ -398,7 +403,7 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
         rustls::Error::InvalidMessage(_) => "it sent a TLS message that cannot be read",
         rustls::Error::PeerIncompatible(
             PeerIncompatible::ServerDoesNotSupportTls12Or13 | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
-        ) => "it speaks neither TLS 1.2 nor TLS 1.3",
+        ) => "it speaks no version of TLS that is wanted here: 1.2 and 1.3, or the one that a rule names",
         rustls::Error::PeerIncompatible(_) => "its TLS has nothing in common with ours that is secure",
         rustls::Error::NoCertificatesPresented => "it showed no certificate",
         rustls::Error::NoApplicationProtocol => "it speaks none of the protocols offered (ALPN)",
@@ -412,7 +417,9 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
 
 fn explain_alert(alert: AlertDescription) -> &'static str {
     match alert {
-        AlertDescription::ProtocolVersion => "it speaks neither TLS 1.2 nor TLS 1.3",
+        AlertDescription::ProtocolVersion => {
+            "it speaks no version of TLS that is wanted here: 1.2 and 1.3, or the one that a rule names"
+        }
         AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => {
             "it accepts none of our cipher suites, or wants a client certificate (alert handshake_failure)"
         }

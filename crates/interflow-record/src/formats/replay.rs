@@ -116,6 +116,13 @@ fn is_field(name: &str, value: &str) -> bool {
     interflow_flow::Headers::new().append(name, value).is_ok()
 }
 
+/// The fields without those whose values were masked when they were recorded.
+pub fn unmasked(headers: &interflow_flow::Headers) -> interflow_flow::Headers {
+    let mut headers = headers.clone();
+    headers.retain(|_, value| !is_masked(value));
+    headers
+}
+
 /// The fields of the recorded request whose values were masked: they are not sent again unless an edit sets them.
 pub fn masked_fields(row: &FlowRow) -> Vec<String> {
     let headers = row.request.iter().flat_map(|r| r.headers.iter());

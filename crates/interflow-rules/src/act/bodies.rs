@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Direction, Error, Kind, Method, Phase, StatusCode, Verdict};
+use interflow_flow::{Direction, Error, Injected, Kind, Method, Phase, StatusCode, Verdict};
 
 use super::{At, Effect, answers, failed};
 use crate::action::Action;
 use crate::body::edit::{Change, Part, apply_all};
 use crate::body::{html, is_event_stream};
 use crate::faults::{Fault, Throttle};
-use crate::given::{Edit, HtmlTag, JsonValue, Speed};
+use crate::given::{Edit, HtmlTag, Inject, InjectText, JsonValue, Speed};
 use crate::program::{Program, Rule};
 
 pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Program) -> Effect {
     match action {
         Action::EditRequestBody(edit) | Action::EditResponseBody(edit) => edit_body(at, edit, rule, program),
         Action::EditMessage(edit) => edit_message(at, edit, rule, program),
+        Action::InjectMessage(inject) => inject_message(at, inject, program),
         Action::DropMessage(_) => Effect::End(Verdict::Drop),
         Action::InjectHtml(tag) => inject(at, tag, rule, program),
         Action::Throttle(speed) => throttle(at, speed),
@@ -107,6 +108,17 @@ fn edit_message(at: &mut At<'_>, edit: &Edit, rule: &Rule, program: &Program) ->
         (Err(_), _) if matches!(edit, Edit::JsonSet(_) | Edit::JsonRemove(_)) => Effect::Go,
         (Err(e), _) => failed(program, rule, at.flow, e),
     }
+}
+
+fn inject_message(at: &mut At<'_>, inject: &Inject, program: &Program) -> Effect {
+    let payload = match &inject.text {
+        InjectText::Text(text) => Bytes::from(at.fill(program, text)),
+        InjectText::Bytes(bytes) => bytes.clone(),
+    };
+    let injected = at.flow.note_mut::<Injected>();
+    let list = if inject.back { &mut injected.back } else { &mut injected.onward };
+    list.push(payload);
+    Effect::Go
 }
 
 fn inject(at: &mut At<'_>, tag: &HtmlTag, rule: &Rule, program: &Program) -> Effect {

@@ -16,7 +16,7 @@ use crate::service::{Ask, Decided, Service};
 
 pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Program) -> Effect {
     match action {
-        Action::Replay(r) => replay(at, r, rule, program),
+        Action::Replay(r) => replay(at, r, rule),
         Action::Script(s) => run(at, s, rule, program),
         Action::Call(names) => {
             let name = names.0.first().map(String::as_str).unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
     }
 }
 
-fn replay(at: &mut At<'_>, r: &Replay, rule: &Rule, program: &Program) -> Effect {
+fn replay(at: &mut At<'_>, r: &Replay, rule: &Rule) -> Effect {
     let answer = at.request().and_then(|request| r.answer(request, at.body.as_deref()));
     match (answer, r.extra) {
         (Some(response), _) => {
@@ -42,18 +42,12 @@ fn replay(at: &mut At<'_>, r: &Replay, rule: &Rule, program: &Program) -> Effect
             Effect::End(Verdict::Answer(Box::new(response)))
         }
         (None, Extra::Forward) => Effect::Go,
-        (None, Extra::NotFound) => {
-            let text = "404 Not Found: this request is not in the recording\n";
-            Effect::End(Verdict::Answer(Box::new(Response::full(
-                StatusCode::NOT_FOUND,
-                "text/plain; charset=utf-8",
-                text,
-            ))))
+        (None, Extra::Status(status)) => {
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::NOT_FOUND);
+            let text = format!("{status}: this request is not in the recording\n");
+            Effect::End(Verdict::Answer(Box::new(Response::full(status, "text/plain; charset=utf-8", text))))
         }
-        (None, Extra::Abort) => {
-            let _ = program;
-            Effect::End(answers::abort(rule))
-        }
+        (None, Extra::Abort) => Effect::End(answers::abort(rule)),
     }
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod held;
 mod notes;
 mod upstream;
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 pub(crate) use heads::uncache;
@@ -46,6 +47,8 @@ pub(crate) struct At<'a> {
     pub body: Option<Bytes>,
     /// What shall be done to the body of this phase.
     pub work: Work,
+    /// The URL as a text, once a rule asked for it; forgotten when the request is changed.
+    pub url: OnceCell<String>,
 }
 
 impl<'a> At<'a> {
@@ -59,6 +62,7 @@ impl<'a> At<'a> {
             message: None,
             body: None,
             work: Work::default(),
+            url: OnceCell::new(),
         }
     }
 
@@ -72,6 +76,7 @@ impl<'a> At<'a> {
     }
 
     pub fn request_mut(&mut self) -> Option<&mut RequestHead> {
+        self.url.take();
         match &mut self.request {
             RequestAt::Changing(head) => Some(head),
             _ => None,
@@ -83,6 +88,7 @@ impl<'a> At<'a> {
         view.request = self.request();
         view.response = self.response.as_deref();
         view.message = self.message.as_deref();
+        view.shared_url = Some(&self.url);
         match self.phase {
             Phase::RequestBody => view.request_body = self.body.as_deref(),
             Phase::ResponseBody => view.response_body = self.body.as_deref(),
@@ -196,6 +202,10 @@ pub(crate) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         | Action::Direct(_)
         | Action::HttpVersion(_)
         | Action::ConnectTo(_)
+        | Action::DnsOverHttps(_)
+        | Action::TlsVersion(_)
+        | Action::ServeHttp1(_)
+        | Action::ShowCertificate(_)
         | Action::DangerSkipVerify(_)
         | Action::ClientCertificate(_)
         | Action::OwnConnection(_) => upstream::act(at, action, rule, program),
@@ -206,6 +216,7 @@ pub(crate) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         | Action::EditResponseBody(_)
         | Action::InjectHtml(_)
         | Action::EditMessage(_)
+        | Action::InjectMessage(_)
         | Action::DropMessage(_)
         | Action::Throttle(_)
         | Action::TruncateResponse(_)

@@ -1,6 +1,6 @@
-//! Actions on the way to the origin.
+//! Actions on the way to the origin, and on what clients are shown of TLS.
 
-use interflow_flow::{Authority, Version};
+use interflow_flow::{Authority, Shown, Version};
 
 use super::{At, Effect, failed, unusable};
 use crate::action::Action;
@@ -36,6 +36,20 @@ pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
                 }
                 Err(e) => return failed(program, rule, at.flow, unusable(rule, "address", &text, e)),
             }
+        }
+        Action::DnsOverHttps(server) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.dns_over_https = Some(server.0.clone());
+            }
+        }
+        Action::TlsVersion(only) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.tls_version = Some(only.0);
+            }
+        }
+        Action::ServeHttp1(_) => at.flow.note_mut::<Shown>().http1 = true,
+        Action::ShowCertificate(c) => {
+            at.flow.note_mut::<Shown>().certificate = Some((c.certificate.clone(), c.key.clone()));
         }
         Action::DangerSkipVerify(_) => {
             if let Some(way) = at.way.as_deref_mut() {

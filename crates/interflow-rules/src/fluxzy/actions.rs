@@ -9,8 +9,8 @@ use super::node::Node;
 use super::{Ledger, moment};
 use crate::action::Action;
 use crate::given::{
-    Answer, AnswerBody, Append, Basic, Block, Bypass, Certificate, CookieLine, Delay, HtmlTag, Local, Names, Nothing,
-    Pairs, Remote, Session, SessionPart, Speed, Spoof, Variables,
+    Answer, AnswerBody, Append, Basic, Block, Bypass, Certificate, CookieLine, Delay, DnsServer, HtmlTag, Local, Names,
+    Nothing, Pairs, Remote, Session, SessionPart, Speed, Spoof, TlsOnly, Variables,
 };
 use crate::template::{Replacement, Template};
 use crate::when::Texts;
@@ -99,7 +99,7 @@ fn plain(action: Action) -> Made {
 
 /// An action that nothing here takes the place of, or that the configuration does better.
 fn elsewhere(ledger: &mut Ledger<'_>, node: &Node<'_>, why: &str) -> Made {
-    for key in ["nameOrConfigFile", "value", "nameOrUrl", "noCapture", "sslProtocols", "serverCertificate"] {
+    for key in ["nameOrConfigFile", "value"] {
         let _ = node.get(key);
     }
     ledger.note(node, format!("not done by rules here: {why}"));
@@ -118,7 +118,7 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
             ledger.note(node, "Fluxzy ignores it in cleartext; here HTTP/2 is spoken there too, with prior knowledge");
             plain(Action::HttpVersion(Texts(vec!["2".into()])))
         }
-        "servehttp11" => elsewhere(ledger, node, "clients are offered HTTP/2 and choose themselves"),
+        "servehttp11" => plain(Action::ServeHttp1(Nothing)),
         "forceremoteport" => {
             let port = node.number(ledger, "port").unwrap_or_default();
             plain(Action::ConnectTo(Spoof { to: Template::literal(&format!(":{port}")) }))
@@ -133,20 +133,17 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
             plain(Action::ConnectTo(Spoof { to: super::node::template(ledger, node, &to) }))
         }
         "upstreamproxy" => upstream_proxy(ledger, node),
-        "setclientcertificate" => client_certificate(ledger, node),
-        "usecertificate" => {
-            elsewhere(ledger, node, "leaves are made by Interflow's own authority, and `interflow ca` replaces that")
+        "setclientcertificate" => {
+            let _ = node.get("alwaysSendClientCertificate");
+            certificate(ledger, node, "clientCertificate", Action::ClientCertificate)
         }
+        "usecertificate" => certificate(ledger, node, "serverCertificate", Action::ShowCertificate),
         "pinupstreamconnection" => plain(Action::OwnConnection(Nothing)),
         "impersonate" | "setja3fingerprint" => {
             elsewhere(ledger, node, "the fingerprint of the upstream leg is set in the configuration")
         }
-        "forcetlsversion" => {
-            elsewhere(ledger, node, "TLS 1.2 and 1.3 are spoken with origins, whichever is agreed on; older ones never")
-        }
-        "usednsoverhttps" => {
-            elsewhere(ledger, node, "how names are resolved is set in the configuration, for all flows")
-        }
+        "forcetlsversion" => tls_version(ledger, node),
+        "usednsoverhttps" => dns_over_https(ledger, node),
         _ => return None,
     })
 }
@@ -176,17 +173,53 @@ fn login(ledger: &mut Ledger<'_>, node: &Node<'_>, header: &str) -> Option<Strin
     Some(format!("{}:{}", crate::params::encode(user), crate::params::encode(password)))
 }
 
-fn client_certificate(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
-    let certificate = node.get("clientCertificate");
+fn tls_version(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+    use interflow_flow::TlsVersion::{Tls12, Tls13};
+    let wanted = node.text_of("sslProtocols").unwrap_or_else(|| "none".into()).to_ascii_lowercase();
+    let only = match wanted.as_str() {
+        "tls12" => Tls12,
+        "tls13" => Tls13,
+        "none" | "default" => return plain(Action::Nothing(Nothing)),
+        "ssl2" | "ssl3" | "tls" | "tls11" => {
+            ledger.problem(node, format!("`{wanted}` is broken and spoken by nothing here: write tls12 or tls13"));
+            return Vec::new();
+        }
+        other => {
+            ledger.problem(node, crate::error::unknown("version", other, &["none", "default", "tls12", "tls13"]));
+            return Vec::new();
+        }
+    };
+    plain(Action::TlsVersion(TlsOnly(only)))
+}
+
+fn dns_over_https(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+    let _ = node.get("noCapture");
+    let server = node.text_of("nameOrUrl").unwrap_or_default();
+    // Its well-known servers are asked by Fluxzy in JSON, under a path of their own.
+    let server = if server == "https://dns.google/resolve" { "google".to_owned() } else { server };
+    match DnsServer::read(&server) {
+        Ok(server) => {
+            ledger.note(node, "Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
+            plain(Action::DnsOverHttps(server))
+        }
+        Err(e) => {
+            ledger.problem(node, e);
+            Vec::new()
+        }
+    }
+}
+
+/// A certificate with its key, for either leg.
+fn certificate(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str, action: fn(Certificate) -> Action) -> Made {
+    let certificate = node.get(key);
     let inner = certificate.as_ref().unwrap_or(node);
-    let _ = node.get("alwaysSendClientCertificate");
     let mode = inner.text_of("retrieveMode").unwrap_or_default();
     let file = inner.text_of("pkcs12File").unwrap_or_default();
     let _ = (inner.get("pkcs12Password"), inner.get("serialNumber"), inner.get("thumbPrint"));
     if !mode.eq_ignore_ascii_case("fromPkcs12") {
         ledger.problem(
             inner,
-            format!("a client certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PEM and use the action client_certificate"),
+            format!("a certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PEM and use the action {}", if key == "clientCertificate" { "client_certificate" } else { "show_certificate" }),
         );
         return Vec::new();
     }
@@ -204,7 +237,7 @@ fn client_certificate(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
         );
         return Vec::new();
     }
-    plain(Action::ClientCertificate(Certificate { certificate: chain, key }))
+    plain(action(Certificate { certificate: chain, key }))
 }
 
 fn header(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Pairs {

@@ -33,6 +33,65 @@ pub enum Edit {
     JsonPatch(Vec<serde_json::Value>),
 }
 
+/// A message to put in.
+#[derive(Clone, Debug)]
+pub struct Inject {
+    /// What it says.
+    pub text: InjectText,
+    /// Whether it goes back to where the message came from.
+    pub back: bool,
+}
+
+/// What an injected message says.
+#[derive(Clone, Debug)]
+pub enum InjectText {
+    /// A text with variables.
+    Text(Template),
+    /// Bytes.
+    Bytes(bytes::Bytes),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InjectMap {
+    /// What it says; `${message}` is the message that matched.
+    #[serde(default)]
+    text: Option<Template>,
+    /// The same as bytes in base64, for gRPC and binary messages.
+    #[serde(default)]
+    base64: Option<String>,
+    /// `onward`, to where the message goes (when absent), or `back`, to where it came from (WebSockets alone).
+    #[serde(default)]
+    to: Option<InjectTo>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum InjectTo {
+    Onward,
+    Back,
+}
+
+impl TryFrom<InjectMap> for Inject {
+    type Error = String;
+
+    fn try_from(m: InjectMap) -> Result<Self, String> {
+        use base64::Engine as _;
+        let text = match (m.text, m.base64) {
+            (Some(text), None) => InjectText::Text(text),
+            (None, Some(coded)) => InjectText::Bytes(
+                base64::engine::general_purpose::STANDARD
+                    .decode(coded.trim())
+                    .map_err(|e| format!("`base64` is none: {e}"))?
+                    .into(),
+            ),
+            _ => return Err("one of `text` and `base64` is needed".into()),
+        };
+        Ok(Self { text, back: m.to == Some(InjectTo::Back) })
+    }
+}
+shorthand!(Inject from InjectMap by text);
+
 /// A JSON value whose texts may hold variables.
 #[derive(Clone, Debug)]
 pub enum JsonValue {

@@ -64,11 +64,11 @@ mod replays;
 mod ways;
 
 pub use answers::{Answer, AnswerBody, Block, Local, Redirect};
-pub use bodies::{Edit, HtmlTag, JsonValue, Size, Speed};
+pub use bodies::{Edit, HtmlTag, Inject, InjectText, JsonValue, Size, Speed};
 pub use heads::{Basic, CookieLine, Remote, ReplaceField, Session, SessionPart};
 pub use notes::{Append, Capture, CaptureFrom, Delay, Hold, Level, LogLine};
-pub use replays::{Extra, Replay, Script, ScriptSource};
-pub use ways::{Bypass, Certificate, Spoof};
+pub use replays::{Extra, Replay, ReplayFrom, Script, ScriptSource};
+pub use ways::{Bypass, Certificate, DnsServer, Spoof, TlsOnly};
 
 /// No parameters.
 #[derive(Clone, Debug, Default)]

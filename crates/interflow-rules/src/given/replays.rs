@@ -13,10 +13,14 @@ use crate::when::Texts;
 /// A recording to answer from.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The HAR file.
-    pub file: PathBuf,
+    /// Where it is.
+    pub from: ReplayFrom,
     /// Parts of the request that do not matter: `host`, `port`, `query`, `body`, or names of query parameters.
     pub ignore: Vec<String>,
+    /// Fields of a form in the request's body that do not matter.
+    pub ignore_form: Vec<String>,
+    /// Fields of the request's head that must be as they were recorded.
+    pub headers: Vec<String>,
     /// Whether an answer may be given again.
     pub reuse: bool,
     /// What happens to a request that was not recorded.
@@ -27,27 +31,74 @@ pub struct Replay {
     pub(crate) loaded: Arc<std::sync::OnceLock<Result<crate::replay::Recording, String>>>,
 }
 
+/// Where a recording is.
+#[derive(Clone, Debug)]
+pub enum ReplayFrom {
+    /// In an archive: HAR, JSONL, SAZ, Fluxzy's, mitmproxy's.
+    File(PathBuf),
+    /// In the recording of this instance: the flows that a query finds when the rules are read.
+    Flows(String),
+}
+
 /// What happens to a request that was not recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extra {
     /// It goes on to the origin.
     #[default]
     Forward,
-    /// It is answered with 404.
-    NotFound,
+    /// It is answered with this status.
+    Status(u16),
     /// The client's connection is closed.
     Abort,
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = Texts::deserialize(d)?;
+        let word = text.0.first().map(String::as_str).unwrap_or_default();
+        match word {
+            "forward" => Ok(Self::Forward),
+            "not_found" => Ok(Self::Status(404)),
+            "abort" | "kill" => Ok(Self::Abort),
+            status => match status.parse() {
+                Ok(status @ 200..=599) => Ok(Self::Status(status)),
+                _ => Err(de::Error::custom(format!("`{word}`: write forward, not_found, abort, or a status"))),
+            },
+        }
+    }
+}
+
+impl JsonSchema for Extra {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Extra".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "enum": ["forward", "not_found", "abort", "kill"] },
+            { "type": "integer", "minimum": 200, "maximum": 599 },
+        ] })
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReplayMap {
-    /// The HAR file.
-    file: PathBuf,
+    /// The archive: HAR, JSONL, SAZ, Fluxzy's or mitmproxy's.
+    #[serde(default)]
+    file: Option<PathBuf>,
+    /// In place of a file: a query for recorded flows of this instance, read with the rules.
+    #[serde(default)]
+    flows: Option<String>,
     /// Parts of the request that do not matter: `host`, `port`, `query`, `body`, or names of query parameters.
     #[serde(default)]
     ignore: Texts,
+    /// Fields of a form in the request's body that do not matter.
+    #[serde(default)]
+    ignore_form: Texts,
+    /// Fields of the request's head that must be as they were recorded; none when absent.
+    #[serde(default)]
+    headers: Texts,
     /// Whether an answer may be given again; otherwise each is given once, in the recorded order.
     #[serde(default)]
     reuse: bool,
@@ -63,9 +114,16 @@ impl TryFrom<ReplayMap> for Replay {
     type Error = String;
 
     fn try_from(m: ReplayMap) -> Result<Self, String> {
+        let from = match (m.file, m.flows) {
+            (Some(file), None) => ReplayFrom::File(file),
+            (None, Some(query)) => ReplayFrom::Flows(query),
+            _ => return Err("one of `file` and `flows` is needed".into()),
+        };
         Ok(Self {
-            file: m.file,
+            from,
             ignore: m.ignore.0,
+            ignore_form: m.ignore_form.0,
+            headers: m.headers.0,
             reuse: m.reuse,
             extra: m.extra,
             refresh: m.refresh.unwrap_or(true),

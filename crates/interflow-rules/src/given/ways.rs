@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use interflow_flow::TlsVersion;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -76,7 +77,70 @@ impl TryFrom<SpoofMap> for Spoof {
 }
 shorthand!(Spoof from SpoofMap by to);
 
-/// A client certificate.
+/// A version of TLS.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsOnly(pub TlsVersion);
+
+impl<'de> Deserialize<'de> for TlsOnly {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = Texts::deserialize(d)?;
+        match text.0.as_slice() {
+            [v] if v == "1.2" => Ok(Self(TlsVersion::Tls12)),
+            [v] if v == "1.3" => Ok(Self(TlsVersion::Tls13)),
+            _ => Err(de::Error::custom("TLS is spoken in the versions 1.2 and 1.3: write one of them")),
+        }
+    }
+}
+
+impl JsonSchema for TlsOnly {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TlsOnly".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "enum": ["1.2", "1.3", 1.2, 1.3], "description": "A version of TLS." })
+    }
+}
+
+/// A server of DNS over HTTPS.
+#[derive(Clone, Debug)]
+pub struct DnsServer(pub String);
+
+impl<'de> Deserialize<'de> for DnsServer {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        Self::read(&text).map_err(de::Error::custom)
+    }
+}
+
+impl DnsServer {
+    /// Reads `https://host/path` or the name of a well-known server.
+    ///
+    /// # Errors
+    /// Neither of them.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let known = ["cloudflare", "google", "quad9"].iter().any(|k| text.eq_ignore_ascii_case(k));
+        let plain = text.strip_suffix("{?dns}").unwrap_or(text);
+        if known || plain.starts_with("https://") && crate::sample::parse_url(plain).is_ok() {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "`{text}` is no server of DNS over HTTPS: write https://host/path, or one of cloudflare, google, quad9"
+        ))
+    }
+}
+
+impl JsonSchema for DnsServer {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DnsServer".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "`https://host/path`, or `cloudflare`, `google`, `quad9`." })
+    }
+}
+
+/// A certificate and its key.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt, StreamExt};
+use interflow_flow::{Authority, BoxFuture, Error};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, Request};
-use tokio_tungstenite::tungstenite::{Message, protocol::WebSocketConfig};
+use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use super::message::Hello;
@@ -28,19 +29,30 @@ const HEALTHY: Duration = Duration::from_secs(5);
 /// The largest message that a service may send.
 const LARGEST: usize = 64 << 20;
 
+/// Bytes both ways.
+pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// Opens TLS to services that are reached over it: the house around the rules verifies them as it does origins.
+pub trait Opener: Send + Sync {
+    /// Connects, and makes TLS with what is there, offering HTTP/1.1.
+    fn open<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn Duplex>, Error>>;
+}
+
 /// What a link leads to.
 pub(crate) enum Target {
     WebSocket(Box<Request<()>>),
+    /// The same over TLS with this authority.
+    Secure(Box<Request<()>>, Authority),
     Command(Vec<String>),
 }
 
 impl Target {
     pub fn web_socket(url: &str, auth: Option<&str>) -> Result<Self, String> {
-        let url = match url.split_once("://") {
-            Some(("http" | "ws", rest)) => format!("ws://{rest}"),
-            Some(("https" | "wss", _)) => {
-                return Err("services are spoken with in cleartext: put ws:// to a local address, and a TLS tunnel there for a far one".into());
-            }
+        let (url, secure) = match url.split_once("://") {
+            Some(("http" | "ws", rest)) => (format!("ws://{rest}"), false),
+            Some(("https" | "wss", rest)) => (format!("wss://{rest}"), true),
             _ => return Err(format!("`{url}` is no URL of a service: write it as ws://127.0.0.1:9000/path")),
         };
         let mut request = url.as_str().into_client_request().map_err(|e| format!("`{url}` is no URL: {e}"))?;
@@ -51,7 +63,12 @@ impl Target {
                 value.trim().parse().map_err(|_| "`auth_header` has a value that none may have")?;
             request.headers_mut().insert(name, value);
         }
-        Ok(Self::WebSocket(Box::new(request)))
+        if !secure {
+            return Ok(Self::WebSocket(Box::new(request)));
+        }
+        let authority = request.uri().authority().map(|a| a.as_str()).unwrap_or_default();
+        let authority = Authority::parse(authority, Some(443)).map_err(|e| format!("`{url}`: {e}"))?;
+        Ok(Self::Secure(Box::new(request), authority))
     }
 
     pub fn command(words: &[String]) -> Result<Self, String> {
@@ -61,13 +78,18 @@ impl Target {
         Ok(Self::Command(words.to_vec()))
     }
 
-    async fn open(&self) -> Result<Link, String> {
+    async fn open(&self, opener: Option<&dyn Opener>) -> Result<Link, String> {
         match self {
             Self::WebSocket(request) => {
-                let config = WebSocketConfig::default().max_message_size(Some(LARGEST)).max_frame_size(Some(LARGEST));
                 let opened =
-                    tokio_tungstenite::connect_async_with_config((**request).clone(), Some(config), true).await;
+                    tokio_tungstenite::connect_async_with_config((**request).clone(), Some(config()), true).await;
                 opened.map(|(ws, _)| Link::WebSocket(Box::new(ws))).map_err(|e| format!("it cannot be reached: {e}"))
+            }
+            Self::Secure(request, authority) => {
+                let opener = opener.ok_or("there is no way out from here")?;
+                let io = opener.open(authority).await.map_err(|e| format!("it cannot be reached: {e}"))?;
+                let opened = tokio_tungstenite::client_async_with_config((**request).clone(), io, Some(config())).await;
+                opened.map(|(ws, _)| Link::Secure(Box::new(ws))).map_err(|e| format!("it cannot be reached: {e}"))
             }
             Self::Command(words) => {
                 let mut command = Command::new(&words[0]);
@@ -87,9 +109,24 @@ impl Target {
     }
 }
 
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(LARGEST)).max_frame_size(Some(LARGEST))
+}
+
+/// The text of the next message; `None` when it was something else, such as a ping.
+fn text(message: Option<Result<Message, tungstenite::Error>>) -> Result<Option<String>, String> {
+    match message {
+        Some(Ok(Message::Text(text))) => Ok(Some(text.to_string())),
+        Some(Ok(Message::Close(_))) | None => Err("it closed the connection".into()),
+        Some(Ok(_)) => Ok(None),
+        Some(Err(e)) => Err(e.to_string()),
+    }
+}
+
 /// A link that stands.
 enum Link {
     WebSocket(Box<WebSocketStream<MaybeTlsStream<TcpStream>>>),
+    Secure(Box<WebSocketStream<Box<dyn Duplex>>>),
     Process(Box<Process>),
 }
 
@@ -117,6 +154,7 @@ impl Link {
     async fn send(&mut self, text: &str) -> Result<(), String> {
         match self {
             Self::WebSocket(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
+            Self::Secure(ws) => ws.send(Message::text(text)).await.map_err(|e| e.to_string()),
             Self::Process(process) => {
                 let line = format!("{text}\n");
                 process.input.write_all(line.as_bytes()).await.map_err(|e| e.to_string())?;
@@ -129,11 +167,13 @@ impl Link {
     async fn next(&mut self) -> Result<Value, String> {
         loop {
             let text = match self {
-                Self::WebSocket(ws) => match ws.next().await {
-                    Some(Ok(Message::Text(text))) => text.to_string(),
-                    Some(Ok(Message::Close(_))) | None => return Err("it closed the connection".into()),
-                    Some(Ok(_)) => continue,
-                    Some(Err(e)) => return Err(e.to_string()),
+                Self::WebSocket(ws) => match text(ws.next().await)? {
+                    Some(text) => text,
+                    None => continue,
+                },
+                Self::Secure(ws) => match text(ws.next().await)? {
+                    Some(text) => text,
+                    None => continue,
                 },
                 Self::Process(process) => match process.output.next_line().await {
                     Ok(Some(line)) => line,
@@ -159,13 +199,14 @@ impl Link {
 pub(crate) async fn keep_up(
     name: &str,
     target: &Target,
+    opener: Option<&dyn Opener>,
     mut queued: mpsc::Receiver<Queued>,
     says: watch::Sender<Status>,
 ) {
     let mut wait = BACKOFF[0];
     loop {
         let began = Instant::now();
-        let why = match connect(target).await {
+        let why = match connect(target, opener).await {
             Ok((mut link, hello)) => {
                 tracing::info!(
                     "service {name}: connected to {}",
@@ -197,9 +238,9 @@ pub(crate) async fn keep_up(
     }
 }
 
-async fn connect(target: &Target) -> Result<(Link, Hello), String> {
+async fn connect(target: &Target, opener: Option<&dyn Opener>) -> Result<(Link, Hello), String> {
     let greeted = async {
-        let mut link = target.open().await?;
+        let mut link = target.open(opener).await?;
         link.send(&json!({ "type": "hello", "version": 1 }).to_string()).await?;
         let hello = Hello::read(&link.next().await?)?;
         Ok((link, hello))

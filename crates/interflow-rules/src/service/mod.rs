@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::OnFailure;
 use crate::when::Texts;
 
+pub use link::{Duplex, Opener};
 pub(crate) use message::{Ask, Decided, request, response};
 pub(crate) use stream::chunked;
 
@@ -29,7 +30,8 @@ const QUEUE: usize = 1024;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceDef {
-    /// A WebSocket server: `ws://host:port/path`; `http://` means the same here.
+    /// A WebSocket server: `ws://host:port/path`, or `wss://…`, whose certificate is verified; `http://` and `https://` mean the
+    /// same here.
     pub url: Option<String>,
     /// A program and its arguments, spoken with over its standard streams, one JSON message per line.
     pub command: Option<Texts>,
@@ -93,10 +95,15 @@ impl Service {
     ///
     /// # Errors
     /// A definition that makes no sense.
-    pub fn new(name: &str, def: ServiceDef, egress: Option<Arc<dyn Egress>>) -> Result<Arc<Self>, String> {
+    pub fn new(
+        name: &str,
+        def: ServiceDef,
+        egress: Option<Arc<dyn Egress>>,
+        opener: Option<Arc<dyn Opener>>,
+    ) -> Result<Arc<Self>, String> {
         let way = match (&def.url, &def.command, &def.post) {
-            (Some(url), None, None) => link(name, link::Target::web_socket(url, def.auth_header.as_deref())?)?,
-            (None, Some(command), None) => link(name, link::Target::command(&command.0)?)?,
+            (Some(url), None, None) => link(name, link::Target::web_socket(url, def.auth_header.as_deref())?, opener)?,
+            (None, Some(command), None) => link(name, link::Target::command(&command.0)?, None)?,
             (None, None, Some(post)) => Way::Post { url: crate::sample::parse_url(post)?, egress },
             _ => return Err("a service has one of url, command and post".into()),
         };
@@ -207,7 +214,7 @@ impl Service {
     }
 }
 
-fn link(name: &str, target: link::Target) -> Result<Way, String> {
+fn link(name: &str, target: link::Target, opener: Option<Arc<dyn Opener>>) -> Result<Way, String> {
     let (queue, queued) = mpsc::channel(QUEUE);
     let (says, status) = watch::channel(Status::Starting);
     let name = name.to_owned();
@@ -215,7 +222,7 @@ fn link(name: &str, target: link::Target) -> Result<Way, String> {
     let started = std::thread::Builder::new().name(format!("service-{name}")).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(link::keep_up(&name, &target, queued, says)),
+            Ok(runtime) => runtime.block_on(link::keep_up(&name, &target, opener.as_deref(), queued, says)),
             Err(e) => tracing::error!("the service {name} has no runtime: {e}"),
         }
     });

@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use interflow_engine::Engine;
-use interflow_flow::{Egress, Error, Kind, Reply, Request};
+use interflow_flow::{Authority, BoxFuture, Egress, Error, Kind, Reply, Request};
+use interflow_rules::{Duplex, Opener};
 
 /// Sends over the engine, once there is one. It does not keep the engine alive: the engine keeps the rooms.
 #[derive(Default)]
@@ -38,6 +39,15 @@ impl Egress for LateEgress {
         Box::pin(async move {
             let engine = self.engine().ok_or_else(stopped)?;
             Egress::send(&*engine, request).await
+        })
+    }
+}
+
+impl Opener for LateEgress {
+    fn open<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn Duplex>, Error>> {
+        Box::pin(async move {
+            let engine = self.engine().ok_or_else(stopped)?;
+            Ok(Box::new(engine.open_tls(authority).await?) as Box<dyn Duplex>)
         })
     }
 }

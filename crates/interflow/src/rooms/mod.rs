@@ -8,6 +8,7 @@ mod egress;
 mod limits;
 mod llm;
 pub mod media;
+mod recordings;
 mod redaction;
 mod rules;
 
@@ -31,6 +32,7 @@ pub use egress::LateEgress;
 pub use limits::LimitRoom;
 use llm::LlmRoom;
 use media::MediaRoom;
+pub use recordings::Archives;
 use redaction::RedactionRoom;
 use rules::RuleRoom;
 
@@ -78,7 +80,7 @@ impl Rooms {
     ///
     /// # Errors
     /// The first thing in the configuration, or in a file it names, that is wrong.
-    pub fn new(config: &Config, home: &Home) -> Result<Self, Failure> {
+    pub fn new(config: &Config, home: &Home, store: Option<&Arc<EmbeddedStore>>) -> Result<Self, Failure> {
         let egress = Arc::new(LateEgress::default());
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
         let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
@@ -89,7 +91,7 @@ impl Rooms {
         let accounts = Arc::new(AccountRoom::new(config, home, Arc::clone(&limits.limits), unseen)?);
         let approvals = Arc::new(ApprovalsRoom::new(config, home)?);
         let [redact, restore] = redaction.redaction.stages();
-        let rules = Arc::new(RuleRoom::new(config, home, &egress)?);
+        let rules = Arc::new(RuleRoom::new(config, home, &egress, store)?);
         let stages: Vec<Arc<dyn Stage>> = vec![
             // Who may go where is asked before anything else; secrets go in on the last step of all.
             Arc::clone(&approvals.stage) as _,

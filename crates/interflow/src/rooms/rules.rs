@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_record::EmbeddedStore;
 use interflow_rules::{Rules, RulesConfig, Surroundings};
 
-use super::{Change, LateEgress, Room};
+use super::{Archives, Change, LateEgress, Room};
 use crate::config::Config;
 use crate::home::Home;
 
@@ -26,9 +27,16 @@ impl RuleRoom {
     ///
     /// # Errors
     /// Everything that is wrong with the rule files.
-    pub fn new(config: &Config, home: &Home, egress: &Arc<LateEgress>) -> Result<Self, String> {
+    pub fn new(
+        config: &Config,
+        home: &Home,
+        egress: &Arc<LateEgress>,
+        store: Option<&Arc<EmbeddedStore>>,
+    ) -> Result<Self, String> {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
-        let around = Surroundings::new(ca, Some(Arc::clone(egress) as _));
+        let around = Surroundings::new(ca, Some(Arc::clone(egress) as _))
+            .with_recordings(Arc::new(Archives::Running(store.cloned())))
+            .with_opener(Arc::clone(egress) as _);
         let own = home.join(OWN);
         if config.rules.files.is_empty() && !own.exists() {
             // Without the file there are no rules, which is what it says.

@@ -15,6 +15,7 @@ use crate::Failure;
 use crate::config::Config;
 use crate::flows::{open, print_json};
 use crate::home::Home;
+use crate::rooms::Archives;
 
 fn sources(files: &[PathBuf]) -> Result<Vec<Source>, Failure> {
     files.iter().map(|f| source(f)).collect()
@@ -29,14 +30,18 @@ fn source(path: &Path) -> Result<Source, Failure> {
     Ok(Source::text("standard input", text))
 }
 
+/// Rules that are only looked at read archives, and have no store.
+fn looking() -> Surroundings {
+    Surroundings::default().with_recordings(Arc::new(Archives::Looking))
+}
+
 fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<Program>, Failure> {
-    Program::from_sources(sources(files)?, config, Arc::new(Surroundings::default()))
-        .map_err(|e| Failure::Failed(e.to_string()))
+    Program::from_sources(sources(files)?, config, Arc::new(looking())).map_err(|e| Failure::Failed(e.to_string()))
 }
 
 /// `rules check`
 pub fn check(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
-    let read = Program::from_sources(sources(&args.files)?, &config.rules, Arc::new(Surroundings::default()));
+    let read = Program::from_sources(sources(&args.files)?, &config.rules, Arc::new(looking()));
     let (rules, problems, notes) = match &read {
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
         Err(e) => (0, &e.problems[..], &[][..]),
@@ -197,7 +202,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 fn from_config(path: &Path) -> Result<Vec<Value>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
     let options = mitmproxy::options(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut rules = Vec::new();
+    let mut rules = mitmproxy::server_replay(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     for (option, spec) in options {
         let made = mitmproxy::import(&option, &spec);
         rules.extend(made.map_err(|e| format!("{}: {option}: {e}", path.display()))?);

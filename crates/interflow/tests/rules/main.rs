@@ -1,121 +1,15 @@
 //! Rules as a person uses them: the built binary, an origin, a rule file.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod home;
+mod messages;
+mod replays;
+mod services;
+mod ways;
 
-use interflow_testkit::{Answer, Origin, client};
+use interflow_testkit::client;
 use serde_json::Value;
 
-/// A data folder with rule files, and an origin.
-struct Home {
-    dir: tempfile::TempDir,
-    origin: Origin,
-}
-
-impl Home {
-    async fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), origin: Origin::http().start().await }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        std::fs::write(self.path(name), text).unwrap();
-        self.path(name).display().to_string()
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
-        command.args(words).env("INTERFLOW_HOME", self.dir.path()).stdin(Stdio::null());
-        for name in ["INTERFLOW_CONFIG", "INTERFLOW_TOKEN", "NO_COLOR", "CLICOLOR_FORCE", "COLUMNS"] {
-            command.env_remove(name);
-        }
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Said {
-        self.command(words).output().unwrap().into()
-    }
-
-    fn start(&self, rules: &str) -> Running {
-        let anywhere = "127.0.0.1:0";
-        let mut child = self
-            .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere, "--rules", rules])
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(self.path("log")).unwrap())
-            .spawn()
-            .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let file = self.path("instance.json");
-        loop {
-            if let Some((proxy, admin)) = announced(&file) {
-                return Running { child, proxy, admin };
-            }
-            let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "it does not start: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn log_has(&self, text: &str) -> bool {
-        std::fs::read_to_string(self.path("log")).is_ok_and(|l| l.contains(text))
-    }
-}
-
-/// What a command said.
-#[derive(Debug)]
-struct Said {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl From<Output> for Said {
-    fn from(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
-    }
-}
-
-fn announced(file: &Path) -> Option<(SocketAddr, SocketAddr)> {
-    let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    Some((instance["proxy"][0].as_str()?.parse().ok()?, instance["admin"].as_str()?.parse().ok()?))
-}
-
-/// `interflow run`.
-struct Running {
-    child: Child,
-    proxy: SocketAddr,
-    admin: SocketAddr,
-}
-
-impl Running {
-    async fn get(&self, url: &str) -> Answer {
-        client::get_through(self.proxy, url).await.unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Waits until it holds.
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..500 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("in vain waited for: {what}");
-}
+use home::{Api, Home, until};
 
 #[tokio::test]
 async fn rules_act_are_reloaded_and_a_bad_file_is_refused() {
@@ -241,24 +135,4 @@ async fn a_running_instance_explains_counts_changes_and_holds() {
     assert_eq!(good.status, 200, "{}", good.text());
     assert_eq!(running.get(&home.origin.url("/status/200")).await.header("x-first"), Some("2"));
     assert!(std::fs::read_to_string(&file).unwrap().contains("name: n"));
-}
-
-/// The admin side, by hand.
-struct Api {
-    admin: SocketAddr,
-    token: String,
-}
-
-impl Api {
-    async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
-        let mut wire = interflow_testkit::Wire::connect(self.admin).await.unwrap();
-        let (host, token, n) = (self.admin, &self.token, body.len());
-        let media = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
-        wire.send(format!(
-            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n{media}Content-Length: {n}\r\n\r\n{body}"
-        ))
-        .await
-        .unwrap();
-        wire.answer().await.unwrap()
-    }
 }

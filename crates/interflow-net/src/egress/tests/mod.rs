@@ -109,6 +109,7 @@ fn route(addr: SocketAddr) -> Route {
         protocol: Protocol::Auto,
         tls: PROFILE.with(Arc::clone),
         partition: 0,
+        names: None,
     }
 }
 

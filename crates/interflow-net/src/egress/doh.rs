@@ -1,0 +1,224 @@
+//! DNS over HTTPS (RFC 8484): a lookup is two requests over a verified connection that is kept for the next ones.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::Hosts;
+use hickory_resolver::proto::op::{Message, Query, ResponseCode};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use interflow_flow::{
+    Authority, Body, Clock, Error, Headers, Method, Request, RequestHead, Scheme, StatusCode, Timings, Url, Version,
+};
+
+use super::dial::{AnyAddress, Dialer, DialerOptions};
+use super::dns::{Failure, Resolver, ResolverOptions};
+use super::{Egress, EgressOptions, EgressShared, Exchange, Protocol, Route};
+use crate::tls::TlsProfile;
+
+/// The media type of DNS messages (RFC 8484 6).
+const MEDIA_TYPE: &str = "application/dns-message";
+
+/// The longest answer that is read: DNS messages have 16-bit lengths.
+const LONGEST: usize = 65_535;
+
+/// Servers that are known by name.
+const KNOWN: [(&str, &str); 3] = [
+    ("cloudflare", "https://cloudflare-dns.com/dns-query"),
+    ("google", "https://dns.google/dns-query"),
+    ("quad9", "https://dns.quad9.net/dns-query"),
+];
+
+/// A server of DNS over HTTPS, and how its certificate is verified.
+#[derive(Clone)]
+pub struct DohServer {
+    url: Url,
+    tls: Arc<TlsProfile>,
+}
+
+impl DohServer {
+    /// Reads `https://host/path`, with or without `{?dns}` behind it, or the name of a well-known server: `cloudflare`,
+    /// `google`, `quad9`.
+    ///
+    /// # Errors
+    /// What is wrong with it; blamed on nobody, since it stands in a configuration or a rule.
+    pub fn parse(text: &str, tls: Arc<TlsProfile>) -> Result<Self, String> {
+        let known = KNOWN.iter().find(|(name, _)| text.eq_ignore_ascii_case(name));
+        let full = known.map_or(text, |(_, url)| url);
+        let rest = full.strip_prefix("https://").ok_or_else(|| {
+            let names = KNOWN.map(|(name, _)| name).join(", ");
+            format!("`{text}` is no server of DNS over HTTPS: write https://host/path, or one of {names}")
+        })?;
+        let rest = rest.strip_suffix("{?dns}").unwrap_or(rest);
+        let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let authority = Authority::parse(&rest[..at], Some(443)).map_err(|e| format!("`{text}`: {e}"))?;
+        let path = rest[at..].split('#').next().unwrap_or_default();
+        let path = if path.is_empty() { "/dns-query" } else { path };
+        if !path.starts_with('/') || !path.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(format!("`{text}` has no path that can stand in a request"));
+        }
+        Ok(Self { url: Url { scheme: Scheme::Https, authority, path: path.into() }, tls })
+    }
+
+    /// Its URL.
+    pub const fn url(&self) -> &Url {
+        &self.url
+    }
+}
+
+impl fmt::Debug for DohServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DohServer({})", self.url)
+    }
+}
+
+/// A client of one server. Its own name is resolved by the system.
+pub(super) struct Doh {
+    server: DohServer,
+    route: Route,
+    egress: Egress,
+    /// What the machine's owner wrote into the hosts file holds here too.
+    hosts: Hosts,
+}
+
+impl Doh {
+    pub fn new(server: DohServer, timeout: Duration) -> Self {
+        let names = Resolver::new(ResolverOptions { timeout, ..ResolverOptions::default() });
+        let dialer = Dialer::new(names, Arc::new(AnyAddress), DialerOptions::default());
+        let egress = Egress::new(EgressOptions::default(), Arc::new(dialer), EgressShared::new(None));
+        let route = Route {
+            scheme: Scheme::Https,
+            authority: server.url.authority.clone(),
+            dial: None,
+            via: Arc::new([]),
+            protocol: Protocol::Auto,
+            tls: Arc::clone(&server.tls),
+            partition: 0,
+            names: None,
+        };
+        Self { server, route, egress, hosts: Hosts::from_system().unwrap_or_default() }
+    }
+
+    /// The addresses of a name, and how long they may be remembered.
+    pub async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
+        let mut name = Name::from_ascii(name).map_err(|e| Failure::new(format!("it is no name of DNS: {e}"), None))?;
+        name.set_fqdn(true);
+        // Both at once: one connection carries them side by side where HTTP/2 is spoken.
+        let (v6, v4) = tokio::join!(self.ask(&name, RecordType::AAAA), self.ask(&name, RecordType::A));
+        match (v6, v4) {
+            (Ok(v6), Ok(v4)) => Ok(both(v6, v4)),
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) if !found.addrs.is_empty() => Ok((found.addrs, found.ttl)),
+            (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        }
+    }
+
+    async fn ask(&self, name: &Name, kind: RecordType) -> Result<Found, Failure> {
+        let query = Query::query(name.clone(), kind);
+        if let Some(found) = self.hosts.lookup_static_host(&query) {
+            return Ok(Found::of(found.answers(), 0));
+        }
+        let mut message = Message::query();
+        // The same question has the same bytes, so that caches on the way can answer (RFC 8484 4.1).
+        message.metadata.id = 0;
+        message.metadata.recursion_desired = true;
+        message.add_query(query);
+        let bytes = message.to_vec().map_err(|e| Failure::new(format!("the question cannot be written: {e}"), None))?;
+        let answered = match self.post(bytes).await {
+            Ok((answer, age)) => read(&answer, age),
+            Err(e) => Err(Failed::Server(e.to_string())),
+        };
+        answered.map_err(|failed| match failed {
+            Failed::NoSuchName(ttl) => Failure::new("the name does not exist".to_owned(), ttl),
+            Failed::Server(why) => Failure::new(format!("{}: {why}", self.server.url), Some(Duration::ZERO)),
+        })
+    }
+
+    /// One exchange: the answer's bytes, and its age in caches in seconds.
+    async fn post(&self, message: Vec<u8>) -> Result<(Vec<u8>, u32), Error> {
+        let mut headers = Headers::new();
+        headers.append_parsed(b"host", self.server.url.authority.host_field(Scheme::Https).as_bytes());
+        headers.append_parsed(b"accept", MEDIA_TYPE.as_bytes());
+        headers.append_parsed(b"content-type", MEDIA_TYPE.as_bytes());
+        headers.append_parsed(b"content-length", message.len().to_string().as_bytes());
+        let head = RequestHead {
+            method: Method::POST,
+            url: self.server.url.clone(),
+            version: Version::H2,
+            headers,
+            protocol: None,
+        };
+        let request = Request { head, body: Body::Full(message.into()) };
+        let (clock, mut timings, mut upstream) = (Clock::start(), Timings::default(), None);
+        let mut x = Exchange { clock: &clock, timings: &mut timings, upstream: &mut upstream, interim: &mut |_| () };
+        let answer = self.egress.send(&self.route, request, &mut x).await?;
+        let broken = |what: String| Error::new(interflow_flow::Kind::Dns, what);
+        if answer.head.status != StatusCode::OK {
+            return Err(broken(format!("it says {}", answer.head.status)));
+        }
+        let media = answer.head.headers.get_str("content-type").unwrap_or_default();
+        if !media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(MEDIA_TYPE) {
+            return Err(broken(format!("its answer is of the type `{media}` in place of {MEDIA_TYPE}")));
+        }
+        let age = answer.head.headers.get_str("age").and_then(|a| a.trim().parse().ok()).unwrap_or(0);
+        let (bytes, _) = answer.body.collect(LONGEST).await.map_err(|e| broken(e.to_string()))?;
+        Ok((bytes.to_vec(), age))
+    }
+}
+
+/// What one question found.
+#[derive(Debug, Default)]
+struct Found {
+    addrs: Vec<IpAddr>,
+    ttl: Duration,
+}
+
+impl Found {
+    /// Addresses of an answer, whatever names lead to them; the time in caches is taken off (RFC 8484 5.1).
+    fn of(records: &[Record], age: u32) -> Self {
+        let addrs = records.iter().filter_map(|r| match &r.data {
+            RData::A(a) => Some(IpAddr::V4(a.0)),
+            RData::AAAA(a) => Some(IpAddr::V6(a.0)),
+            _ => None,
+        });
+        let ttl = records.iter().map(|r| r.ttl).min().unwrap_or(0).saturating_sub(age);
+        Self { addrs: addrs.collect(), ttl: Duration::from_secs(ttl.into()) }
+    }
+}
+
+fn both(v6: Found, v4: Found) -> (Vec<IpAddr>, Duration) {
+    // An empty answer says nothing about how long the other may be kept.
+    let ttl = match (v6.addrs.is_empty(), v4.addrs.is_empty()) {
+        (false, false) => v6.ttl.min(v4.ttl),
+        (false, true) => v6.ttl,
+        _ => v4.ttl,
+    };
+    (v6.addrs.into_iter().chain(v4.addrs).collect(), ttl)
+}
+
+/// What a question failed by.
+#[derive(Debug)]
+enum Failed {
+    /// There is no such name; its zone says how long that may be remembered (RFC 2308 5).
+    NoSuchName(Option<Duration>),
+    /// The server, or the way to it.
+    Server(String),
+}
+
+/// Reads an answer that is so many seconds old.
+fn read(bytes: &[u8], age: u32) -> Result<Found, Failed> {
+    let message = Message::from_vec(bytes).map_err(|e| Failed::Server(format!("its answer cannot be read: {e}")))?;
+    let negative = message.authorities.iter().find_map(|r| match &r.data {
+        RData::SOA(soa) => Some(Duration::from_secs(r.ttl.min(soa.minimum).saturating_sub(age).into())),
+        _ => None,
+    });
+    match message.metadata.response_code {
+        ResponseCode::NoError => Ok(Found::of(&message.answers, age)),
+        ResponseCode::NXDomain => Err(Failed::NoSuchName(negative)),
+        code => Err(Failed::Server(format!("it says {code}"))),
+    }
+}
+
+#[cfg(test)]
+#[path = "doh_tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+//! DNS over HTTPS against a server of the test's own, with a certificate of the test's own.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hickory_resolver::proto::op::MessageType;
+use hickory_resolver::proto::rr::rdata::{A, AAAA};
+use interflow_flow::Host;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::ca::Ca;
+use crate::io::Io;
+use crate::tls::{Alpn, TlsProfileOptions, accept_tls};
+
+/// What the server says.
+#[derive(Clone, Copy)]
+enum Says {
+    /// `name.test` has 192.0.2.7 and 2001:db8::7 for a minute; no other name exists. The answer is so many seconds old.
+    Addresses(u32),
+    /// HTTP 503.
+    Unavailable,
+    /// A page in place of a message.
+    Page,
+    /// Bytes that are no message.
+    Rubbish,
+}
+
+struct Server {
+    addr: SocketAddr,
+    ca: String,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Server {
+    async fn start(says: Says) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = Ca::open_or_create(dir.path()).unwrap();
+        let tls = ca.server_tls(&Host::parse("localhost").unwrap(), Alpn::Http1);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = connections.clone();
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let tls = tls.clone();
+                tokio::spawn(async move {
+                    if let Ok((io, _)) = accept_tls(tcp.into(), &tls, Duration::from_secs(5)).await {
+                        serve(io, says).await;
+                    }
+                });
+            }
+        });
+        Self { addr, ca: ca.certificate_pem().to_owned(), connections }
+    }
+
+    /// A resolver that asks this server, trusting its authority or nobody.
+    fn resolver(&self, trusting: bool) -> Resolver {
+        let extra = if trusting { vec![self.ca.as_bytes().to_vec()] } else { Vec::new() };
+        let options =
+            TlsProfileOptions { platform_roots: !trusting, extra_ca_pem: extra, ..TlsProfileOptions::default() };
+        let url = format!("https://localhost:{}/ask{{?dns}}", self.addr.port());
+        let https = DohServer::parse(&url, TlsProfile::new(options).unwrap()).unwrap();
+        Resolver::new(ResolverOptions { https: Some(https), ..ResolverOptions::default() })
+    }
+}
+
+async fn serve(mut io: Io, says: Says) {
+    let mut read = Vec::new();
+    while io.read_buf(&mut read).await.is_ok_and(|n| n > 0) {
+        let text = String::from_utf8_lossy(&read).to_ascii_lowercase();
+        let Some(head) = text.find("\r\n\r\n").map(|at| at + 4) else { continue };
+        assert!(text.starts_with("post /ask http/1.1\r\n") && text.contains("content-type: application/dns-message"));
+        let length = text.lines().find_map(|l| l.strip_prefix("content-length: ")).unwrap().parse::<usize>().unwrap();
+        if read.len() < head + length {
+            continue;
+        }
+        let question = Message::from_vec(&read[head..head + length]).unwrap();
+        assert_eq!(question.metadata.id, 0);
+        read.drain(..head + length);
+        let (status, media, age, body) = match says {
+            Says::Addresses(age) => ("200 OK", MEDIA_TYPE, age, answer(&question).to_vec().unwrap()),
+            Says::Unavailable => ("503 Busy", MEDIA_TYPE, 0, Vec::new()),
+            Says::Page => ("200 OK", "text/html", 0, b"<p>log in first".to_vec()),
+            Says::Rubbish => ("200 OK", MEDIA_TYPE, 0, b"\x00\x01".to_vec()),
+        };
+        let length = body.len();
+        let head =
+            format!("HTTP/1.1 {status}\r\nContent-Type: {media}\r\nAge: {age}\r\nContent-Length: {length}\r\n\r\n");
+        io.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+        io.flush().await.unwrap();
+    }
+}
+
+fn answer(question: &Message) -> Message {
+    let query = question.queries[0].clone();
+    let mut answer = Message::query();
+    answer.metadata.message_type = MessageType::Response;
+    let name = query.name().clone();
+    if name.to_ascii() != "name.test." {
+        answer.metadata.response_code = ResponseCode::NXDomain;
+    } else if query.query_type() == RecordType::A {
+        answer.add_answer(Record::from_rdata(name, 60, RData::A(A(Ipv4Addr::new(192, 0, 2, 7)))));
+    } else {
+        let v6: Ipv6Addr = "2001:db8::7".parse().unwrap();
+        answer.add_answer(Record::from_rdata(name, 60, RData::AAAA(AAAA(v6))));
+    }
+    answer.add_query(query);
+    answer
+}
+
+fn host(name: &str) -> Host {
+    Host::parse(name).unwrap()
+}
+
+#[tokio::test]
+async fn names_are_resolved_over_https_and_connections_are_kept() {
+    let server = Server::start(Says::Addresses(0)).await;
+    let names = server.resolver(true);
+    let found = names.resolve(&host("name.test")).await.unwrap();
+    let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["2001:db8::7", "192.0.2.7"]);
+    let missing = names.resolve(&host("other.test")).await.unwrap_err();
+    assert!(missing.message().contains("the name does not exist"), "{missing}");
+    // Two questions at once need two connections of HTTP/1, and the next two use them again.
+    assert!(server.connections.load(Ordering::Relaxed) <= 2);
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_verified_is_not_asked() {
+    let server = Server::start(Says::Addresses(0)).await;
+    let refused = server.resolver(false).resolve(&host("name.test")).await.unwrap_err();
+    assert_eq!(refused.kind(), interflow_flow::Kind::Dns);
+    assert!(refused.message().contains("certificate"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_said() {
+    for (says, part) in
+        [(Says::Unavailable, "503"), (Says::Page, "text/html"), (Says::Rubbish, "its answer cannot be read")]
+    {
+        let server = Server::start(says).await;
+        let failed = server.resolver(true).resolve(&host("name.test")).await.unwrap_err();
+        assert!(failed.message().contains(part), "{failed}");
+        assert!(failed.message().contains("https://localhost"), "{failed}");
+    }
+}
+
+#[test]
+fn the_time_in_caches_is_taken_off() {
+    let mut question = Message::query();
+    question.add_query(Query::query(Name::from_ascii("name.test.").unwrap(), RecordType::A));
+    let bytes = answer(&question).to_vec().unwrap();
+    for (age, ttl) in [(0, 60), (45, 15), (90, 0)] {
+        assert_eq!(read(&bytes, age).unwrap().ttl, Duration::from_secs(ttl));
+    }
+}
+
+#[test]
+fn servers_are_named_by_url_or_by_name() {
+    let tls = TlsProfile::new(TlsProfileOptions::default()).unwrap();
+    for (text, url) in [
+        ("cloudflare", "https://cloudflare-dns.com/dns-query"),
+        ("GOOGLE", "https://dns.google/dns-query"),
+        ("https://dns.test", "https://dns.test/dns-query"),
+        ("https://dns.test:8443/q?x=1", "https://dns.test:8443/q?x=1"),
+        ("https://192.0.2.1/dns-query{?dns}", "https://192.0.2.1/dns-query"),
+    ] {
+        assert_eq!(DohServer::parse(text, tls.clone()).unwrap().url().to_string(), url);
+    }
+    for text in ["http://dns.test/", "yahoo", "https://", "https://u:p@dns.test/", "https://dns.test/a b"] {
+        assert!(DohServer::parse(text, tls.clone()).is_err(), "{text}");
+    }
+}

@@ -1,0 +1,138 @@
+//! The reference page of rules, made from what is known of matchers and actions: each with the test that proves it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use interflow_rules::action::ACTIONS as OWN;
+use interflow_rules::{phases, schema};
+
+use super::load;
+use super::rows::{ACTIONS, FILTERS};
+
+/// Where the proof of an action stands when it is no row of `tests/actions.rs`, or a fuller one than that: file and test.
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("serve_http1", WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    ("show_certificate", WAYS, "clients_are_shown_the_certificate_that_a_rule_names"),
+    ("dns_over_https", WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+    ("tls_version", WAYS, "only_the_version_of_tls_that_a_rule_names_is_spoken"),
+    ("connect_to", WAYS, "nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way"),
+    ("upstream_proxy", ROWS, "ways_upstream"),
+    ("direct", ROWS, "ways_upstream"),
+    ("http_version", ROWS, "ways_upstream"),
+    ("danger_skip_tls_verify", ROWS, "ways_upstream"),
+    ("client_certificate", ROWS, "ways_upstream"),
+    ("own_connection", ROWS, "ways_upstream"),
+    ("tunnel", ROWS, "tunnels_are_chosen"),
+    ("intercept", ROWS, "tunnels_are_chosen"),
+    ("map_local", ROWS, "files_are_served_and_written"),
+    ("serve_ca", ROWS, "files_are_served_and_written"),
+    ("append_file", ROWS, "files_are_served_and_written"),
+    ("save_response_body", ROWS, "files_are_served_and_written"),
+    ("hold", ROWS, "a_held_flow_goes_on_as_was_decided"),
+    ("inject_message", MESSAGES, "websocket_messages_are_changed_dropped_put_in_answered_and_tagged"),
+    ("replay", REPLAYS, "recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is_gone"),
+    ("script", OUTSIDE, "scripts_look_change_answer_and_deny"),
+    ("call", OUTSIDE, "a_middleware_sees_both_messages_and_rewrites_them"),
+];
+const ROWS: &str = "interflow-rules/tests/actions.rs";
+const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
+const WAYS: &str = "interflow/tests/rules/ways.rs";
+const MESSAGES: &str = "interflow/tests/rules/messages.rs";
+const REPLAYS: &str = "interflow/tests/rules/replays.rs";
+const MATCHERS: &str = "interflow-rules/src/when.rs";
+const FLUXZY: &str = "interflow-rules/tests/fluxzy";
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn source(file: &str) -> String {
+    std::fs::read_to_string(crates().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// The test that proves an action, which must be there.
+fn proof(action: &str) -> String {
+    let Some((_, file, test)) = ELSEWHERE.iter().find(|(a, ..)| *a == action) else {
+        assert!(source(ROWS).contains(&format!("\n    {action}: \"")), "{action} has no test");
+        return format!("`{ROWS}`: `{action}`");
+    };
+    assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
+    format!("`{file}`: `{test}`")
+}
+
+/// What of ours one of Fluxzy's entries becomes: condition and actions, or why it is refused.
+fn becomes(filter: &str, action: &str) -> Result<(String, Vec<&'static str>), String> {
+    let text = format!("rules:\n- filter: {filter}\n  action: {action}\n");
+    let program = load(&text)?;
+    let rule = &program.rules[0];
+    let mut names: Vec<&str> = rule.actions.iter().map(|(_, a)| a.info().name).collect();
+    names.dedup();
+    Ok((rule.cond.describe(), names))
+}
+
+/// The name by which Fluxzy's own pages call it: as it stands in its row.
+fn kind(row: &str) -> &str {
+    let rest = row.split_once("typeKind: ").map_or("", |(_, r)| r);
+    rest.split([',', '}']).next().unwrap_or_default().trim_end_matches("Filter").trim_end_matches("Action")
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
+fn page() -> String {
+    let mut out = String::from(
+        "# Rules: every matcher and action\n\nMade from the code; [rules](rules.md) says how they go together. The last column names \
+         the test that proves the line.\n\n## Actions\n\n`phase` is where it runs unless its condition is known only later.\n\n\
+         | action | phase | does | Fluxzy | test |\n|---|---|---|---|---|\n",
+    );
+    let mut theirs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, row, _) in ACTIONS {
+        for name in becomes("{typeKind: any}", row).map(|(_, names)| names).unwrap_or_default() {
+            theirs.entry(name).or_default().push(kind(row));
+        }
+    }
+    for action in OWN {
+        let theirs = theirs.get(action.name).map(|t| t.join(", ")).unwrap_or_default();
+        let (phase, does) = (phases::name(action.natural), cell(action.doc.trim()));
+        writeln!(out, "| `{}` | {phase} | {does} | {theirs} | {} |", action.name, proof(action.name)).unwrap();
+    }
+    out.push_str("\n## Matchers\n\n| matcher | holds for | test |\n|---|---|---|\n");
+    let (schema, tests) = (schema(), source(MATCHERS));
+    let matchers = schema["$defs"]["Matchers"]["properties"].as_object().expect("the schema names the matchers");
+    for (name, about) in matchers {
+        let mentioned = tests.rsplit("mod tests").next().is_some_and(|t| t.contains(name.as_str()));
+        assert!(mentioned, "the matcher {name} has no test in {MATCHERS}");
+        let about = cell(about["description"].as_str().unwrap_or_default());
+        writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_says_yes_and_no` |").unwrap();
+    }
+    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not. The second column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
+    for (_, row, ..) in FILTERS {
+        let action = "{typeKind: setResponseCookie, name: a, value: b}";
+        let (cond, _) = becomes(row, action).unwrap_or_else(|e| panic!("{row}: {e}"));
+        let test = format!("`{FLUXZY}`: `every_filter_says_yes_and_no`");
+        writeln!(out, "| {} | `{}` | {} | {test} |", kind(row), cell(row), cell(&cond)).unwrap();
+    }
+    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
+    for (_, row, outcome) in ACTIONS {
+        let here = match becomes("{typeKind: any}", row) {
+            Ok((_, names)) => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+            Err(_) => "an error with its remedy".to_owned(),
+        };
+        let test = format!("`{FLUXZY}`: `every_action_does_its_work`");
+        writeln!(out, "| {} | {here} | {} | {test} |", kind(row), cell(outcome)).unwrap();
+    }
+    out
+}
+
+#[test]
+fn the_reference_page_is_what_the_code_says() {
+    let file = crates().parent().unwrap().join("docs/rules-reference.md");
+    let now = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&file, &now).unwrap();
+    }
+    let there = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(there == now, "docs/rules-reference.md is out of date: `make docs` writes it");
+}

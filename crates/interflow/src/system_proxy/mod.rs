@@ -1,0 +1,246 @@
+//! The system's proxy set to ours and put back: at the end, by a command, or at the next start when this process did not
+//! live to do it.
+
+mod place;
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::Failure;
+use crate::flows::print_json;
+use crate::home::{Home, write_private};
+use place::{Commands, Place};
+
+#[derive(Debug, Subcommand)]
+pub enum SystemProxyCommand {
+    /// Make the running instance the system's proxy, until it ends or `off`.
+    On {
+        /// The address of the proxy, when it is not the running instance's.
+        #[arg(long, value_name = "ADDR")]
+        proxy: Option<SocketAddr>,
+    },
+    /// Put back what was there before.
+    Off,
+    /// Say what the system's proxy is, and whether it is ours.
+    Status {
+        /// `table`, or `json`.
+        #[arg(long, default_value = "table", value_parser = ["table", "json"])]
+        format: String,
+    },
+}
+
+/// What was there before, kept until it is put back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// The instance for which it was changed; 0 for an address that was given.
+    pid: u32,
+    /// The proxy that was set.
+    proxy: SocketAddr,
+    settings: Vec<Setting>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Setting {
+    place: Place,
+    before: Option<String>,
+    ours: Option<String>,
+}
+
+/// Where it is kept.
+const FILE: &str = "system-proxy.json";
+
+impl Kept {
+    fn read(home: &Home) -> Result<Option<Self>, String> {
+        let path = home.join(FILE);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
+                format!("{} cannot be understood: {e}; remove it, and set the system's proxy by hand", path.display())
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(format!("{} cannot be read: {e}", path.display())),
+        }
+    }
+}
+
+/// `interflow system-proxy`
+pub fn run(command: &SystemProxyCommand, home: &Home) -> Result<(), Failure> {
+    match command {
+        SystemProxyCommand::On { proxy } => {
+            let running = home.running();
+            let pid = if proxy.is_some() { 0 } else { running.as_ref().map_or(0, |i| i.pid) };
+            let proxy = proxy.or_else(|| running?.proxy.first().copied());
+            let proxy = proxy.ok_or(
+                "no instance runs: start one with `interflow run`, or name a proxy with --proxy ADDR".to_owned(),
+            )?;
+            let names = set(home, proxy, pid)?;
+            names.iter().for_each(|n| anstream::println!("{n}"));
+            anstream::println!(
+                "the system's proxy is {}; `interflow system-proxy off` puts back what was",
+                reachable(proxy)
+            );
+            Ok(())
+        }
+        SystemProxyCommand::Off => {
+            match restore(home)? {
+                None => anstream::println!("nothing was changed by Interflow"),
+                Some(left) => {
+                    left.iter().for_each(|l| anstream::println!("{l}"));
+                    anstream::println!("the system's proxy is what it was");
+                }
+            }
+            Ok(())
+        }
+        SystemProxyCommand::Status { format } => status(home, format == "json"),
+    }
+}
+
+/// Sets the system's proxy for an instance; what was there is kept first. Gives the settings that were changed.
+///
+/// # Errors
+/// No system that is known, or a command that failed: then everything is as it was.
+pub fn set(home: &Home, proxy: SocketAddr, pid: u32) -> Result<Vec<String>, String> {
+    let commands = Commands::default();
+    // What an earlier one left would be taken for the owner's own.
+    restore(home)?;
+    let proxy = reachable(proxy);
+    let wanted = Place::wanted(&commands, proxy)?;
+    if wanted.is_empty() {
+        return Err("no desktop's proxy settings were found here: GNOME (gsettings), KDE (kwriteconfig), macOS (networksetup) and Windows (reg) are known. Set http_proxy and https_proxy, or use `interflow exec`".into());
+    }
+    let settings = wanted.into_iter().map(|(place, ours)| Ok(Setting { before: place.read(&commands)?, place, ours }));
+    let kept = Kept { pid, proxy, settings: settings.collect::<Result<_, String>>()? };
+    home.create()?;
+    // On disk before the first change, so that whatever happens then can be undone.
+    let text = serde_json::to_vec_pretty(&kept).map_err(|e| e.to_string())?;
+    write_private(&home.join(FILE), &text)
+        .map_err(|e| format!("{} cannot be written: {e}", home.join(FILE).display()))?;
+    for setting in &kept.settings {
+        if let Err(e) = setting.place.write(&commands, setting.ours.as_deref()) {
+            restore(home)?;
+            return Err(e);
+        }
+    }
+    announce(&commands, &kept);
+    Ok(kept.settings.iter().map(|s| s.place.name()).collect())
+}
+
+/// Puts back what was there. Settings that somebody else has changed since are left, and told. `None`: nothing was kept.
+///
+/// # Errors
+/// A command that failed; what is kept stays then, for another try.
+pub fn restore(home: &Home) -> Result<Option<Vec<String>>, String> {
+    let Some(kept) = Kept::read(home)? else { return Ok(None) };
+    let commands = Commands::default();
+    let mut left = Vec::new();
+    let mut failed = Vec::new();
+    // The switch was set last, and goes back first.
+    for setting in kept.settings.iter().rev() {
+        let done = setting.place.read(&commands).and_then(|now| {
+            if now == setting.before {
+                return Ok(());
+            }
+            if now != setting.ours {
+                left.push(format!("{} was changed by somebody else since, and is left", setting.place.name()));
+                return Ok(());
+            }
+            setting.place.write(&commands, setting.before.as_deref())
+        });
+        failed.extend(done.err());
+    }
+    if !failed.is_empty() {
+        return Err(failed.join("; "));
+    }
+    announce(&commands, &kept);
+    let _ = fs::remove_file(home.join(FILE));
+    Ok(Some(left))
+}
+
+/// Puts back what an instance left that is no more: it was killed, or the machine went down.
+pub fn restore_leftover(home: &Home) {
+    let of_the_dead = match Kept::read(home) {
+        Ok(Some(kept)) => kept.pid != 0 && home.running().is_none_or(|i| i.pid != kept.pid),
+        Ok(None) => false,
+        Err(e) => return tracing::warn!("the system's proxy: {e}"),
+    };
+    if of_the_dead {
+        match restore(home) {
+            Ok(_) => tracing::info!("the system's proxy, which an earlier instance had left changed, is what it was"),
+            Err(e) => {
+                tracing::warn!("the system's proxy, left changed by an earlier instance, cannot be put back: {e}")
+            }
+        }
+    }
+}
+
+/// The system's proxy for as long as this lives.
+#[derive(Debug)]
+pub struct WhileRunning(Home);
+
+impl WhileRunning {
+    /// Puts back, at its end, what is changed for this process: by `run --system-proxy` or by `system-proxy on`.
+    pub fn of(home: &Home) -> Self {
+        Self(home.clone())
+    }
+}
+
+impl Drop for WhileRunning {
+    fn drop(&mut self) {
+        let ours = Kept::read(&self.0).ok().flatten().is_some_and(|k| k.pid == std::process::id());
+        if ours && let Err(e) = restore(&self.0) {
+            tracing::warn!("the system's proxy cannot be put back: {e}; try `interflow system-proxy off`");
+        }
+    }
+}
+
+fn announce(commands: &Commands, kept: &Kept) {
+    if let Some(setting) = kept.settings.first() {
+        setting.place.announce(commands);
+    }
+}
+
+/// The address by which programs of this machine reach a listener.
+fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+fn status(home: &Home, as_json: bool) -> Result<(), Failure> {
+    let commands = Commands::default();
+    let kept = Kept::read(home)?;
+    // Any address tells the same settings.
+    let places = match &kept {
+        Some(kept) => kept.settings.iter().map(|s| s.place.clone()).collect(),
+        None => {
+            let wanted = Place::wanted(&commands, SocketAddr::from(([127, 0, 0, 1], 7070)))?;
+            wanted.into_iter().map(|(p, _)| p).collect::<Vec<_>>()
+        }
+    };
+    let now: Vec<(String, Option<String>)> =
+        places.iter().map(|p| Ok((p.name(), p.read(&commands)?))).collect::<Result<_, String>>()?;
+    if as_json {
+        let settings: Vec<_> = now.iter().map(|(n, v)| json!({ "setting": n, "value": v })).collect();
+        return print_json(&json!({
+            "set_by_interflow": kept.is_some(), "proxy": kept.as_ref().map(|k| k.proxy.to_string()), "settings": settings,
+        }));
+    }
+    for (name, value) in &now {
+        anstream::println!("{name}: {}", value.as_deref().unwrap_or("not set"));
+    }
+    match &kept {
+        Some(kept) => {
+            anstream::println!("set to {} by Interflow; `interflow system-proxy off` puts back what was", kept.proxy)
+        }
+        None if now.is_empty() => anstream::println!("no desktop's proxy settings were found here"),
+        None => anstream::println!("not set by Interflow"),
+    }
+    Ok(())
+}

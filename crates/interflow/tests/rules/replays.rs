@@ -1,0 +1,96 @@
+//! Answers from recordings: the flows of this instance, and archives of each format.
+
+use interflow_testkit::{Origin, Reply};
+
+use crate::home::{Home, until};
+
+#[tokio::test]
+async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is_gone() {
+    let home = Home::new().await;
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let origin = Origin::http()
+        .answering(move |r| {
+            let n = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let body = format!("{} {n} {}", r.path(), String::from_utf8_lossy(&r.body));
+            Reply::ok(body).header("Date", "Sun, 06 Nov 1994 08:49:37 GMT").header("X-Real", "yes")
+        })
+        .start()
+        .await;
+    let none = home.write("none.yaml", "rules: []");
+    let url = origin.url("/a?x=1");
+    {
+        let running = home.start(&none);
+        for _ in 0..2 {
+            assert_eq!(running.get(&url).await.header("x-real"), Some("yes"));
+        }
+        until("both flows", async || home.run(&["flows", "count", "-is:open"]).out.trim() == "2").await;
+    }
+    let mut sources = vec![format!("flows: 'host:{}'", origin.addr().ip())];
+    for format in ["har", "jsonl", "saz", "fxzy", "mitm"] {
+        let file = home.path(&format!("kept.{format}")).display().to_string();
+        let said = home.run(&["flows", "export", "--format", format, "-o", &file]);
+        assert_eq!(said.code, 0, "{said:?}");
+        sources.push(format!("file: '{file}'"));
+    }
+    drop(origin);
+    for source in sources {
+        let rules = home.write("r.yaml", &format!("rules: [{{then: {{replay: {{{source}, extra: 404}}}}}}]"));
+        let checked = home.run(&["rules", "check", &rules]);
+        assert_eq!(checked.code, 0, "{source}: {checked:?}");
+        let running = home.start(&rules);
+        for n in 0..2 {
+            let answer = running.get(&url).await;
+            assert_eq!((answer.status, answer.text()), (200, format!("/a {n} ")), "{source}");
+            assert!(
+                answer.header("x-real") == Some("yes") && !answer.header("date").unwrap().contains("1994"),
+                "{source}"
+            );
+        }
+        let answer = running.get(&url).await;
+        assert_eq!(answer.status, 404, "{source}: each answer is given once");
+        drop(running);
+    }
+}
+
+#[tokio::test]
+async fn mitmproxys_options_about_replay_are_taken_over() {
+    let home = Home::new().await;
+    let config = home.write(
+        "config.yaml",
+        "server_replay: [kept.flow]\nserver_replay_extra: '204'\nserver_replay_reuse: true\nserver_replay_refresh: false\n\
+         server_replay_ignore_host: true\nserver_replay_ignore_content: true\nserver_replay_ignore_params: [stamp]\n\
+         server_replay_ignore_payload_params: [token]\nserver_replay_use_headers: [X-Tenant]\nanticache: true\n",
+    );
+    let said = home.run(&["rules", "import", &config]);
+    for part in [
+        "file: kept.flow",
+        "extra: 204",
+        "reuse: true",
+        "refresh: false",
+        "- stamp",
+        "- host",
+        "- body",
+        "- token",
+        "- X-Tenant",
+        "anticache",
+    ] {
+        assert!(said.out.contains(part), "{part}: {said:?}");
+    }
+    let killed = home.write("killed.yaml", "server_replay: [a.flow]\nserver_replay_kill_extra: true\n");
+    assert!(home.run(&["rules", "import", &killed]).out.contains("extra: abort"));
+    let wrong = home.write("wrong.yaml", "server_replay: [a.flow]\nserver_replay_extra: maybe\n");
+    let said = home.run(&["rules", "import", &wrong]);
+    assert!(said.code == 1 && said.err.contains("write forward, kill, or a status"), "{said:?}");
+}
+
+#[tokio::test]
+async fn an_archive_that_is_none_is_refused_with_its_place() {
+    let home = Home::new().await;
+    let cut = home.write("cut.har", "{\"log\": {\"entries\": [{");
+    let rules = home.write("r.yaml", &format!("rules: [{{then: {{replay: '{cut}'}}}}]"));
+    let said = home.run(&["rules", "check", &rules]);
+    assert!(said.code == 1 && said.err.contains("r.yaml:1:") && said.err.contains("cut.har"), "{said:?}");
+    let both = home.write("both.yaml", "rules: [{then: {replay: {file: a.har, flows: 'host:a'}}}]");
+    let said = home.run(&["rules", "check", &both]);
+    assert!(said.code == 1 && said.err.contains("one of `file` and `flows`"), "{said:?}");
+}
