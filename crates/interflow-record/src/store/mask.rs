@@ -79,10 +79,18 @@ fn masked_value(value: &[u8]) -> String {
     let scheme = SCHEMES.iter().find(|s| {
         value.get(..s.len()).is_some_and(|v| v.eq_ignore_ascii_case(s.as_bytes())) && value.get(s.len()) == Some(&b' ')
     });
+    let secret = scheme.map_or(value, |s| &value[s.len() + 1..]);
+    // What an archive brings may have been masked when it was recorded: it keeps the length of what it stands for.
+    let size = masked_size(secret).unwrap_or(secret.len());
     match scheme {
-        Some(s) => format!("{s} *** ({} bytes)", value.len() - s.len() - 1),
-        None => format!("*** ({} bytes)", value.len()),
+        Some(s) => format!("{s} *** ({size} bytes)"),
+        None => format!("*** ({size} bytes)"),
     }
+}
+
+/// The length of what was masked so; `None` when this is something else.
+fn masked_size(value: &[u8]) -> Option<usize> {
+    std::str::from_utf8(value.strip_prefix(b"*** (")?.strip_suffix(b" bytes)")?).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -99,6 +107,18 @@ mod tests {
             ("/a?monkey=1&key=&key", "/a?monkey=1&key=&key"),
         ] {
             assert_eq!(mask.path(path), masked);
+        }
+    }
+
+    #[test]
+    fn what_is_masked_already_stays_as_it_is() {
+        for (value, masked) in [
+            ("*** (11 bytes)", "*** (11 bytes)"),
+            ("Bearer *** (51 bytes)", "Bearer *** (51 bytes)"),
+            ("s3cret *** (11 bytes)", "*** (21 bytes)"),
+            ("*** (s3cret bytes)", "*** (18 bytes)"),
+        ] {
+            assert_eq!(masked_value(value.as_bytes()), masked, "{value}");
         }
     }
 

@@ -107,7 +107,7 @@ fn page() -> String {
         let about = cell(about["description"].as_str().unwrap_or_default());
         writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_says_yes_and_no` |").unwrap();
     }
-    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not. The second column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
+    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
     for (_, row, ..) in FILTERS {
         let action = "{typeKind: setResponseCookie, name: a, value: b}";
         let (cond, _) = becomes(row, action).unwrap_or_else(|e| panic!("{row}: {e}"));
