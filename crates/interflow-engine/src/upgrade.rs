@@ -101,7 +101,8 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
     let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, shared, waiting };
-    let down = Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared, waiting };
+    let down =
+        Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared, waiting };
     let both = async { tokio::try_join!(up.run(), down.run()) };
     let watch = async {
         loop {
@@ -220,7 +221,8 @@ impl Pump<'_> {
             while let Some(seen) = leg.next() {
                 let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[side(self.direction)] |= close;
-                let kind = if let Seen::Message(message, _) = &seen { data_kind(message.kind) } else { MessageKind::Text };
+                let kind =
+                    if let Seen::Message(message, _) = &seen { data_kind(message.kind) } else { MessageKind::Text };
                 ask_stages(tracker, leg, seen, out).await?;
                 let back = onward(tracker, leg, self.direction, kind, out);
                 if !back.is_empty() {
