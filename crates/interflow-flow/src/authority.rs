@@ -70,17 +70,21 @@ impl Host {
         if s.is_empty() {
             return Err(AuthorityError::Empty);
         }
-        if let Ok(v4) = s.parse::<Ipv4Addr>() {
+        // An address ends in a digit, which few names do.
+        if s.ends_with(|last: char| last.is_ascii_digit())
+            && let Ok(v4) = s.parse::<Ipv4Addr>()
+        {
             return Ok(Self::Ip(IpAddr::V4(v4)));
         }
-        if s.len() > 255 || !s.bytes().all(is_name_byte) {
+        let (mut odd, mut upper) = (false, false);
+        for b in s.bytes() {
+            odd |= !is_name_byte(b);
+            upper |= b.is_ascii_uppercase();
+        }
+        if s.len() > 255 || odd {
             return Err(AuthorityError::Host);
         }
-        if s.bytes().any(|b| b.is_ascii_uppercase()) {
-            Ok(Self::Name(s.to_ascii_lowercase().into()))
-        } else {
-            Ok(Self::Name(s.into()))
-        }
+        if upper { Ok(Self::Name(s.to_ascii_lowercase().into())) } else { Ok(Self::Name(s.into())) }
     }
 
     /// The address, when the host is one.
@@ -156,7 +160,7 @@ impl Authority {
     /// Reads `host`, `host:port` or `[v6]:port`; a missing or empty port becomes `default`
     /// (RFC 3986 6.2.3). `default` = `None` demands a port, as CONNECT does (RFC 9110 9.3.6).
     pub fn parse(s: &str, default: Option<u16>) -> Result<Self, AuthorityError> {
-        if s.contains('@') {
+        if s.as_bytes().contains(&b'@') {
             return Err(AuthorityError::UserInfo);
         }
         let (host, port) = if s.starts_with('[') {
@@ -167,10 +171,10 @@ impl Authority {
                 _ => (host, Some(rest.strip_prefix(':').ok_or(AuthorityError::Brackets)?)),
             }
         } else {
-            match s.split_once(':') {
-                Some((_, port)) if port.contains(':') => return Err(AuthorityError::Brackets),
-                Some((host, port)) => (host, Some(port)),
-                None => (s, None),
+            let (host, rest) = s.split_at(s.bytes().position(|b| b == b':').unwrap_or(s.len()));
+            match rest.strip_prefix(':') {
+                Some(port) if port.as_bytes().contains(&b':') => return Err(AuthorityError::Brackets),
+                port => (host, port),
             }
         };
         let host = Host::parse(host)?;
@@ -179,6 +183,20 @@ impl Authority {
             Some(p) => parse_port(p)?,
         };
         Ok(Self { host, port })
+    }
+
+    /// Whether `text` is beyond doubt this authority as [`parse`](Self::parse) reads it with the same `default`. Spares
+    /// the common case the parsing; `false` may mean that only parsing can tell.
+    pub fn is_spelled(&self, text: &[u8], default: u16) -> bool {
+        let Host::Name(name) = &self.host else { return false };
+        match text.strip_prefix(name.as_bytes()) {
+            Some(b"") => self.port == default,
+            Some([b':', digits @ ..]) if matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= 5 => {
+                digits.iter().try_fold(0, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(d - b'0')))
+                    == Some(u32::from(self.port))
+            }
+            _ => false,
+        }
     }
 
     /// The text for a `Host` field: without the port where it is the scheme's own.
@@ -220,6 +238,29 @@ impl FromStr for Authority {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spelling_that_is_taken_as_right_is_parsed_so() {
+        for text in [
+            "a.test",
+            "a.test:80",
+            "a.test:8080",
+            "A.test",
+            "a.test:",
+            "a.test:08080",
+            "a.test:99999",
+            "10.0.0.1:1",
+            "[::1]:80",
+        ] {
+            for authority in ["a.test:80", "a.test:8080", "10.0.0.1:1", "[::1]:80"] {
+                let authority: Authority = authority.parse().unwrap();
+                let right = Authority::parse(text, Some(80)).as_ref() == Ok(&authority);
+                assert!(right || !authority.is_spelled(text.as_bytes(), 80), "{text} {authority}");
+            }
+        }
+        let authority: Authority = "a.test:8080".parse().unwrap();
+        assert!(authority.is_spelled(b"a.test:8080", 80) && authority.is_spelled(b"a.test", 8080));
+    }
 
     #[test]
     fn hosts_and_ports_are_read() {

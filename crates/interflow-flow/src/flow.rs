@@ -165,7 +165,17 @@ pub struct Flow {
 impl Flow {
     /// A flow that begins now.
     pub fn begin(client: Arc<ClientInfo>, transport: Transport, scheme: Scheme, authority: Authority) -> Self {
-        let clock = Clock::start();
+        Self::begin_at(Clock::start(), client, transport, scheme, authority)
+    }
+
+    /// A flow that began with this clock.
+    pub fn begin_at(
+        clock: Clock,
+        client: Arc<ClientInfo>,
+        transport: Transport,
+        scheme: Scheme,
+        authority: Authority,
+    ) -> Self {
         Self {
             id: FlowId::new(clock.born()),
             clock,

@@ -5,20 +5,23 @@ use std::ops::Range;
 
 /// A list of header fields over one buffer. A lookup ignores the case of names (RFC 9110 5.1); everything else is
 /// kept as it was written. A parsed head costs two allocations, however many fields it has.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Headers {
+    /// Lines as they stand on the wire, so that fields which still lie behind one another are written in one piece.
     bytes: Vec<u8>,
     fields: Vec<Field>,
+    /// A bit for each length that a name has or had: most names that are looked for are of a length that is not there.
+    lengths: u64,
 }
 
 /// Where a field's name and value stand in `bytes`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Field {
     name: Span,
     value: Span,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Span {
     at: u32,
     len: u32,
@@ -27,6 +30,10 @@ struct Span {
 impl Span {
     const fn range(self) -> Range<usize> {
         self.at as usize..self.at as usize + self.len as usize
+    }
+
+    const fn end(self) -> usize {
+        self.at as usize + self.len as usize
     }
 }
 
@@ -44,12 +51,25 @@ pub enum InvalidHeader {
 impl Headers {
     /// No fields.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), fields: Vec::new() }
+        Self { bytes: Vec::new(), fields: Vec::new(), lengths: 0 }
     }
 
-    /// Room for `fields` fields whose names and values sum up to `bytes`.
+    /// Room for `fields` fields whose lines sum up to `bytes`.
     pub fn with_capacity(fields: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields) }
+        Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), lengths: 0 }
+    }
+
+    /// Takes over the lines of a section that a codec has parsed: `fields` are the places of name and value of each in
+    /// `lines`. Costs one copy, with room for a field or two that a stage adds.
+    pub fn from_lines(lines: &[u8], fields: impl ExactSizeIterator<Item = (Range<usize>, Range<usize>)>) -> Self {
+        let mut headers = Self::with_capacity(fields.len() + 4, lines.len() + 96);
+        headers.bytes.extend_from_slice(lines);
+        for (name, value) in fields {
+            let name = Span { at: name.start as u32, len: name.len() as u32 };
+            let value = Span { at: value.start as u32, len: value.len() as u32 };
+            headers.push(name, value);
+        }
+        headers
     }
 
     /// How many fields there are.
@@ -64,7 +84,7 @@ impl Headers {
 
     /// The first value under this name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.fields.iter().find(|f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+        self.likely(name).iter().find(|f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// The first value under this name, when it is UTF-8.
@@ -74,12 +94,12 @@ impl Headers {
 
     /// Every value under this name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
-        self.fields.iter().filter(move |f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
+        self.likely(name).iter().filter(move |f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// Whether a field of this name is there.
     pub fn contains(&self, name: &str) -> bool {
-        self.fields.iter().any(|f| self.is(f, name))
+        self.likely(name).iter().any(|f| self.is(f, name))
     }
 
     /// Whether a comma-separated list under this name holds the token, in any case (`Connection: close`).
@@ -110,9 +130,12 @@ impl Headers {
 
     /// Adds a field that a codec has checked already (or that is made of constants).
     pub fn append_parsed(&mut self, name: &[u8], value: &[u8]) {
+        self.bytes.reserve(name.len() + value.len() + 4);
         let name = self.store(name);
+        self.bytes.extend_from_slice(b": ");
         let value = self.store(value);
-        self.fields.push(Field { name, value });
+        self.bytes.extend_from_slice(b"\r\n");
+        self.push(name, value);
     }
 
     /// Gives the field this one value: the first one of that name keeps its place and its spelling, further ones go;
@@ -123,7 +146,7 @@ impl Headers {
     pub fn set(&mut self, name: &str, value: impl AsRef<[u8]>) -> Result<(), InvalidHeader> {
         let value = value.as_ref();
         check(name.as_bytes(), value)?;
-        let Some(first) = self.fields.iter().position(|f| self.is(f, name)) else {
+        let Some(first) = self.likely(name).iter().position(|f| self.is(f, name)) else {
             self.append_parsed(name.as_bytes(), value);
             return Ok(());
         };
@@ -139,7 +162,10 @@ impl Headers {
 
     /// Takes out every field of this name; says how many there were.
     pub fn remove(&mut self, name: &str) -> usize {
-        let before = self.fields.len();
+        let before = self.likely(name).len();
+        if before == 0 {
+            return 0;
+        }
         self.retain(|n, _| !n.eq_ignore_ascii_case(name.as_bytes()));
         before - self.fields.len()
     }
@@ -158,12 +184,43 @@ impl Headers {
     /// Writes `Name: value\r\n` for every field. The empty line behind the section is the caller's.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.reserve(self.bytes.len() + self.fields.len() * 4);
+        let mut lines = 0..0;
         for f in &self.fields {
+            let at = f.name.at as usize;
+            if self.is_line(f) {
+                if lines.end != at {
+                    out.extend_from_slice(&self.bytes[lines]);
+                    lines = at..at;
+                }
+                lines.end = f.value.end() + 2;
+                continue;
+            }
+            out.extend_from_slice(&self.bytes[lines]);
+            lines = 0..0;
             out.extend_from_slice(&self.bytes[f.name.range()]);
             out.extend_from_slice(b": ");
             out.extend_from_slice(&self.bytes[f.value.range()]);
             out.extend_from_slice(b"\r\n");
         }
+        out.extend_from_slice(&self.bytes[lines]);
+    }
+
+    /// Whether the field stands in `bytes` exactly as it is to be written.
+    fn is_line(&self, f: &Field) -> bool {
+        let (name, value) = (f.name.end(), f.value.at as usize);
+        value == name + 2
+            && self.bytes[name..value] == *b": "
+            && self.bytes.get(f.value.end()..f.value.end() + 2) == Some(b"\r\n")
+    }
+
+    /// The fields, or none when there cannot be one of this name.
+    fn likely(&self, name: &str) -> &[Field] {
+        if self.lengths & length_bit(name.len()) == 0 { &[] } else { &self.fields }
+    }
+
+    fn push(&mut self, name: Span, value: Span) {
+        self.lengths |= length_bit(name.len as usize);
+        self.fields.push(Field { name, value });
     }
 
     fn is(&self, field: &Field, name: &str) -> bool {
@@ -175,6 +232,20 @@ impl Headers {
         self.bytes.extend_from_slice(text);
         Span { at, len: text.len() as u32 }
     }
+}
+
+/// Equal fields in the same order, wherever they are kept.
+impl PartialEq for Headers {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Headers {}
+
+/// The bit that stands for names of this length.
+const fn length_bit(len: usize) -> u64 {
+    1 << if len < 63 { len } else { 63 }
 }
 
 /// The fields of a [`Headers`] in order, as `(name, value)`.
@@ -340,6 +411,24 @@ mod tests {
         assert!(h.has_token("connection", "CLOSE"));
         assert!(h.has_token("connection", "x-two"));
         assert!(!h.has_token("connection", "clos"));
+    }
+
+    #[test]
+    fn what_is_written_does_not_depend_on_where_fields_are_kept() {
+        let lines = b"Host: a\r\nTight:b\r\nX: c  \r\nY:  d\r\nZ: \r\nEnd: e\r\n";
+        let places =
+            [(0..4, 6..7), (9..14, 15..16), (18..19, 21..22), (26..27, 30..31), (33..34, 36..36), (38..41, 43..44)];
+        let mut h = Headers::from_lines(lines, places.into_iter());
+        let same: Headers =
+            [("Host", "a"), ("Tight", "b"), ("X", "c"), ("Y", "d"), ("Z", ""), ("End", "e")].into_iter().collect();
+        assert_eq!(h, same);
+        assert_eq!(text(&h), "Host: a\r\nTight: b\r\nX: c\r\nY: d\r\nZ: \r\nEnd: e\r\n");
+        h.append("More", "f").unwrap();
+        h.set("z", "longer").unwrap();
+        assert_eq!(h.remove("tight"), 1);
+        assert_eq!(text(&h), "Host: a\r\nX: c\r\nY: d\r\nZ: longer\r\nEnd: e\r\nMore: f\r\n");
+        assert_eq!((h.get("MORE"), h.get("tight"), h.get("none")), (Some(&b"f"[..]), None, None));
+        assert_ne!(h, same);
     }
 
     #[test]

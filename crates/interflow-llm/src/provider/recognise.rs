@@ -93,6 +93,9 @@ fn provider_of_host(host: &str) -> Option<Provider> {
 
 /// For hosts that are not known: local models, resellers, test servers.
 fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider> {
+    if !path.as_bytes().split(|&b| b == b'/').any(is_telling) {
+        return None;
+    }
     let ends = |ending: &str| path.ends_with(ending);
     if path.contains("/openai/deployments/") {
         return Some(Provider::Azure);
@@ -120,6 +123,15 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
         || ends("/v1/audio/speech")
         || ends("/v1/audio/transcriptions");
     openai.then_some(Provider::OpenAi)
+}
+
+/// Whether a path with this segment is worth a closer look; most traffic is for no provider, and pays for no more.
+fn is_telling(segment: &[u8]) -> bool {
+    match segment {
+        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"embeddings"
+        | b"moderations" | b"speech" | b"transcriptions" => true,
+        _ => segment.starts_with(b"messages"),
+    }
 }
 
 const ENDINGS: [(&str, Operation); 25] = [

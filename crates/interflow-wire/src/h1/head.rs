@@ -88,7 +88,7 @@ fn read_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, 
         };
         let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rule::RequestLine)?;
         let target = target::parse(&method, raw)?;
-        let headers = store(request.headers, head.len(), limits)?;
+        let headers = store(request.headers, head, extent.lines != request.headers.len() + 2, limits)?;
         let version = version(minor);
         check_host(version, &headers)?;
         Ok(Some((RequestLine { method, target, version, headers }, extent.len)))
@@ -112,7 +112,7 @@ fn read_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead
         whole(seen, head, Rule::StatusLine)?;
         let (Some(minor), Some(code)) = (response.version, response.code) else { return Err(Rule::StatusLine) };
         let status = StatusCode::from_u16(code).map_err(|_| Rule::StatusLine)?;
-        let headers = store(response.headers, head.len(), limits)?;
+        let headers = store(response.headers, head, extent.lines != response.headers.len() + 2, limits)?;
         let reason = reason(status, first_line(head));
         Ok(Some((ResponseHead { status, reason, version: version(minor), headers }, extent.len)))
     })
@@ -165,7 +165,7 @@ pub(super) fn section_extent(buf: &[u8], limits: &HeadLimits) -> Result<Option<E
 pub(super) fn parse_section(section: &[u8], extent: &Extent, limits: &HeadLimits) -> Result<Headers, Rule> {
     let mut slots = vec![httparse::EMPTY_HEADER; extent.lines];
     match httparse::parse_headers(section, &mut slots) {
-        Ok(Status::Complete((_, fields))) => store(fields, section.len(), limits),
+        Ok(Status::Complete((_, fields))) => store(fields, section, extent.lines != fields.len() + 1, limits),
         Ok(Status::Partial) | Err(_) => Err(Rule::Field),
     }
 }
@@ -232,12 +232,15 @@ fn reason(status: StatusCode, line: &[u8]) -> Bytes {
     }
 }
 
-/// Copies the fields into one arena, with some room for a field or two that a stage adds.
-fn store(fields: &[Header<'_>], size: usize, limits: &HeadLimits) -> Result<Headers, Rule> {
+/// Copies the fields, which lie in `head`, into one arena: their lines as they stand, or one by one where some are folded.
+fn store(fields: &[Header<'_>], head: &[u8], folded: bool, limits: &HeadLimits) -> Result<Headers, Rule> {
     if fields.len() > limits.max_fields {
         return Err(Rule::TooManyFields);
     }
-    let mut headers = Headers::with_capacity(fields.len() + 4, size + 64);
+    if !folded && let Some(headers) = whole_lines(fields, head) {
+        return Ok(headers);
+    }
+    let mut headers = Headers::with_capacity(fields.len() + 4, head.len() + 64);
     for field in fields {
         if field.value.contains(&b'\n') {
             headers.append_parsed(field.name.as_bytes(), &unfolded(field.value));
@@ -248,6 +251,24 @@ fn store(fields: &[Header<'_>], size: usize, limits: &HeadLimits) -> Result<Head
     Ok(headers)
 }
 
+/// The lines from the first field to the end of the head, taken over in one copy.
+fn whole_lines(fields: &[Header<'_>], head: &[u8]) -> Option<Headers> {
+    let base = head.as_ptr().addr();
+    let first = fields.first()?.name.as_ptr().addr().checked_sub(base)?;
+    let lines = head.get(first..)?;
+    let place = |text: &[u8]| {
+        // An empty value may be a constant of the parser that lies nowhere in the head.
+        let at = if text.is_empty() { 0 } else { text.as_ptr().addr().wrapping_sub(base + first) };
+        at..at.wrapping_add(text.len())
+    };
+    let inside = |text: &[u8]| {
+        let place = place(text);
+        place.start <= place.end && place.end <= lines.len()
+    };
+    let all = fields.iter().all(|f| inside(f.name.as_bytes()) && inside(f.value));
+    all.then(|| Headers::from_lines(lines, fields.iter().map(|f| (place(f.name.as_bytes()), place(f.value)))))
+}
+
 /// The lines of a folded value joined by single spaces (RFC 9112 5.2).
 fn unfolded(value: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> =
@@ -256,23 +277,31 @@ fn unfolded(value: &[u8]) -> Vec<u8> {
 }
 
 fn check_host(version: Version, headers: &Headers) -> Result<(), Rule> {
-    if version == Version::Http11 && !headers.contains(name::HOST) {
-        return Err(Rule::NoHost);
-    }
-    if headers.get_all(name::HOST).count() > 1 {
-        return Err(Rule::ManyHosts);
-    }
-    match headers.get(name::HOST) {
-        Some(value) if is_plain_host(value) => Ok(()),
+    let mut hosts = headers.get_all(name::HOST);
+    match (hosts.next(), hosts.next()) {
+        (None, _) if version == Version::Http11 => Err(Rule::NoHost),
+        (_, Some(_)) => Err(Rule::ManyHosts),
+        (Some(value), None) if is_plain_host(value) => Ok(()),
         _ => host_field(headers, Scheme::Http).map(drop),
     }
 }
 
-/// Whether this is beyond doubt a name or an IPv4 address without a port. Spares the common request an allocation.
+/// Whether this is beyond doubt a name or an IPv4 address, with a port or without. Spares the common request an
+/// allocation.
 fn is_plain_host(value: &[u8]) -> bool {
-    !value.is_empty()
-        && value.len() < 256
-        && value.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+    let end = value.iter().position(|&b| b == b':').unwrap_or(value.len());
+    let (host, port) = value.split_at(end);
+    let port_is_plain = match port {
+        [] => true,
+        // No number of four digits, nor one of five that begins so, is too large for a port.
+        [_, b'1'..=b'9', rest @ ..] if rest.len() < 4 => rest.iter().all(u8::is_ascii_digit),
+        [_, b'1'..=b'5', rest @ ..] if rest.len() == 4 => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    port_is_plain
+        && !host.is_empty()
+        && host.len() < 256
+        && host.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
 }
 
 /// The authority in the Host field; an empty field names none (RFC 9110 7.2).

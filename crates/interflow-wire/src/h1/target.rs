@@ -8,7 +8,7 @@ use super::Rule;
 
 /// Reads the target of a request line. `raw` holds no space and no control byte.
 pub(super) fn parse(method: &Method, raw: &str) -> Result<Target, Rule> {
-    if raw.contains('#') {
+    if raw.as_bytes().contains(&b'#') {
         return Err(Rule::Fragment);
     }
     if method == Method::CONNECT {
@@ -22,9 +22,11 @@ pub(super) fn parse(method: &Method, raw: &str) -> Result<Target, Rule> {
 }
 
 fn absolute(method: &Method, raw: &str) -> Result<Url, Rule> {
-    let (scheme, rest) = raw.split_once("://").ok_or(Rule::Target)?;
+    let colon = raw.bytes().position(|b| b == b':').ok_or(Rule::Target)?;
+    let (scheme, rest) = raw.split_at(colon);
+    let rest = rest.strip_prefix("://").ok_or(Rule::Target)?;
     let scheme = Scheme::parse(scheme).ok_or(Rule::Scheme)?;
-    let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (authority, rest) = rest.split_at(rest.bytes().position(|b| matches!(b, b'/' | b'?')).unwrap_or(rest.len()));
     let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(Rule::Authority)?;
     let path = match rest {
         // RFC 9112 3.2.4: a server-wide OPTIONS by way of a proxy has an empty path and no query.
