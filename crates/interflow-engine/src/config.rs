@@ -295,6 +295,9 @@ pub struct UpstreamConfig {
     pub idle: Span,
     /// Unused connections kept to one origin, by each worker.
     pub idle_per_host: usize,
+    /// Unused connections kept in all, by each worker; over all workers never more than half of the files that the
+    /// system lets us open.
+    pub idle_total: usize,
     /// Host globs that are spoken to in HTTP/2 without TLS (prior knowledge).
     pub h2c_hosts: Vec<String>,
     /// Host globs that are only spoken to in HTTP/1.1.
@@ -316,7 +319,8 @@ impl Default for UpstreamConfig {
             connections_per_host: 0,
             pool_wait: Span::secs(30),
             idle: Span::secs(60),
-            idle_per_host: 2048,
+            idle_per_host: 8192,
+            idle_total: 8192,
             h2c_hosts: Vec::new(),
             http1_hosts: Vec::new(),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use interflow_flow::{
-    Authority, ByteStr, ClientInfo, ClientTls, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
+    Authority, ByteStr, ClientInfo, ClientTls, Clock, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
 };
 use interflow_net::ingress::{Incoming, Outgoing, Service};
 use parking_lot::Mutex;
@@ -76,9 +76,16 @@ impl Conn {
         if self.bound.load(Relaxed) { self.client.connection } else { 0 }
     }
 
-    /// A new flow of this connection.
-    pub fn flow(&self, transport: Transport, scheme: Scheme, authority: Authority, user: Option<Arc<str>>) -> Flow {
-        let mut flow = Flow::begin(Arc::clone(&self.client), transport, scheme, authority);
+    /// A new flow of this connection, which began with the clock. Boxed, since it goes through many hands.
+    pub fn flow(
+        &self,
+        clock: Clock,
+        transport: Transport,
+        scheme: Scheme,
+        authority: Authority,
+        user: Option<Arc<str>>,
+    ) -> Box<Flow> {
+        let mut flow = Box::new(Flow::begin_at(clock, Arc::clone(&self.client), transport, scheme, authority));
         flow.client_tls = self.tls.clone();
         flow.user = user;
         flow
@@ -112,12 +119,12 @@ impl Conn {
     ///
     /// # Errors
     /// [`Kind::Denied`].
-    pub fn plan(&self, live: &Live, key: PlanKey, method: &str) -> Result<Arc<Plan>> {
+    pub fn plan(&self, live: &Live, key: &PlanKey, method: &str) -> Result<Arc<Plan>> {
         let rules = &live.settings.rules;
         let mut last = self.last_plan.lock();
         if let Some((generation, known, plan)) = &*last
             && *generation == live.generation
-            && *known == key
+            && known == key
             && rules.ignores_method()
         {
             return Ok(Arc::clone(plan));
@@ -126,7 +133,7 @@ impl Conn {
             Asked { user: key.user.as_deref(), client: self.client.peer.ip(), authority: &key.authority, method };
         self.allowed(live, &asked)?;
         let plan = live.plans.get(&live.settings, key.clone());
-        *last = Some((live.generation, key, Arc::clone(&plan)));
+        *last = Some((live.generation, key.clone(), Arc::clone(&plan)));
         Ok(plan)
     }
 
@@ -157,7 +164,8 @@ impl Service for Conn {
         let live = self.worker.live();
         match &self.entry {
             Entry::Proxy => match incoming.target {
-                interflow_flow::Target::Authority(_) => connect::http_connect(self, live, incoming).await,
+                // What is rare for a connection does not make the place for what is not any larger.
+                interflow_flow::Target::Authority(_) => Box::pin(connect::http_connect(self, live, incoming)).await,
                 _ => exchange::from_proxy(self, live, incoming).await,
             },
             Entry::Gateway => exchange::from_gateway(self, live, incoming).await,

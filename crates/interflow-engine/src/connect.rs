@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, BoxFuture, ByteStr, ClientInfo, Error, Host, Kind, Phase, RequestHead, ResponseHead, Result, Scheme,
-    StatusCode, Target, Transport, Url, Verdict,
+    Authority, BoxFuture, ByteStr, ClientInfo, Clock, Error, Host, Kind, Phase, RequestHead, ResponseHead, Result,
+    Scheme, StatusCode, Target, Transport, Url, Verdict,
 };
 use interflow_net::ingress::socks5::{self, SocksReply};
 use interflow_net::ingress::{self, Detected, Expect, Incoming, Outgoing};
@@ -42,8 +42,8 @@ async fn admit(
 ) -> Result<Tunnel, (Tracker, Error)> {
     let name = user.as_ref().ok().cloned().flatten();
     let key = conn.plan_key(Scheme::Https, authority.clone(), None, transport, name.clone());
-    let flow = conn.flow(transport, Scheme::Https, authority.clone(), name);
-    let plan = user.and_then(|_| conn.plan(live, key.clone(), "CONNECT"));
+    let flow = conn.flow(Clock::start(), transport, Scheme::Https, authority.clone(), name);
+    let plan = user.and_then(|_| conn.plan(live, &key, "CONNECT"));
     let (plan, error) = match plan {
         Ok(plan) => (plan, None),
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),

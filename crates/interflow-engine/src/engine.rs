@@ -205,7 +205,7 @@ impl Engine {
         let sent = runtime.spawn(async move {
             let conn = Conn::new(Arc::clone(&worker), client, Entry::Proxy, None);
             let live = worker.live();
-            exchange::internal(&conn, Arc::clone(&live), &live.egress, flow, request).await
+            exchange::internal(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
         });
         let ended = |e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e));
         (id, sent.await.unwrap_or_else(ended))
@@ -254,7 +254,7 @@ impl Engine {
         let url = &request.head.url;
         let flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
         let conn = Conn::new(worker, client, Entry::Proxy, None);
-        let send = async move { exchange::internal(&conn, live, &egress, flow, request).await };
+        let send = async move { exchange::internal(&conn, live, &egress, Box::new(flow), request).await };
         if here.is_some() {
             return send.await;
         }
@@ -277,7 +277,8 @@ impl Engine {
         flow.note_mut::<NotRecorded>();
         let live = worker.live();
         let conn = Conn::new(worker, client, Entry::Proxy, None);
-        let send = async move { exchange::internal(&conn, Arc::clone(&live), &live.egress, flow, request).await };
+        let send =
+            async move { exchange::internal(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await };
         if here.is_some() {
             return send.await;
         }

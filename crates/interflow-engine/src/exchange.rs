@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, ByteStr, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock, Method, Mounted,
-    Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url, Verdict,
-    Version,
+    Authority, Body, BodyStream, ByteStr, Clock, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock, Method,
+    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url,
+    Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -34,15 +34,15 @@ pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incom
         Ok(user) => user,
         Err(e) => {
             let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
-            let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), None);
-            return refuse(conn, &live, flow, key, url, incoming, e).await;
+            let flow = conn.flow(incoming.clock, Transport::Absolute, url.scheme, url.authority.clone(), None);
+            return Box::pin(refuse(conn, &live, flow, key, url, incoming, e)).await;
         }
     };
     if pages::is_local(&url.authority.host) {
         return Outgoing::Response(pages::local(&url, &conn.worker.ca));
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, user.clone());
-    let flow = conn.flow(Transport::Absolute, url.scheme, url.authority.clone(), user);
+    let flow = conn.flow(incoming.clock, Transport::Absolute, url.scheme, url.authority.clone(), user);
     run(conn, live, flow, key, url, incoming).await
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
     };
     let (url, keep_host) = match gateway::find(&live.settings, &knock) {
         Some(Mounted::Forward { url, keep_host }) => (url, keep_host),
-        Some(Mounted::Serve(handler)) => return serve(conn, live, handler, authority, path, incoming).await,
+        Some(Mounted::Serve(handler)) => return Box::pin(serve(conn, live, handler, authority, path, incoming)).await,
         None => return Outgoing::Response(live.settings.routes.not_found(&path)),
     };
     if !keep_host {
@@ -75,7 +75,7 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
         incoming.headers.remove("host");
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
-    let flow = conn.flow(Transport::Gateway, url.scheme, url.authority.clone(), None);
+    let flow = conn.flow(incoming.clock, Transport::Gateway, url.scheme, url.authority.clone(), None);
     run(conn, live, flow, key, url, incoming).await
 }
 
@@ -92,7 +92,7 @@ async fn serve(
     let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
     let key = conn.plan_key(scheme, local.clone(), None, Transport::Gateway, None);
-    let mut flow = conn.flow(Transport::Gateway, scheme, local, None);
+    let mut flow = conn.flow(incoming.clock, Transport::Gateway, scheme, local, None);
     if handler.is_private() {
         flow.note_mut::<NotRecorded>();
     }
@@ -115,7 +115,7 @@ pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, m
     let (scheme, authority) = (inside.scheme, inside.authority.clone());
     let user = inside.user.clone();
     let key = conn.plan_key(scheme, authority.clone(), inside.dial.clone(), inside.transport, user.clone());
-    let mut flow = conn.flow(inside.transport, scheme, authority, user);
+    let mut flow = conn.flow(incoming.clock, inside.transport, scheme, authority, user);
     if let Some(other) = other_host(inside, &incoming) {
         flow.tag("other_host");
         let asked = Asked {
@@ -125,7 +125,7 @@ pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, m
             method: incoming.method.as_str(),
         };
         if let Err(denied) = conn.allowed(&live, &asked) {
-            return refuse(conn, &live, flow, key, url, incoming, denied).await;
+            return Box::pin(refuse(conn, &live, flow, key, url, incoming, denied)).await;
         }
     }
     run(conn, live, flow, key, url, incoming).await
@@ -172,7 +172,7 @@ pub(crate) fn refuse_unread(conn: &Conn, live: &Live, error: &Error) -> Response
     };
     let key = conn.plan_key(scheme, authority.clone(), None, transport, user.clone());
     let plan = live.plans.get(&live.settings, key);
-    let mut flow = conn.flow(transport, scheme, authority, user);
+    let mut flow = conn.flow(Clock::start(), transport, scheme, authority, user);
     flow.tag("unread");
     let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
     tracker.begin_capture_at_once(&live.settings, None);
@@ -190,7 +190,7 @@ pub(crate) fn refuse_unread(conn: &Conn, live: &Live, error: &Error) -> Response
 async fn refuse(
     conn: &Conn,
     live: &Arc<Live>,
-    flow: Flow,
+    flow: Box<Flow>,
     key: PlanKey,
     url: Url,
     incoming: Incoming,
@@ -214,15 +214,22 @@ fn request_head(
 }
 
 /// The corridor.
-async fn run(conn: &Conn, live: Arc<Live>, flow: Flow, key: PlanKey, url: Url, incoming: Incoming) -> Outgoing {
-    run_to(conn, live, flow, key, url, incoming, None).await
+fn run(
+    conn: &Conn,
+    live: Arc<Live>,
+    flow: Box<Flow>,
+    key: PlanKey,
+    url: Url,
+    incoming: Incoming,
+) -> impl Future<Output = Outgoing> {
+    run_to(conn, live, flow, key, url, incoming, None)
 }
 
 /// The corridor, whose far end is an origin or a room of ours.
 async fn run_to(
     conn: &Conn,
     live: Arc<Live>,
-    mut flow: Flow,
+    mut flow: Box<Flow>,
     key: PlanKey,
     url: Url,
     incoming: Incoming,
@@ -230,7 +237,6 @@ async fn run_to(
 ) -> Outgoing {
     let Incoming { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    flow.clock = clock;
     flow.timings.request_head = Some(clock.micros());
     flow.client_http2 = opening;
     if flow.client_tls.is_some() && live.settings.recorder.is_some() {
@@ -238,7 +244,7 @@ async fn run_to(
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
     let mut head = request_head(method, url, version, headers, protocol);
-    let plan = match conn.plan(&live, key.clone(), head.method.as_str()) {
+    let plan = match conn.plan(&live, &key, head.method.as_str()) {
         Ok(plan) => plan,
         Err(e) => {
             let plan = live.plans.get(&live.settings, key);
@@ -257,7 +263,7 @@ async fn run_to(
     };
     tracker.begin_capture(&live.settings, Some(&head)).await;
     if let Some(handler) = handler {
-        return handle(tracker, &live, head, asked, &*handler).await;
+        return Box::pin(handle(tracker, &live, head, asked, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
     let route = match route::choose(&mut tracker, &live, &head, partition).await {
@@ -553,7 +559,7 @@ pub(crate) async fn internal(
     conn: &Conn,
     live: Arc<Live>,
     egress: &Egress,
-    mut flow: Flow,
+    mut flow: Box<Flow>,
     request: Request,
 ) -> Result<Response> {
     let Request { mut head, body } = request;

@@ -38,18 +38,17 @@ pub(crate) fn resolve_inside(target: Target, inside: &Inside<'_>, headers: &mut 
 /// Fields that never pass a hop, whether `Connection` names them or not. `Proxy-Authorization` belongs to this hop:
 /// an origin must never see it.
 fn is_hop_field(name: &[u8]) -> bool {
-    const HOP: [&str; 8] = [
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "transfer-encoding",
-        "te",
-        "upgrade",
-        "http2-settings",
-        "proxy-authorization",
-    ];
-    // Most names fall out by their length alone.
-    matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19) && HOP.iter().any(|h| name.eq_ignore_ascii_case(h.as_bytes()))
+    let is = |hop: &str| name.eq_ignore_ascii_case(hop.as_bytes());
+    match name.len() {
+        2 => is("te"),
+        7 => is("upgrade"),
+        10 => is("connection") || is("keep-alive"),
+        14 => is("http2-settings"),
+        16 => is("proxy-connection"),
+        17 => is("transfer-encoding"),
+        19 => is("proxy-authorization"),
+        _ => false,
+    }
 }
 
 /// Fields that route or frame a message: `Connection` cannot take them out.
@@ -69,6 +68,10 @@ fn named_by_connection(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
 }
 
 fn strip(headers: &mut Headers) {
+    // `Connection` is one of them: without any, none is named either.
+    if !headers.iter().any(|(name, _)| is_hop_field(name)) {
+        return;
+    }
     let named = named_by_connection(headers);
     headers.retain(|name, _| !is_hop_field(name) && !named.iter().any(|n| n.eq_ignore_ascii_case(name)));
 }
@@ -106,9 +109,8 @@ pub(crate) fn clean_response(headers: &mut Headers, upgraded: bool) {
     let protocol = if upgraded { headers.get("upgrade").map(<[u8]>::to_vec) } else { None };
     strip(headers);
     // An origin has no business asking for the proxy's password.
-    headers.retain(|name, _| {
-        !name.eq_ignore_ascii_case(b"proxy-authenticate") && !name.eq_ignore_ascii_case(b"proxy-authentication-info")
-    });
+    headers.remove("proxy-authenticate");
+    headers.remove("proxy-authentication-info");
     if let Some(protocol) = protocol {
         headers.append_parsed(b"Connection", b"Upgrade");
         headers.append_parsed(b"Upgrade", &protocol);
@@ -126,8 +128,10 @@ pub(crate) fn set_host_for(head: &mut RequestHead, transport: Transport) {
 
 /// Puts the URL's authority into `Host` when the field says something else or is missing (RFC 9112 3.2.2).
 pub(crate) fn set_host(head: &mut RequestHead) {
+    let (url, default) = (&head.url, head.url.scheme.default_port());
     let right = head.headers.get_str("host").is_some_and(|host| {
-        Authority::parse(host, Some(head.url.scheme.default_port())).is_ok_and(|a| a == head.url.authority)
+        url.authority.is_spelled(host.as_bytes(), default)
+            || Authority::parse(host, Some(default)).is_ok_and(|a| a == url.authority)
     });
     if !right {
         let host = head.url.authority.host_field(head.url.scheme);

@@ -29,7 +29,7 @@ pub(crate) struct Shared {
 
 /// A flow under way. Dropped before its end, it counts as left by the client.
 pub(crate) struct Tracker {
-    pub flow: Flow,
+    pub flow: Box<Flow>,
     pub plan: Arc<Plan>,
     counters: Arc<Counters>,
     shared: Option<Arc<Shared>>,
@@ -43,7 +43,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    pub fn new(flow: Flow, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
+    pub fn new(flow: Box<Flow>, plan: Arc<Plan>, counters: Arc<Counters>) -> Self {
         counters.active.fetch_add(1, Relaxed);
         Self { flow, plan, counters, shared: None, lent: None, held_back: None, status: 0, shown: false, over: false }
     }
@@ -168,8 +168,9 @@ impl Tracker {
                         }
                     });
                 }
-                self.flow.timings.last_byte = Some(self.flow.clock.micros());
-                self.complete();
+                let now = self.flow.clock.micros();
+                self.flow.timings.last_byte = Some(now);
+                self.end_at(now, Outcome::Complete);
                 Body::Full(bytes)
             }
             Body::Stream(_) => {
@@ -246,11 +247,14 @@ impl Tracker {
     }
 
     fn end(&mut self, outcome: Outcome<'_>) {
+        self.end_at(self.flow.clock.micros(), outcome);
+    }
+
+    fn end_at(&mut self, now: u64, outcome: Outcome<'_>) {
         self.over = true;
         if let Some(lent) = self.lent.take() {
             lent.end(&mut self.flow);
         }
-        let now = self.flow.clock.micros();
         self.flow.timings.done = Some(now);
         if let Some(shared) = &self.shared {
             if let at @ 1.. = shared.request_body.load(Relaxed) {

@@ -92,6 +92,7 @@ impl Live {
         let options = EgressOptions {
             pool: PoolLimits {
                 idle_per_host: config.upstream.idle_per_host,
+                idle_total: config.upstream.idle_total,
                 idle_timeout: config.upstream.idle.0,
                 ..PoolLimits::default()
             },
@@ -177,7 +178,7 @@ impl Worker {
         let mut io = Io::from(stream);
         let from = peer.ip().to_canonical();
         if live.settings.config.proxy.proxy_protocol_from.iter().any(|net| net.contains(&from)) {
-            match ingress::read_proxy_header(io, live.settings.config.timeouts.head.0).await {
+            match Box::pin(ingress::read_proxy_header(io, live.settings.config.timeouts.head.0)).await {
                 Ok((header, rest)) => {
                     if let Some(header) = header {
                         client.peer = header.source;
@@ -189,7 +190,7 @@ impl Worker {
             }
         }
         if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
-            client.process = self.process_of(&client).await;
+            client.process = Box::pin(self.process_of(&client)).await;
         }
         let client = Arc::new(client);
         for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
@@ -200,14 +201,15 @@ impl Worker {
         let ended = match (role, wanted) {
             (_, Some(Ok(wanted))) => {
                 let conn = Conn::new(Arc::clone(&self), Arc::clone(&client), Entry::Proxy, None);
-                connect::redirected(&conn, live, io, wanted).await;
+                // Boxed, as all that few connections do: its place would be kept for every connection.
+                Box::pin(connect::redirected(&conn, live, io, wanted)).await;
                 Ok(Ok(()))
             }
             (_, Some(Err(e))) => {
                 tracing::warn!(peer = %client.peer, "{e}");
                 Err(e)
             }
-            (Role::Reverse(port), None) => connect::reversed(&self, &client, live, io, port).await.map(Ok),
+            (Role::Reverse(port), None) => Box::pin(connect::reversed(&self, &client, live, io, port)).await.map(Ok),
             (_, None) => self.speak(&live, io, &client, role, None).await,
         };
         match ended {
@@ -239,13 +241,15 @@ impl Worker {
         };
         let conn = |tls| Arc::new(Conn::new(Arc::clone(self), Arc::clone(client), entry(), tls));
         if tls.as_ref().is_some_and(|t| t.alpn.as_deref() == Some("h2")) {
-            return Ok(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await);
+            return Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await);
         }
         let expect = Expect { first: options.idle_timeout, rest: options.head_timeout, place: ingress::Place::Port };
-        let (detected, io) = ingress::detect(io, expect).await?;
+        let (detected, io) = Box::pin(ingress::detect(io, expect)).await?;
         match detected {
-            Detected::Http2 => Ok(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls)).await),
-            Detected::Socks5 if role == Role::Proxy => connect::socks(&conn(tls), Arc::clone(live), io).await.map(Ok),
+            Detected::Http2 => Ok(Box::pin(ingress::serve_http2(io, &options, self.drain.clone(), conn(tls))).await),
+            Detected::Socks5 if role == Role::Proxy => {
+                Box::pin(connect::socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
+            }
             Detected::Tls(_) if tls.is_none() => {
                 let port_tls = match role {
                     Role::Proxy | Role::Transparent | Role::Reverse(_) => &live.port_tls.proxy,
@@ -257,7 +261,8 @@ impl Worker {
                         "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls or gateway.tls",
                     ));
                 };
-                let (io, agreed) = tls::accept_tls(io, port_tls, live.settings.config.timeouts.handshake.0).await?;
+                let timeout = live.settings.config.timeouts.handshake.0;
+                let (io, agreed) = Box::pin(tls::accept_tls(io, port_tls, timeout)).await?;
                 Box::pin(self.speak(live, io, client, role, Some(Arc::new(agreed)))).await
             }
             Detected::Closed | Detected::Silent => Ok(Ok(())),

@@ -116,7 +116,9 @@ impl Egress {
             };
             let outcome = match connection {
                 Connection::Http1(lease) => http1::exchange(lease, &mut head, body, x, &self.options.exchange).await,
-                Connection::Http2(conn) => http2::exchange(&conn, &head, body, x, &self.options.exchange).await,
+                Connection::Http2(conn) => {
+                    Box::pin(http2::exchange(&conn, &head, body, x, &self.options.exchange)).await
+                }
             };
             let Failed { error, replay } = match outcome {
                 Ok(answer) => return Ok(answer),
@@ -209,9 +211,10 @@ impl Egress {
             }
         }
         if !may_be_h2 || host.version(&self.shared, route.tls.id()) == Some(Version::Http11) {
-            return self.open(route, protocol, host, permit, x).await;
+            // Boxed: few requests make a connection, and the place for it would be kept for all.
+            return Box::pin(self.open(route, protocol, host, permit, x)).await;
         }
-        self.open_shared(route, protocol, host, permit, x).await
+        Box::pin(self.open_shared(route, protocol, host, permit, x)).await
     }
 
     /// Makes a connection that may turn out to be HTTP/2: one caller makes it, those who waited share it. Where that

@@ -4,8 +4,8 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -57,6 +57,8 @@ pub(crate) struct Pool {
     shared: Arc<EgressShared>,
     hasher: RandomState,
     hosts: Mutex<HashMap<u64, Vec<Arc<HostPool>>, PlainHash>>,
+    /// The host that was asked for last, which is often the one that is asked for next.
+    last: Mutex<Weak<HostPool>>,
     idle: Arc<AtomicUsize>,
     buffers: Mutex<Vec<BytesMut>>,
     sweeping: AtomicBool,
@@ -101,6 +103,7 @@ impl Pool {
             shared,
             hasher: RandomState::new(),
             hosts: Mutex::default(),
+            last: Mutex::default(),
             idle: Arc::default(),
             buffers: Mutex::default(),
             sweeping: AtomicBool::new(false),
@@ -114,6 +117,15 @@ impl Pool {
 
     /// The connections under the route's key with that protocol.
     pub(crate) fn host(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
+        if let Some(host) = self.last.lock().upgrade().filter(|h| route.has_key(protocol, &h.key)) {
+            return host;
+        }
+        let host = self.look_up(route, protocol);
+        *self.last.lock() = Arc::downgrade(&host);
+        host
+    }
+
+    fn look_up(self: &Arc<Self>, route: &Route, protocol: Protocol) -> Arc<HostPool> {
         let mut hasher = self.hasher.build_hasher();
         route.hash_for(protocol, &mut hasher);
         let mut hosts = self.hosts.lock();

@@ -126,7 +126,7 @@ impl Config {
             auth: self.auth.clone(),
             access: self.access.clone(),
             intercept: self.intercept.clone(),
-            upstream: self.upstream.clone(),
+            upstream: UpstreamConfig { idle_total: self.unused_connections(), ..self.upstream.clone() },
             limits: self.limits.clone(),
             timeouts: self.timeouts.clone(),
             workers: self.workers.clone(),
@@ -144,6 +144,21 @@ impl Config {
         self.auth.users = None;
         self.gateway.listen = Vec::new();
         self.admin.listen = None;
+    }
+
+    /// How many unused connections a worker may keep: all workers together at most half of the files that the system
+    /// allows, so that clients are never turned away for their sake.
+    fn unused_connections(&self) -> usize {
+        #[cfg(unix)]
+        if let Ok((files, _)) = rlimit::getrlimit(rlimit::Resource::NOFILE) {
+            let workers = match self.workers.count {
+                0 => std::thread::available_parallelism().map_or(1, usize::from),
+                n => n,
+            };
+            let share = usize::try_from(files).unwrap_or(usize::MAX) / 2 / workers;
+            return self.upstream.idle_total.min(share);
+        }
+        self.upstream.idle_total
     }
 
     /// The JSON Schema of the file.

@@ -34,6 +34,8 @@ pub(crate) struct Conn {
     long: bool,
     born: Instant,
     idle_since: Instant,
+    /// When it was made, or last asked whether it may serve: in use, that is when its exchange began.
+    pub(crate) asked_at: Instant,
     /// How long the origin said that it keeps an idle connection.
     patience: Option<Duration>,
     _open: Option<OpenConnection>,
@@ -65,6 +67,7 @@ impl Conn {
             long: false,
             born: now,
             idle_since: now,
+            asked_at: now,
             patience: None,
             _open: open,
         })
@@ -131,6 +134,7 @@ impl Conn {
     /// could be taken for the answer.
     pub(crate) fn may_serve(&mut self, now: Instant, limits: &PoolLimits) -> bool {
         let patience = self.patience.map_or(limits.idle_timeout, |p| p.min(limits.idle_timeout));
+        self.asked_at = now;
         now.saturating_duration_since(self.idle_since) < patience
             && now.saturating_duration_since(self.born) < limits.max_lifetime
             && self.is_silent()
@@ -183,7 +187,11 @@ impl LazyTimer {
 
     /// Sets the deadline to `after` from now.
     pub(crate) fn arm(&mut self, after: Duration) {
-        let now = Instant::now();
+        self.arm_from(Instant::now(), after);
+    }
+
+    /// Sets the deadline to `after` from `now`.
+    pub(crate) fn arm_from(&mut self, now: Instant, after: Duration) {
         self.due = now.checked_add(after).unwrap_or(now + Duration::from_secs(86_400 * 365));
     }
 

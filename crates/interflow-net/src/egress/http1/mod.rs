@@ -75,7 +75,7 @@ pub(crate) async fn exchange(
     out.clear();
     head::write(&mut out, head, conn.forward.is_some());
     conn.exchanges += 1;
-    conn.timer.arm(options.head_timeout);
+    conn.timer.arm_from(conn.asked_at, options.head_timeout);
     let mut run = Run {
         lease,
         upload: Upload::new(out, body, framing, held),

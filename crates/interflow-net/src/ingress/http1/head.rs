@@ -1,7 +1,6 @@
 //! Waiting for the next request's head.
 
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Buf;
 use interflow_flow::{Clock, Error, Kind};
@@ -12,15 +11,10 @@ use super::link::State;
 use crate::ingress::alarm::Alarm;
 use crate::ingress::{Drain, HttpOptions};
 
-/// After this long without a request a connection gives its buffers back.
-const QUIET: Duration = Duration::from_secs(1);
-
 /// How a wait came to its end.
 pub(super) enum Next {
     /// A head, and the clock started at its first byte.
     Request(RequestLine, Clock),
-    /// Nothing for a while; the wait should be gone on with, with less memory.
-    Quiet,
     /// No further request comes, or is wanted.
     End,
     /// The client went away in the middle of a head.
@@ -34,7 +28,6 @@ pub(super) enum Next {
 pub(super) struct Wait {
     /// Since when there is nothing to read.
     idle: Option<Instant>,
-    quiet: bool,
     /// Started when the head's first byte had come.
     clock: Option<Clock>,
     /// Since when the rest of the head is waited for.
@@ -115,12 +108,6 @@ impl Wait {
 
     fn poll_idle(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm, options: &HttpOptions) -> Poll<Next> {
         let since = *self.idle.get_or_insert_with(Instant::now);
-        if !self.quiet && QUIET < options.idle_timeout {
-            return alarm.poll(cx, since + QUIET).map(|()| {
-                self.quiet = true;
-                Next::Quiet
-            });
-        }
         alarm.poll(cx, since + options.idle_timeout).map(|()| Next::End)
     }
 }

@@ -123,12 +123,12 @@ impl State {
         }
     }
 
-    /// Gives memory back on a connection that has gone quiet.
+    /// Gives memory back on a connection that waits for its next request.
     pub(super) fn release(&mut self) {
         if self.buf.is_empty() {
             self.buf = BytesMut::new();
+            self.step = READ_MIN;
         }
-        self.step = READ_MIN;
     }
 
     /// Reads once into the buffer; 0 at the end, which is remembered.
