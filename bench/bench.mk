@@ -9,7 +9,7 @@ bench-build:
 bench: bench-build
 	./target/release/interflow-bench run
 
-# Every case, longer runs and more of them; about two hours.
+# Every table and case, longer runs and more of them, a million flows and a soak of half an hour; about four hours.
 bench-full: bench-build
 	./target/release/interflow-bench run --full
 
@@ -22,7 +22,8 @@ bench-report: bench-build
 	./target/release/interflow-bench report
 
 # Instruction counts of the hot paths; fails when one grows by more than 5 %. `UPDATE=1` writes them anew.
-bench-instructions: bench-build
+bench-instructions:
+	cargo build --release -p interflow -p interflow-bench
 	./target/release/interflow-bench instructions $(if $(UPDATE),--update)
 
 # Detection on labelled texts (PII_DATA=FOLDER), per type, beside Presidio's pattern recognisers.

@@ -1,6 +1,7 @@
 //! The benchmark harness of Interflow: load generator, origins, peers, tables and report.
 #![forbid(unsafe_code)]
 
+mod charts;
 mod instructions;
 mod lab;
 mod load;
@@ -53,6 +54,9 @@ enum Command {
         /// Write the counts in place of comparing them.
         #[arg(long)]
         update: bool,
+        /// Only cases whose name holds this.
+        #[arg(long, default_value = "")]
+        only: String,
         /// Run one case's rounds (what callgrind watches).
         #[arg(long)]
         case: Option<String>,
@@ -71,8 +75,11 @@ enum Command {
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Tables: mitm, forward, llm-mitm, redact, media. All of them when none is named.
+    /// Tables (`--list` names them). All of them when none is named, but `endurance` only with `--full`.
     tables: Vec<String>,
+    /// Only name the tables, and what each is about.
+    #[arg(long)]
+    list: bool,
     /// Longer runs, more of them, and every case.
     #[arg(long)]
     full: bool,
@@ -88,6 +95,12 @@ struct RunArgs {
     /// Counted seconds of each run.
     #[arg(long)]
     seconds: Option<f64>,
+    /// Table `endurance`: minutes of the soak (30 with `--full`, else 1).
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Table `endurance`: flows after which memory is looked at (1,000,000 with `--full`, else 50,000).
+    #[arg(long)]
+    flows: Option<u64>,
     /// Bind the proxies to the last core, generator and origins to the others.
     #[arg(long)]
     pin: bool,
@@ -117,12 +130,16 @@ fn run(command: Command) -> Result<()> {
         Command::Load { spec } => load::run(serde_json::from_str(&spec)?),
         Command::Relay { listen, dial } => relay::run(listen, dial),
         Command::Instructions { case: Some(case), .. } => instructions::run_case(&case),
-        Command::Instructions { update, committed, .. } => instructions::check(&committed, update),
+        Command::Instructions { update, committed, only, .. } => instructions::check(&committed, update, &only),
         Command::Peers { only } => peers::try_all(only.as_deref()),
         Command::Report(places) => report::write(&places.results, &places.page),
+        Command::Run(RunArgs { list: true, .. }) => {
+            tables::TABLES.iter().for_each(|(name, about, _)| println!("{name:12} {about}"));
+            Ok(())
+        }
         Command::Run(args) => {
             let effort = tables::Effort::new(&args);
-            for table in tables::chosen(&args.tables)? {
+            for table in tables::chosen(&args.tables, args.full)? {
                 let result = table(&effort)?;
                 report::save(&args.places.results, &result)?;
             }

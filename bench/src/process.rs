@@ -106,12 +106,17 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
+impl Running {
+    /// Asks it to end, and waits so long before it is made to.
+    pub fn end(mut self, patience: Duration) {
+        self.terminate(patience);
+    }
+
+    fn terminate(&mut self, patience: Duration) {
         let tree = self.tree();
         let Some(group) = Pid::from_raw(self.child.id().cast_signed()) else { return };
         let _ = kill_process_group(group, Signal::TERM);
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + patience;
         while self.alive() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -122,6 +127,12 @@ impl Drop for Running {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.terminate(Duration::from_secs(5));
     }
 }
 

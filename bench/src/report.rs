@@ -5,20 +5,22 @@ use std::fs;
 use std::path::Path;
 
 use crate::Result;
+use crate::charts::charts;
 use crate::measure::Run;
-use crate::plot::{self, Chart, Series};
-use crate::tables::{Case, Kind, Row, Table};
+use crate::tables::{Case, Kind, Row, TABLES, Table};
 
 /// The row that the others are compared with; where it is missing, the first of its kind.
 const OURS: &str = "interflow";
 
 /// Figures published by systems that cannot be installed here, as ratios where their authors gave some.
 const PUBLISHED: &str = "\
-| system | published figure | source |
+| system | published figure | how, and where |
 |---|---|---|
-| Fluxzy | 30 to 70 times mitmproxy, about 4 times Squid (plain) | its makers' blog; loopback, own harness, table not available |
-| Fluxzy | 51 / 39 % of direct at 0 B / 8 KiB over HTTP/1.1, 57 / 76 % over HTTP/2 | its README; Ryzen 9 7950X3D, client and proxy in one process |
-| Greyproxy 0.5.0 | +3.7 / +3.5 / +4.6 ms TTFB p50 (small, medium, large); large payloads 40/s against mitmproxy's 25/s | its report of April 2026; Apple M4 Pro under Rosetta |
+| Fluxzy | 30 to 70 times mitmproxy, about 4 times Squid (plain) | its makers' blog: 16 connections, 0 and 8,192 bytes, own generator, loopback; client, server and proxy on one machine |
+| Fluxzy | 51 / 39 % of direct at 0 B / 8 KiB over HTTP/1.1, 57 / 76 % over HTTP/2 | README of haga-rak/fluxzy.core; Ryzen 9 7950X3D, client and proxy in one process |
+| Greyproxy 0.5.0 | +3.7 / +3.5 / +4.6 ms TTFB p50 (small, medium, large); large payloads 40/s against mitmproxy's 25/s | its report of 2026-04-15: 30 s at a fixed rate, a connection per request; Apple M4 Pro under Rosetta |
+| philter-ai-proxy | 2,947 req/s openai, 729 anthropic, 696 openai-streaming, 1,424 outbound-scan beside 39,907 without a proxy | its load test (`test/load`): 10 users, 20 s; i5-11400; the detection behind it was a reference stub |
+| mediaflow-proxy-light | 4.1 times mediaflow-proxy at 10 viewers, 2.1 times at 100, of a 7 MiB file | its benchmark page: bursts of one request per viewer, Apple Silicon |
 | Python_Async_Proxy (Cython) | 28,216 req/s at 71 B, 983 at 1 MiB, 612 CONNECT/s, 899 req/s at 10,000 connections | its README; hardware not stated, runs differ by a factor of three |
 ";
 
@@ -37,7 +39,7 @@ pub fn save(results: &Path, table: &Table) -> Result<()> {
 /// When a file cannot be read or written.
 pub fn write(results: &Path, page: &Path) -> Result<()> {
     let mut tables = Vec::new();
-    for name in ["mitm", "forward", "llm-mitm"] {
+    for (name, ..) in TABLES {
         if let Ok(text) = fs::read_to_string(results.join(format!("{name}.json"))) {
             tables.push(serde_json::from_str::<Table>(&text)?);
         }
@@ -117,6 +119,18 @@ fn rows(out: &mut String, case: &Case) {
         ],
         Kind::Ceiling => &["arm", "held req/s", "of Interflow's"],
         Kind::Memory => &["arm", "KiB per connection", "RSS MB", "PSS MB", "descriptors"],
+        Kind::Growth => &[
+            "arm",
+            "minutes",
+            "answers",
+            "broken off",
+            "RSS MB early",
+            "RSS MB at the end",
+            "PSS MB at the end",
+            "descriptors early",
+            "at the end",
+            "p99 ms",
+        ],
         Kind::Events => &["arm", "events", "age p50 ms", "added", "age p99 ms", "added", "CPU us/stream", "peak MB"],
     };
     let _ = writeln!(out, "| {} |\n|{}", head.join(" | "), "---|".repeat(head.len()));
@@ -177,6 +191,7 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             megabytes(own(|r| r.pss_kib as f64)),
             format!("{:.0}", own(|r| r.descriptors as f64)),
         ],
+        Kind::Growth => growth(row),
         Kind::Events => vec![
             format!("{:.0}", own(|r| r.outcome.event_delay.count as f64)),
             ms(|r| r.outcome.event_delay.p50),
@@ -187,6 +202,23 @@ fn cells(case: &Case, row: &Row) -> Vec<String> {
             megabytes(own(|r| r.peak_rss_kib as f64)),
         ],
     }
+}
+
+/// What a long run has come to; memory and descriptors are those at rest.
+fn growth(row: &Row) -> Vec<String> {
+    let early = row.samples.get(row.samples.len() / 4).copied().unwrap_or_default();
+    let last = row.samples.last().copied().unwrap_or_default();
+    vec![
+        format!("{:.1}", last.seconds / 60.0),
+        last.flows.to_string(),
+        row.runs.iter().map(|r| r.outcome.cancelled).sum::<u64>().to_string(),
+        megabytes(early.rss_kib as f64),
+        megabytes(last.rss_kib as f64),
+        megabytes(last.pss_kib as f64),
+        early.descriptors.to_string(),
+        last.descriptors.to_string(),
+        format!("{:.3}", median(row, |r| r.outcome.total.p99) / 1000.0),
+    ]
 }
 
 /// One row in short, for the terminal.
@@ -216,6 +248,7 @@ pub fn line(kind: Kind, row: &Row) -> String {
         ),
         Kind::Ceiling => format!("{:.0} req/s held", row.ceiling.unwrap_or_default()),
         Kind::Memory => format!("{:.1} KiB per connection", row.kib_per_connection.unwrap_or_default()),
+        Kind::Growth => growth(row).join("  "),
         Kind::Events => {
             format!("age p50 {:.3} p99 {:.3} ms", ms(|r| r.outcome.event_delay.p50), ms(|r| r.outcome.event_delay.p99))
         }
@@ -223,7 +256,7 @@ pub fn line(kind: Kind, row: &Row) -> String {
     format!("{:18} {what}", row.arm)
 }
 
-fn cpu(run: &Run) -> f64 {
+pub fn cpu(run: &Run) -> f64 {
     run.cpu_us
 }
 
@@ -244,7 +277,7 @@ fn values(row: &Row, f: impl Fn(&Run) -> f64) -> Vec<f64> {
     values
 }
 
-fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
+pub fn median(row: &Row, f: impl Fn(&Run) -> f64) -> f64 {
     let values = values(row, f);
     match values.len() {
         0 => 0.0,
@@ -263,86 +296,11 @@ fn spread(row: &Row, f: impl Fn(&Run) -> f64 + Copy, digits: usize) -> String {
     }
 }
 
-/// The plots of a table: CPU per request as bars, throughput over size, latency over rate, memory over connections.
-fn charts(table: &Table) -> Vec<(String, String)> {
-    let mut charts = Vec::new();
-    for case in table.cases.iter().filter(|c| c.kind == Kind::Throughput && table.name == "mitm") {
-        let bars: Vec<(String, f64)> = case
-            .rows
-            .iter()
-            .filter(|r| r.failure.is_none() && r.arm != "direct")
-            .map(|r| (r.arm.clone(), median(r, cpu)))
-            .collect();
-        charts.push((slug(&case.name), plot::bars(&format!("{}: CPU microseconds per request", case.name), &bars)));
-    }
-    for (prefix, title) in [("plain ", "plain forward, 100 connections"), ("tunnel ", "CONNECT tunnels")] {
-        let cases: Vec<(f64, &Case)> =
-            table.cases.iter().filter_map(|c| Some((bytes(c.name.strip_prefix(prefix)?)?, c))).collect();
-        let series = series_over(&cases, |row| median(row, |r| r.outcome.rate()));
-        let chart = Chart {
-            title: format!("{title}: requests per second over body size"),
-            x: "bytes".into(),
-            y: "req/s".into(),
-            series,
-        };
-        charts.extend(chart.svg().map(|svg| (slug(title), svg)));
-    }
-    let sweep: Vec<(f64, &Case)> =
-        table.cases.iter().filter_map(|c| Some((c.name.strip_suffix(" connections")?.parse().ok()?, c))).collect();
-    let series = series_over(&sweep, |row| median(row, |r| r.peak_rss_kib as f64) / 1024.0);
-    let chart =
-        Chart { title: "peak memory over busy connections".into(), x: "connections".into(), y: "MB".into(), series };
-    charts.extend(chart.svg().map(|svg| ("memory".into(), svg)));
-    for case in table.cases.iter().filter(|c| c.kind == Kind::Ceiling) {
-        let series = case.rows.iter().map(|row| {
-            let mut points: Vec<(f64, f64)> =
-                row.runs.iter().map(|r| (r.outcome.rate(), r.outcome.ttfb.p50 / 1000.0)).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Series { name: row.arm.clone(), points }
-        });
-        let title = format!("{}: TTFB p50 over rate", case.name);
-        let chart = Chart { title, x: "answers per second".into(), y: "ms".into(), series: series.collect() };
-        charts.extend(chart.svg().map(|svg| (slug(&case.name), svg)));
-    }
-    charts
-}
-
-fn series_over(cases: &[(f64, &Case)], value: impl Fn(&Row) -> f64) -> Vec<Series> {
-    let mut series: Vec<Series> = Vec::new();
-    for (x, case) in cases {
-        for row in case.rows.iter().filter(|r| r.failure.is_none()) {
-            let point = (*x, value(row));
-            match series.iter_mut().find(|s| s.name == row.arm) {
-                Some(known) => known.points.push(point),
-                None => series.push(Series { name: row.arm.clone(), points: vec![point] }),
-            }
-        }
-    }
-    series
-}
-
-/// `16 KiB` as a number of bytes.
-fn bytes(label: &str) -> Option<f64> {
-    let (number, unit) = label.split_once(' ')?;
-    let factor = match unit {
-        "B" => 1.0,
-        "KiB" => 1024.0,
-        "MiB" => 1_048_576.0,
-        _ => return None,
-    };
-    Some(number.parse::<f64>().ok()? * factor)
-}
-
-fn slug(name: &str) -> String {
-    let text: String =
-        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
-    text.split('-').filter(|s| !s.is_empty()).collect::<Vec<_>>().join("-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::load::spec::Outcome;
+    use crate::tables::Sample;
 
     fn run(ok: u64, cpu_us: f64) -> Run {
         let outcome = Outcome { ok, seconds: 1.0, ..Outcome::default() };
@@ -389,9 +347,10 @@ mod tests {
     }
 
     #[test]
-    fn labels_become_sizes_and_file_names() {
-        assert_eq!(bytes("16 KiB"), Some(16_384.0));
-        assert_eq!(bytes("new"), None);
-        assert_eq!(slug("TLS 8 KiB (new)"), "tls-8-kib-new");
+    fn a_long_run_shows_memory_after_the_first_quarter_and_at_its_end() {
+        let sample = |rss_kib, descriptors| Sample { seconds: 120.0, flows: 9, rss_kib, pss_kib: 1024, descriptors };
+        let samples = vec![sample(512, 1), sample(1024, 20), sample(1024, 21), sample(2048, 22)];
+        let row = Row { samples, ..row("interflow", vec![run(9, 1.0)]) };
+        assert_eq!(growth(&row)[..8], ["2.0", "9", "0", "1.0", "2.0", "1.0", "20", "22"]);
     }
 }

@@ -1,7 +1,9 @@
 //! Instruction counts of the hot paths under callgrind: a gate against regressions that no noise can move.
 //!
 //! Each case runs in a process of its own, warmed up outside the counted function, and its count per round is compared with the
-//! committed one.
+//! committed one. Whole requests are counted in the shipped binary ([`road`]).
+
+mod road;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use interflow_flow::{Host, Method};
 use interflow_net::ca::Ca;
 use interflow_net::tls::Alpn;
+use interflow_redact::{Redactor, Session};
 use interflow_wire::client_hello::ClientHello;
 use interflow_wire::h1::{
     BodyDecoder, Decoded, Framing, HeadLimits, parse_request, parse_response, request_framing, response_framing,
@@ -47,7 +50,7 @@ type Round = Box<dyn FnMut()>;
 /// Name, rounds counted, and how to make it.
 type Case = (&'static str, u32, fn() -> Result<Round>);
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 13] = [
     ("parse-request-head", 1000, parse_request_head),
     ("parse-response-head", 1000, parse_response_head),
     ("write-request-head", 1000, write_request),
@@ -60,6 +63,7 @@ const CASES: [Case; 12] = [
     ("rule-match-20", 1000, rule_cases::twenty),
     ("rule-match-1000-hosts", 1000, rule_cases::thousand_hosts),
     ("rule-match-header", 1000, rule_cases::header),
+    ("redact-2-KB", 20, redact_prompt),
 ];
 
 /// Runs one case, its rounds inside the function that callgrind watches.
@@ -80,14 +84,17 @@ fn counted_rounds(round: &mut dyn FnMut(), rounds: u32) {
     (0..rounds).for_each(|_| round());
 }
 
-/// Counts every case and compares with the committed file, or writes it anew.
+/// Counts every case whose name holds `only` and compares with the committed file, or writes their counts anew.
 ///
 /// # Errors
 /// When a case costs more than 5 % above its committed count, or has none.
-pub fn check(committed: &Path, update: bool) -> Result<()> {
+pub fn check(committed: &Path, update: bool, only: &str) -> Result<()> {
     let mut counts = BTreeMap::new();
-    for (name, rounds, _) in CASES {
+    for (name, rounds, _) in CASES.into_iter().filter(|(name, ..)| name.contains(only)) {
         counts.insert(name.to_owned(), count(name)? / u64::from(rounds));
+    }
+    for road in road::ROADS.iter().filter(|r| r.name.contains(only)) {
+        counts.insert(road.name.to_owned(), road.count()?);
     }
     let old: BTreeMap<String, u64> = match fs::read_to_string(committed) {
         Ok(text) => serde_json::from_str(&text)?,
@@ -102,7 +109,10 @@ pub fn check(committed: &Path, update: bool) -> Result<()> {
         }
     }
     if update {
-        return Ok(fs::write(committed, serde_json::to_string_pretty(&counts)? + "\n")?);
+        let known = |name: &String| CASES.iter().any(|(n, ..)| n == name) || road::ROADS.iter().any(|r| r.name == name);
+        let mut all: BTreeMap<_, _> = old.into_iter().filter(|(name, _)| known(name)).collect();
+        all.extend(counts);
+        return Ok(fs::write(committed, serde_json::to_string_pretty(&all)? + "\n")?);
     }
     if worse.is_empty() {
         Ok(())
@@ -212,6 +222,23 @@ fn mint_leaf() -> Result<Round> {
     Ok(Box::new(move || {
         host += 1;
         black_box(ca.server_tls(&Host::Name(format!("host{host:04}.example").into()), Alpn::Http1));
+    }))
+}
+
+/// A prompt of 2 KB with six things to find, none seen before.
+fn redact_prompt() -> Result<Round> {
+    let redactor = Redactor::default();
+    let filler =
+        "The committee met again on the second floor and went through the list of open questions, one by one. ";
+    let text = format!(
+        "{}Please write to Anna Smith at anna.smith@example.com or call +1 212 555 2368. {}Her card is 4111 1111 1111 1111, \
+         her number 123-45-6789, and the server is 10.20.30.40. {}",
+        filler.repeat(6),
+        filler.repeat(6),
+        filler.repeat(6)
+    );
+    Ok(Box::new(move || {
+        let _ = black_box(redactor.redact_text(black_box(&text), &mut Session::one_way()));
     }))
 }
 

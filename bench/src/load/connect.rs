@@ -15,8 +15,32 @@ use crate::Result;
 use crate::load::spec::{Certificate, Spec, Version, Via};
 
 /// A connection ready for requests.
-pub trait Io: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Io for T {}
+pub trait Io: AsyncRead + AsyncWrite + Unpin {
+    /// When it is dropped, the peer shall see a reset.
+    ///
+    /// # Errors
+    /// When the socket does not take the option.
+    fn reset_on_close(&self) -> io::Result<()>;
+}
+
+impl Io for TcpStream {
+    fn reset_on_close(&self) -> io::Result<()> {
+        self.set_zero_linger()
+    }
+}
+
+impl Io for tokio_rustls::client::TlsStream<TcpStream> {
+    fn reset_on_close(&self) -> io::Result<()> {
+        self.get_ref().0.reset_on_close()
+    }
+}
+
+#[cfg(test)]
+impl Io for tokio::io::DuplexStream {
+    fn reset_on_close(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// The TLS side of a run: how to shake hands, and whose certificate must be seen.
 pub struct Tls {

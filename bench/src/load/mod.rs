@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinSet, LocalSet, spawn_local};
 
 use crate::Result;
@@ -56,6 +57,7 @@ pub fn run(spec: Spec) -> Result<()> {
         ok: counts.ok,
         answered: job.answered.load(Ordering::Relaxed),
         errors: counts.errors,
+        cancelled: counts.cancelled,
         stale: counts.stale,
         messages: counts.messages,
         seconds,
@@ -151,6 +153,7 @@ impl Prepared {
 struct Counts {
     ok: u64,
     errors: u64,
+    cancelled: u64,
     stale: u64,
     connects: u64,
     body_bytes: u64,
@@ -164,6 +167,7 @@ impl Counts {
     fn merge(&mut self, other: &Self) {
         self.ok += other.ok;
         self.errors += other.errors;
+        self.cancelled += other.cancelled;
         self.stale += other.stale;
         self.connects += other.connects;
         self.body_bytes += other.body_bytes;
@@ -254,6 +258,28 @@ impl Thread {
         }
     }
 
+    /// Sends a request and goes away before the answer is there, or within it; `turn` says in which of four ways.
+    async fn break_off(&self, turn: u32) {
+        let prepared = self.next();
+        let broken = async {
+            let mut io = self.open(prepared).await?;
+            io.write_all(&prepared.request).await?;
+            io.flush().await?;
+            if turn & 1 == 1 {
+                let _ = io.read(&mut [0; 512]).await?;
+            }
+            if turn & 2 == 2 {
+                io.reset_on_close()?;
+            }
+            Ok::<_, crate::Error>(())
+        };
+        match tokio::time::timeout(PATIENCE, broken).await {
+            Ok(Ok(())) => self.count(|c| c.cancelled += 1),
+            Ok(Err(e)) => self.count(|c| c.error(format!("before it was broken off: {e}"))),
+            Err(_) => self.count(|c| c.error(format!("not sent within {PATIENCE:?}"))),
+        }
+    }
+
     async fn bounded(&self, began: Instant, buffer: &mut Buffer, conn: &mut Option<Box<dyn Io>>) {
         let failed = match tokio::time::timeout(PATIENCE, self.request(began, buffer, conn)).await {
             Ok(Ok(())) => return,
@@ -300,6 +326,8 @@ fn drive(job: &Arc<Job>, phase: &Arc<AtomicU8>, thread: usize) -> Result<Counts>
 /// refuses its certificate.
 async fn settle(state: &Rc<Thread>, tasks: &mut JoinSet<()>) {
     if matches!(state.job.spec.pace, Pace::Hold(_)) {
+        // Kept connections stay open until the other side of the measurement has been looked at.
+        tokio::time::sleep(Duration::from_secs(2)).await;
         return;
     }
     let until = Instant::now() + Duration::from_secs(3);
@@ -336,8 +364,13 @@ fn start(state: &Rc<Thread>, thread: usize) -> Result<JoinSet<()>> {
 
 async fn closed(state: Rc<Thread>) {
     let (mut buffer, mut conn) = (Buffer::new(state.job.largest_body()), None);
+    let mut sent = 0_u32;
     while !state.over() {
-        state.bounded(Instant::now(), &mut buffer, &mut conn).await;
+        sent = sent.wrapping_add(1);
+        match state.job.spec.cancel_every {
+            n if n > 0 && sent % n == 0 => state.break_off(sent / n).await,
+            _ => state.bounded(Instant::now(), &mut buffer, &mut conn).await,
+        }
     }
 }
 

@@ -30,6 +30,10 @@ pub struct Spec {
     /// Whether a new TLS connection may resume an earlier session.
     #[serde(default)]
     pub resume_tls: bool,
+    /// Every so many requests of a closed loop one is broken off: in turn before its answer, and within it, by a close
+    /// and by a reset. 0: none.
+    #[serde(default)]
+    pub cancel_every: u32,
     /// Whose certificate must be seen; any will do when it is not said.
     #[serde(default)]
     pub certificate: Option<Certificate>,
@@ -132,6 +136,9 @@ pub struct Outcome {
     pub answered: u64,
     /// Requests that failed in any way, within the counted time.
     pub errors: u64,
+    /// Requests broken off on purpose.
+    #[serde(default)]
+    pub cancelled: u64,
     /// Kept connections found closed before a first byte, and retried on a new one (RFC 9112 9.3.1).
     pub stale: u64,
     /// The first few errors.

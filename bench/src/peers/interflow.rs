@@ -1,4 +1,5 @@
-//! Interflow itself: intercepting without and with recording, only tunnelling, and as a gateway.
+//! Interflow itself: intercepting without and with recording, with rules, redaction or users, with a protocol pinned, only
+//! tunnelling, and as a gateway.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,11 +9,16 @@ use crate::Result;
 use crate::lab::{Lab, beside_us};
 use crate::load::spec::Via;
 use crate::peers::{Arm, Peer, port, version_line};
+use crate::rulebook;
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Interflow {
     Straight,
     Recording,
+    Rules,
+    Redaction,
+    Users,
+    Http1,
     Tunnelling,
     Media,
     Gateway,
@@ -32,7 +38,28 @@ pub fn recorded_flows(lab: &Lab) -> Result<u64> {
     if status.success() { Ok(lines) } else { Err(format!("interflow flows list: {status}").into()) }
 }
 
+/// The user whom [`Interflow::Users`] knows, and the password.
+pub const LOGIN: (&str, &str) = ("bench", "bench");
+
+/// bcrypt, cost 10, of the password.
+const USERS: &str = "bench:$2b$10$yK1edSvG/0cW7PleV5qQduktJQ0oYuL8kp1b.a5J4VZyqqKjYaOia\n";
+
 impl Interflow {
+    /// What the proxy port of this variant is configured with, besides the command line.
+    fn proxy_config(self, lab: &Lab) -> Result<Option<String>> {
+        let beside = |name: &str, text: &str| {
+            let path = lab.path(name);
+            fs::write(&path, text).map(|()| path)
+        };
+        Ok(match self {
+            Self::Rules => Some(format!("[rules]\nfiles = [{:?}]\n", beside("20.toml", rulebook::TWENTY)?)),
+            Self::Redaction => Some("[redact]\nintercepted = \"redact\"\noutbound = \"redact\"\n".into()),
+            Self::Users => Some(format!("[auth]\nusers = {:?}\n", beside("users", USERS)?)),
+            Self::Http1 => Some("[upstream]\nhttp1_hosts = [\"*\"]\n".into()),
+            _ => None,
+        })
+    }
+
     fn gateway_config(self, lab: &Lab) -> String {
         if self == Self::Media {
             return "[media]\nallow_private = [\"127.0.0.0/8\", \"::1/128\"]\n".into();
@@ -56,12 +83,20 @@ impl Peer for Interflow {
         match self {
             Self::Straight => "interflow",
             Self::Recording => "interflow+record",
+            Self::Rules => "interflow+rules",
+            Self::Redaction => "interflow+redact",
+            Self::Users => "interflow+users",
+            Self::Http1 => "interflow-h1",
             Self::Tunnelling => "interflow-tunnel",
             Self::Media => "interflow-media",
             Self::Gateway => "gateway",
             Self::Redacting => "gateway+redact",
             Self::Scanning => "gateway+outbound",
         }
+    }
+
+    fn gives_pages(&self) -> bool {
+        !matches!(self, Self::Media | Self::Gateway | Self::Redacting | Self::Scanning)
     }
 
     fn install(&self) -> Result<String> {
@@ -81,7 +116,8 @@ impl Peer for Interflow {
             Self::Tunnelling => command.args(["--no-record", "--no-intercept"]),
             _ => {
                 let config = lab.path(&format!("{}.toml", self.name()));
-                fs::write(&config, self.gateway_config(lab))?;
+                let text = self.proxy_config(lab)?.unwrap_or_else(|| self.gateway_config(lab));
+                fs::write(&config, text)?;
                 command.arg("--no-record").arg("--config").arg(config)
             }
         };
@@ -92,7 +128,13 @@ impl Peer for Interflow {
             Self::Gateway | Self::Redacting | Self::Scanning => {
                 (arm.plain, arm.tls, arm.anywhere) = (None, Some(Via::Reverse(gateway)), false);
             }
-            Self::Straight | Self::Recording | Self::Tunnelling => {}
+            Self::Straight
+            | Self::Recording
+            | Self::Rules
+            | Self::Redaction
+            | Self::Users
+            | Self::Http1
+            | Self::Tunnelling => {}
         }
         Ok(arm)
     }

@@ -17,6 +17,10 @@ impl Peer for Mediaflow {
         "mediaflow-proxy"
     }
 
+    fn gives_pages(&self) -> bool {
+        false
+    }
+
     fn install(&self) -> Result<String> {
         let python = pip("mediaflow", &["mediaflow-proxy"], "python")?;
         let mut version = Command::new(python);

@@ -8,11 +8,12 @@ mod litellm;
 pub mod mediaflow;
 mod mitmdump;
 mod nginx;
+mod presidio;
 mod proxy_py;
 mod squid;
 mod tinyproxy;
 
-pub use interflow::recorded_flows;
+pub use interflow::{LOGIN, recorded_flows};
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -38,6 +39,10 @@ pub trait Peer {
     /// # Errors
     /// When it does not come up.
     fn start(&self, lab: &Lab) -> Result<Arm>;
+    /// Whether a page of the lab's nginx can be had through it, rather than its own paths only.
+    fn gives_pages(&self) -> bool {
+        true
+    }
 }
 
 /// A started system: a row of a table.
@@ -81,6 +86,10 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(bare_relay::BareRelay),
         Box::new(interflow::Interflow::Straight),
         Box::new(interflow::Interflow::Recording),
+        Box::new(interflow::Interflow::Rules),
+        Box::new(interflow::Interflow::Redaction),
+        Box::new(interflow::Interflow::Users),
+        Box::new(interflow::Interflow::Http1),
         Box::new(interflow::Interflow::Tunnelling),
         Box::new(interflow::Interflow::Media),
         Box::new(interflow::Interflow::Gateway),
@@ -98,7 +107,9 @@ pub fn all() -> Vec<Box<dyn Peer>> {
         Box::new(tinyproxy::Tinyproxy),
         Box::new(proxy_py::ProxyPy),
         Box::new(mediaflow::Mediaflow),
-        Box::new(litellm::Litellm),
+        Box::new(litellm::Litellm::Alone),
+        Box::new(litellm::Litellm::Presidio),
+        Box::new(presidio::Presidio),
     ]
 }
 
@@ -124,11 +135,13 @@ pub fn try_all(only: Option<&str>) -> Result<()> {
     let mut failed = 0;
     for peer in all().into_iter().filter(|p| only.is_none_or(|o| p.name().contains(o))) {
         let tried = peer.install().and_then(|version| Ok((version, peer.start(&lab)?))).map(|(version, arm)| {
-            let rates = [(arm.plain, false), (arm.tls, true)].map(|(via, tls)| via.map(|v| ask(&lab, &arm, v, tls)));
+            let ways = [(arm.plain, false), (arm.tls, true)];
+            let rates = peer.gives_pages().then(|| ways.map(|(via, tls)| via.map(|v| ask(&lab, &arm, v, tls))));
             (version, rates)
         });
         match tried {
-            Ok((version, rates)) => {
+            Ok((version, None)) => println!("{:24} {version}: started", peer.name()),
+            Ok((version, Some(rates))) => {
                 let shown = rates.map(|r| match r {
                     None => "not offered".to_owned(),
                     Some(Ok(cpu)) => format!("ok ({cpu:.0} us CPU)"),
@@ -166,6 +179,7 @@ fn ask(lab: &Lab, arm: &Arm, via: Via, tls: bool) -> Result<f64> {
         pace: Pace::Closed(4),
         new_connection: false,
         resume_tls: false,
+        cancel_every: 0,
         certificate: None,
         warm_up: 0.3,
         seconds: 0.7,

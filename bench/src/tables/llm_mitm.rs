@@ -13,6 +13,8 @@ use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
 
 const ARMS: [&str; 6] = ["interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
+/// Those of the short form.
+const SHORT: [&str; 3] = ["interflow", "interflow+record", "mitmdump"];
 const SESSIONS: usize = 50;
 
 /// A payload class: request size, answer size, pieces a millisecond apart, requests per second.
@@ -32,7 +34,7 @@ const CLASSES: [Class; 3] = [
 
 pub fn table(effort: &Effort) -> Result<Table> {
     let lab = Lab::new(effort.pin)?.with_provider()?;
-    let arms = peers::start(&ARMS, &effort.arms, &lab);
+    let arms = peers::start(if effort.full { &ARMS } else { &SHORT }, &effort.arms, &lab);
     let title = "streamed answers of a fake Anthropic API through interception, TLS on both legs, direct with the same connection policy";
     let mut session = Session::new("llm-mitm", title, &lab, arms, effort);
     for class in &CLASSES {
@@ -43,7 +45,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
                 class.request, class.answer, class.pieces, class.rate
             );
             session.case(&format!("{} {policy}", class.name), &what, Kind::Latency, |arm| {
-                let seconds = if effort.full { 30.0 } else { effort.seconds.max(3.0) };
+                let seconds = if effort.full { 30.0 } else { effort.seconds.max(2.0) };
                 Some(Spec {
                     seconds,
                     new_connection,
@@ -55,7 +57,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
     for class in [&CLASSES[0], &CLASSES[2]] {
         let exchanges = exchanges(&lab, class)?;
         ceiling(&mut session, class.name, |arm, via, rate| {
-            let seconds = if effort.full { 10.0 } else { 2.0 };
+            let seconds = if effort.full { 10.0 } else { 1.5 };
             let certificate = intercepted(&lab, arm);
             Spec {
                 seconds,
@@ -91,6 +93,7 @@ fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec
         pace,
         new_connection: false,
         resume_tls: false,
+        cancel_every: 0,
         certificate: None,
         warm_up: effort.warm_up(),
         seconds: effort.seconds,
@@ -171,7 +174,7 @@ fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(&Arm, Via, f64)
         let mut row = Row { arm: arm.name.clone(), ..Row::default() };
         let (mut held, mut lost) = (0.0, f64::INFINITY);
         let mut rate = 25.0;
-        let closeness = if session.effort.full { 1.05 } else { 1.15 };
+        let closeness = if session.effort.full { 1.05 } else { 1.2 };
         while lost / f64::max(held, 1.0) > closeness && rate < 40_000.0 {
             if holds(session.lab, arm, session, &spec(arm, via, rate), rate, &mut row) {
                 held = rate;

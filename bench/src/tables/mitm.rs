@@ -6,10 +6,14 @@ use crate::load::spec::{Certificate, Check, Exchange, Spec, Version};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Session, Table, fixed_body};
 
-const ARMS: [&str; 11] = [
+const ARMS: [&str; 15] = [
     "bare-relay",
     "interflow",
     "interflow+record",
+    "interflow+rules",
+    "interflow+redact",
+    "interflow+users",
+    "interflow-h1",
     "haproxy",
     "nginx",
     "squid",
@@ -22,6 +26,16 @@ const ARMS: [&str; 11] = [
 
 /// Arms that open TLS with a certificate made for the host.
 const INTERCEPTING: [&str; 6] = ["interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
+
+/// Interflow with one thing more, each beside Interflow as it is.
+const WITH_MORE: [&str; 6] =
+    ["direct", "interflow", "interflow+record", "interflow+rules", "interflow+redact", "interflow+users"];
+
+/// Arms whose legs both speak HTTP/1.1 when the client does.
+const HTTP1_BOTH: [&str; 6] = ["direct", "interflow-h1", "squid-bump", "goproxy", "mitmdump", "nginx"];
+
+/// Arms whose legs both speak HTTP/2 when the client does.
+const HTTP2_BOTH: [&str; 3] = ["direct", "interflow", "mitmdump"];
 
 pub fn table(effort: &Effort) -> Result<Table> {
     let lab = Lab::new(effort.pin)?.with_nginx(&[0, 8192, 1 << 20])?;
@@ -41,12 +55,32 @@ pub fn table(effort: &Effort) -> Result<Table> {
         );
         session.case(&format!("TLS {label}"), &what, Kind::Throughput, |arm| tls(&lab, effort, arm, size));
     }
-    session.case(
-        "TLS new connection",
-        "GET of 0 bytes, each with its own CONNECT and full TLS handshake",
-        Kind::Throughput,
-        |arm| Some(Spec { new_connection: true, ..tls(&lab, effort, arm, 0)? }),
-    );
+    for (size, label) in [(0, "0 B"), (8192, "8 KiB")] {
+        let what = format!(
+            "as TLS {label}, Interflow beside itself with recording, 20 rules, redaction (of requests and answers), users"
+        );
+        session.case(&format!("TLS {label} with more"), &what, Kind::Throughput, |arm| {
+            WITH_MORE.contains(&arm.name.as_str()).then(|| opened(&lab, effort, arm, size)).flatten()
+        });
+    }
+    for (name, arms, version) in [
+        ("TLS 8 KiB h1 to h1", &HTTP1_BOTH[..], Version::H1),
+        ("TLS 8 KiB h2 to h2", &HTTP2_BOTH, Version::H2 { connections: 1 }),
+    ] {
+        let what = "GET of 8192 bytes over https://, kept alive, 16 at a time, the same protocol on both legs";
+        session.case(name, what, Kind::Throughput, |arm| {
+            let spec = arms.contains(&arm.name.as_str()).then(|| opened(&lab, effort, arm, 8192)).flatten()?;
+            Some(Spec { version, ..spec })
+        });
+    }
+    for (name, resume_tls, what) in [
+        ("TLS new connection", false, "GET of 0 bytes, each with its own CONNECT and full TLS handshake"),
+        ("TLS resumed connection", true, "GET of 0 bytes, each with its own CONNECT and a resumed TLS session"),
+    ] {
+        session.case(name, what, Kind::Throughput, |arm| {
+            Some(Spec { new_connection: true, resume_tls, ..tls(&lab, effort, arm, 0)? })
+        });
+    }
     session.case(
         "TLS 100 hosts",
         "as before, over 100 addresses in turn, each with a leaf of its own",
@@ -78,17 +112,25 @@ pub fn table(effort: &Effort) -> Result<Table> {
 }
 
 fn plain(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
-    let other = ["squid-bump", "interflow-tunnel"].contains(&arm.name.as_str());
+    let other =
+        ["squid-bump", "interflow-tunnel", "interflow+rules", "interflow+redact", "interflow+users", "interflow-h1"]
+            .contains(&arm.name.as_str());
     arm.plain.filter(|_| !other).map(|via| fixed_body(lab, effort, via, false, size, 16))
 }
 
 fn tls(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
     let named =
         ["direct", "haproxy", "nginx"].contains(&arm.name.as_str()) || INTERCEPTING.contains(&arm.name.as_str());
-    let spec = arm.tls.filter(|_| named).map(|via| fixed_body(lab, effort, via, true, size, 16))?;
-    let intercepts = INTERCEPTING.contains(&arm.name.as_str());
-    let certificate = intercepts.then(|| Certificate::NotOrigin(lab.path("leaf.pem")));
-    Some(Spec { certificate, ..spec })
+    if named { opened(lab, effort, arm, size) } else { None }
+}
+
+/// The same whatever the arm is called; all but the direct way and reverse proxies must have opened TLS.
+fn opened(lab: &Lab, effort: &Effort, arm: &Arm, size: usize) -> Option<Spec> {
+    let spec = fixed_body(lab, effort, arm.tls?, true, size, 16);
+    let own = ["direct", "haproxy", "nginx"].contains(&arm.name.as_str());
+    let certificate = (!own).then(|| Certificate::NotOrigin(lab.path("leaf.pem")));
+    let login = (arm.name == "interflow+users").then(|| (peers::LOGIN.0.to_owned(), peers::LOGIN.1.to_owned()));
+    Some(Spec { certificate, login, ..spec })
 }
 
 fn hundredth(lab: &Lab, i: usize) -> Exchange {

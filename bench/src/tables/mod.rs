@@ -1,5 +1,6 @@
 //! The tables: which rows stand beside one another, under which load, and how they are interleaved.
 
+mod endurance;
 mod forward;
 mod llm_mitm;
 mod media;
@@ -35,18 +36,24 @@ pub struct Effort {
     pub case: Option<String>,
     /// Cores are handed out.
     pub pin: bool,
+    /// Minutes of the soak.
+    pub minutes: f64,
+    /// Flows after which memory is looked at.
+    pub flows: u64,
 }
 
 impl Effort {
-    /// From the command line: 3 x 1.5 s for the short form, 5 x 8 s for the full one.
+    /// From the command line: 2 x 0.8 s for the short form, 5 x 8 s for the full one.
     pub fn new(args: &RunArgs) -> Self {
         Self {
             full: args.full,
-            seconds: args.seconds.unwrap_or(if args.full { 8.0 } else { 1.5 }),
-            repeats: args.repeats.unwrap_or(if args.full { 5 } else { 3 }),
+            seconds: args.seconds.unwrap_or(if args.full { 8.0 } else { 0.8 }),
+            repeats: args.repeats.unwrap_or(if args.full { 5 } else { 2 }),
             arms: args.arms.clone(),
             case: args.case.clone(),
             pin: args.pin,
+            minutes: args.minutes.unwrap_or(if args.full { 30.0 } else { 1.0 }),
+            flows: args.flows.unwrap_or(if args.full { 1_000_000 } else { 50_000 }),
         }
     }
 
@@ -126,6 +133,8 @@ pub enum Kind {
     Memory,
     /// Delay of stream events.
     Events,
+    /// Memory and descriptors over a long time.
+    Growth,
 }
 
 /// One arm's runs in a case.
@@ -141,29 +150,62 @@ pub struct Row {
     pub ceiling: Option<f64>,
     /// For memory: resident KiB per kept connection.
     pub kib_per_connection: Option<f64>,
+    /// For growth: what was seen on the way.
+    #[serde(default)]
+    pub samples: Vec<Sample>,
+}
+
+/// A look at a process during a long run.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// Seconds since the beginning.
+    pub seconds: f64,
+    /// Requests answered until then.
+    pub flows: u64,
+    /// Resident memory in KiB.
+    pub rss_kib: u64,
+    /// Proportional memory in KiB.
+    pub pss_kib: u64,
+    /// Open descriptors while no client is connected.
+    pub descriptors: usize,
 }
 
 /// Makes one table.
 pub type Make = fn(&Effort) -> Result<Table>;
 
-/// The named tables, or all.
+/// Every table: its name, what it is about, how it is made.
+pub const TABLES: [(&str, &str, Make); 6] = [
+    (
+        "mitm",
+        "plain and intercepted requests: recording, rules, redaction, users, pinned protocols, handshakes",
+        mitm::table,
+    ),
+    (
+        "forward",
+        "the raw forward proxy: body sizes, tunnels, thousands of connections, memory of idle ones",
+        forward::table,
+    ),
+    (
+        "llm-mitm",
+        "streamed answers of a fake provider: added latency, highest rate, delay of single events",
+        llm_mitm::table,
+    ),
+    ("redact", "the LLM gateway with redaction and restoration; redaction of plain texts", redact::table),
+    ("media", "a media file relayed to many viewers", media::table),
+    ("endurance", "memory after a million recorded flows; a soak with cancellations and resets", endurance::table),
+];
+
+/// The named tables, or all; the one that takes long only when everything is wanted.
 ///
 /// # Errors
 /// On an unknown name.
-pub fn chosen(names: &[String]) -> Result<Vec<Make>> {
-    let all: [(&str, Make); 5] = [
-        ("mitm", mitm::table),
-        ("forward", forward::table),
-        ("llm-mitm", llm_mitm::table),
-        ("redact", redact::table),
-        ("media", media::table),
-    ];
+pub fn chosen(names: &[String], full: bool) -> Result<Vec<Make>> {
     if names.is_empty() {
-        return Ok(all.map(|(_, make)| make).into());
+        return Ok(TABLES.iter().filter(|(name, ..)| full || *name != "endurance").map(|(.., make)| *make).collect());
     }
     let find = |name: &String| {
-        let known = all.iter().find(|(n, _)| n == name).map(|(_, make)| *make);
-        known.ok_or_else(|| format!("no table {name:?}; there are {:?}", all.map(|(n, _)| n)).into())
+        let known = TABLES.iter().find(|(n, ..)| n == name).map(|(.., make)| *make);
+        known.ok_or_else(|| format!("no table {name:?}; there are {:?}", TABLES.map(|(n, ..)| n)).into())
     };
     names.iter().map(find).collect()
 }
@@ -189,10 +231,11 @@ impl<'a> Session<'a> {
             began: jiff::Timestamp::now().to_string(),
             commit: commit(),
             command: format!(
-                "interflow-bench run {name}{} --seconds {} --repeats {}",
+                "interflow-bench run {name}{} --seconds {} --repeats {}{}",
                 if effort.full { " --full" } else { "" },
                 effort.seconds,
-                effort.repeats
+                effort.repeats,
+                if effort.pin { " --pin" } else { "" }
             ),
             seconds: effort.seconds,
             repeats: effort.repeats,
@@ -283,6 +326,7 @@ fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, conc
         pace: Pace::Closed(concurrency),
         new_connection: false,
         resume_tls: false,
+        cancel_every: 0,
         certificate: None,
         warm_up: effort.warm_up(),
         seconds: effort.seconds,

@@ -12,7 +12,7 @@ use crate::load::spec::{Check, Exchange, Pace, Spec, Version};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table};
 
-const ARMS: [&str; 4] = ["gateway", "gateway+redact", "gateway+outbound", "litellm"];
+const ARMS: [&str; 6] = ["gateway", "gateway+redact", "gateway+outbound", "litellm", "litellm+presidio", "presidio"];
 
 /// What must not reach the provider.
 pub const PLANTED: &str = "123-45-6789";
@@ -45,6 +45,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         let what = format!("{what}; {USERS} users in a closed loop, kept alive");
         session.case(name, &what, Kind::Throughput, |arm| spec(&lab, effort, arm, scenario, &body));
     }
+    texts(&mut session, &lab)?;
     leaks(&mut session, &lab)?;
     Ok(session.finish())
 }
@@ -69,6 +70,9 @@ fn question(scenario: Scenario) -> String {
 
 /// Through Interflow the answer repeats the question: the placeholder comes back, and must be the number again.
 fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) -> Option<Spec> {
+    if arm.name == "presidio" {
+        return None;
+    }
     let ours = arm.name.starts_with("gateway");
     let outbound = arm.name == "gateway+outbound";
     if outbound != (scenario == Scenario::Outbound) && arm.name != "direct" && (outbound || arm.name != "gateway") {
@@ -82,7 +86,7 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
     let path = if scenario == Scenario::Anthropic { "/v1/messages" } else { "/v1/chat/completions" };
     let check = match (scenario, arm.name.as_str()) {
         (Scenario::Stream, _) => "data: [DONE]",
-        (_, "direct" | "litellm") => "content",
+        (_, "direct" | "litellm" | "litellm+presidio") => "content",
         (Scenario::Outbound, "gateway+outbound") => "Your number is",
         _ => PLANTED,
     };
@@ -115,6 +119,7 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
         pace: Pace::Closed(USERS),
         new_connection: false,
         resume_tls: false,
+        cancel_every: 0,
         certificate: None,
         warm_up: effort.warm_up(),
         seconds: effort.seconds,
@@ -122,10 +127,41 @@ fn spec(lab: &Lab, effort: &Effort, arm: &Arm, scenario: Scenario, body: &Path) 
     })
 }
 
+/// A plain text in, the redacted one out: `/api/filter` of the gateway port, which answers as Philter does, and Presidio.
+fn texts(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
+    let body = lab.path("text");
+    let filler = "The committee met again and went through the list of open questions, one by one. ".repeat(12);
+    let text = format!("{filler}Her number is {PLANTED}, her mail anna@example.com. {filler}");
+    fs::write(&body, &text)?;
+    let what = format!(
+        "a plain text of {} bytes with two things to find; {USERS} users in a closed loop, kept alive",
+        text.len()
+    );
+    let effort = session.effort;
+    session.case("text 2 KB", &what, Kind::Throughput, |arm| {
+        let (via, path) = match arm.name.as_str() {
+            "gateway+redact" => (arm.tls?, "/api/filter"),
+            "presidio" => (arm.plain?, "/redact"),
+            _ => return None,
+        };
+        let mut spec = spec(lab, effort, &Arm { tls: Some(via), ..Arm::direct() }, Scenario::OpenAi, &body)?;
+        spec.tls = arm.name != "presidio";
+        spec.headers = vec![("Content-Type".into(), "text/plain".into())];
+        for exchange in &mut spec.exchanges {
+            exchange.path = path.into();
+            exchange.check = Check::Holds("one by one. Her number is ".into());
+        }
+        Some(spec)
+    });
+    Ok(())
+}
+
 /// Sends one request through each redacting arm alone, and asks the provider what it saw before and after.
 fn leaks(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
     let mut rows = Vec::new();
-    for arm in session.arms.iter().filter(|a| a.name == "gateway+redact" || a.name == "litellm") {
+    for arm in
+        session.arms.iter().filter(|a| ["gateway+redact", "litellm", "litellm+presidio"].contains(&a.name.as_str()))
+    {
         let before = sightings(lab)?;
         let body = lab.path("openai.json");
         let mut row = Row { arm: arm.name.clone(), ..Row::default() };

@@ -1,0 +1,157 @@
+//! Instructions of whole requests through the shipped binary: it runs under callgrind, which counts only what a worker does for
+//! its connections. A short and a long run of the same requests differ by the requests alone.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_testkit::danger_client;
+use rustls::pki_types::ServerName;
+
+use crate::Result;
+use crate::lab::{Lab, Role, beside_us, free_port};
+use crate::rulebook;
+
+/// The poll of a connection's task. Callgrind knows it by this name as long as nothing swallows it.
+const WATCHED: &str = "interflow_engine::worker::Worker::serve::{{closure}}";
+/// Requests of the short run: the first ones make plans, connections and pools.
+const FEW: u32 = 50;
+/// Requests of the long run.
+const MANY: u32 = 250;
+
+/// Requests of one kind.
+pub struct Road {
+    /// Its name among the counts.
+    pub name: &'static str,
+    flags: &'static [&'static str],
+    rules: bool,
+    way: Way,
+    body: usize,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// Absolute-form, `http://`.
+    Plain,
+    /// CONNECT, TLS that is opened.
+    Opened,
+    /// CONNECT, bytes that pass unseen.
+    Tunnel,
+}
+
+/// Every road.
+pub const ROADS: [Road; 7] = [
+    Road { name: "road-plain-0-B", flags: &["--no-record"], rules: false, way: Way::Plain, body: 0 },
+    Road { name: "road-plain-8-KiB", flags: &["--no-record"], rules: false, way: Way::Plain, body: 8192 },
+    Road { name: "road-plain-0-B-20-rules", flags: &["--no-record"], rules: true, way: Way::Plain, body: 0 },
+    Road { name: "road-intercepted-8-KiB", flags: &["--no-record"], rules: false, way: Way::Opened, body: 8192 },
+    Road { name: "road-recorded-0-B", flags: &[], rules: false, way: Way::Plain, body: 0 },
+    Road { name: "road-recorded-8-KiB", flags: &[], rules: false, way: Way::Plain, body: 8192 },
+    Road {
+        name: "road-tunnel-64-KiB",
+        flags: &["--no-record", "--no-intercept"],
+        rules: false,
+        way: Way::Tunnel,
+        body: 64 << 10,
+    },
+];
+
+impl Road {
+    /// Instructions of one request.
+    ///
+    /// # Errors
+    /// When nginx, valgrind or the binary is missing, or nothing was counted.
+    pub fn count(&self) -> Result<u64> {
+        let lab = Lab::new(false)?.with_nginx(&[0, 8192, 64 << 10])?;
+        let (few, many) = (self.collected(&lab, FEW)?, self.collected(&lab, MANY)?);
+        Ok(many.saturating_sub(few) / u64::from(MANY - FEW))
+    }
+
+    fn collected(&self, lab: &Lab, requests: u32) -> Result<u64> {
+        let proxy = free_port()?;
+        let name = format!("{}-{requests}", self.name);
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+        command.arg(format!("--toggle-collect={WATCHED}"));
+        command.arg(beside_us("interflow")?).args(["run", "--danger-insecure-upstream"]).args(self.flags);
+        for (listener, addr) in [("--proxy", proxy), ("--gateway", free_port()?), ("--admin", free_port()?)] {
+            command.arg(listener).arg(addr.to_string());
+        }
+        if self.rules {
+            let rules = lab.path("20.toml");
+            fs::write(&rules, rulebook::TWENTY)?;
+            command.arg("--rules").arg(rules);
+        }
+        command.env("INTERFLOW_HOME", lab.path(&name));
+        let running = lab.start(&name, command, proxy, Role::Proxy)?;
+        self.drive(lab, proxy, requests)?;
+        running.end(Duration::from_secs(60));
+        let log = fs::read_to_string(lab.path(&format!("{name}.log")))?;
+        let collected = log.lines().find_map(|l| l.split_once("Collected : ")?.1.trim().parse().ok());
+        match collected {
+            Some(n) if n > 0 => Ok(n),
+            _ => Err(format!("callgrind counted nothing of {}: {log}", self.name).into()),
+        }
+    }
+
+    fn drive(&self, lab: &Lab, proxy: SocketAddr, requests: u32) -> Result<()> {
+        let origin = if self.way == Way::Opened { lab.https() } else { lab.http() };
+        let authority = format!("localhost:{}", origin.port());
+        let mut tcp = TcpStream::connect(proxy)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let target = match self.way {
+            Way::Plain => format!("http://{authority}/b/{}", self.body),
+            Way::Opened | Way::Tunnel => {
+                tcp.write_all(format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n").as_bytes())?;
+                head(&mut tcp)?;
+                format!("/b/{}", self.body)
+            }
+        };
+        let request = format!(
+            "GET {target} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: interflow-bench\r\nAccept: */*\r\n\
+             Accept-Encoding: gzip, deflate\r\n\r\n"
+        );
+        if self.way == Way::Opened {
+            let name = ServerName::try_from("localhost")?;
+            let tls = rustls::ClientConnection::new(Arc::new(danger_client(&["http/1.1"])), name)?;
+            return self.ask(&mut rustls::StreamOwned::new(tls, tcp), request.as_bytes(), requests);
+        }
+        self.ask(&mut tcp, request.as_bytes(), requests)
+    }
+
+    /// One request after the other; each answer is read whole before the next.
+    fn ask(&self, io: &mut (impl Read + Write), request: &[u8], requests: u32) -> Result<()> {
+        let mut rest = vec![0; self.body];
+        for _ in 0..requests {
+            io.write_all(request)?;
+            io.flush()?;
+            let (answer, begun) = head(io)?;
+            if !answer.starts_with(b"HTTP/1.1 200") {
+                return Err(String::from_utf8_lossy(&answer).into());
+            }
+            io.read_exact(&mut rest[begun..])?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a head, and says how many bytes came behind it.
+fn head(io: &mut impl Read) -> Result<(Vec<u8>, usize)> {
+    let (mut seen, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let n = io.read(&mut buffer)?;
+        if n == 0 {
+            return Err("the proxy closed within a head".into());
+        }
+        seen.extend_from_slice(&buffer[..n]);
+        if let Some(at) = memchr::memmem::find(&seen, b"\r\n\r\n") {
+            let behind = seen.len() - at - 4;
+            seen.truncate(at + 4);
+            return Ok((seen, behind));
+        }
+    }
+}
