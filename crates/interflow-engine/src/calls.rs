@@ -48,7 +48,7 @@ impl Lent {
 /// The body with its messages shown to the stages, if it is one of gRPC and a stage wants that. The length that the
 /// head tells would not hold any more, and is taken out.
 pub(crate) fn shown(tracker: &mut Tracker, direction: Direction, headers: &mut Headers, body: Body) -> Body {
-    if !tracker.plan.wants(Phase::Message) || matches!(body, Body::Empty) {
+    if matches!(body, Body::Empty) || GrpcKind::of(headers).is_none() || !tracker.is_followed() {
         return body;
     }
     let Some(kind) = GrpcKind::of(headers) else { return body };

@@ -15,7 +15,7 @@ use interflow_net::ingress::{Incoming, Interim, Outgoing};
 use interflow_wire::ja4h;
 
 use crate::access::Asked;
-use crate::answers::error_response;
+use crate::answers::{error_response, provider_error};
 use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
 use crate::plan::PlanKey;
@@ -541,7 +541,12 @@ pub(crate) fn fail(mut tracker: Tracker, live: &Live, request: &RequestHead, err
         tracker.fail(error);
         return Outgoing::Abort(Error::new(Kind::ClientGone, error.message()));
     }
-    let mut response = error_response(error, Some(tracker.flow.id), Some(&request.headers));
+    let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
+    let provider = tracker.flow.note::<interflow_llm::Exchange>().filter(|_| !html).map(|e| e.provider);
+    let mut response = match provider {
+        Some(provider) => provider_error(error, provider, tracker.flow.id),
+        None => error_response(error, Some(tracker.flow.id), Some(&request.headers)),
+    };
     if error.kind() == Kind::Unauthorized {
         response = challenge(response, &live.settings.config.auth.realm);
     }

@@ -10,6 +10,7 @@ pub mod access;
 pub mod accounts;
 mod answers;
 pub mod approvals;
+mod batch;
 mod calls;
 pub mod config;
 mod conn;

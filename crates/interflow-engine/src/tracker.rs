@@ -13,6 +13,7 @@ use interflow_flow::{
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::accounts::Passing;
 use crate::calls::Lent;
 use crate::messages::MessageTap;
 use crate::plan::Plan;
@@ -192,6 +193,11 @@ impl Tracker {
         }
     }
 
+    /// Whether a stage wants to be shown the messages of this WebSocket.
+    pub fn is_followed(&self) -> bool {
+        self.plan.stages(Phase::Message).any(|s| s.follows(&self.flow))
+    }
+
     /// One message of a WebSocket.
     pub fn message(&self, message: &Message) {
         self.counters.messages.fetch_add(1, Relaxed);
@@ -255,6 +261,7 @@ impl Tracker {
         if let Some(lent) = self.lent.take() {
             lent.end(&mut self.flow);
         }
+        Passing::settle(&mut self.flow);
         self.flow.timings.done = Some(now);
         if let Some(shared) = &self.shared {
             if let at @ 1.. = shared.request_body.load(Relaxed) {

@@ -8,19 +8,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_flow::{
-    Direction, Error, Injected, Kind, Message, MessageKind, Phase, RequestHead, ResponseHead, Result, StatusCode,
-    Timestamp, TunnelBytes, Verdict, Version,
+    Direction, Error, Kind, Message, MessageKind, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Version,
 };
 use interflow_net::ingress::Outgoing;
 use interflow_net::io::Io;
+use interflow_wire::websocket;
 use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
-use crate::hop;
 use crate::messages::{Seen, WebSocketLeg};
 use crate::tracker::Tracker;
 use crate::worker::Live;
+use crate::{batch, hop};
 
 /// The origin changed the protocol: tells the client in its own version's way, then carries what follows.
 pub(crate) fn accepted(
@@ -74,6 +74,8 @@ struct Carried {
     moved: tokio::time::Instant,
     /// Whether the client, and the origin, have said that they close (RFC 6455 5.5.1): nothing can be lost behind that.
     closed: [bool; 2],
+    /// Whether stages are shown the messages.
+    followed: bool,
     /// Messages that stages put in while they were shown one of the other direction, by where they go.
     put_in: [Vec<Message>; 2],
 }
@@ -92,17 +94,20 @@ const fn side(direction: Direction) -> usize {
 type Legs = Option<(WebSocketLeg, WebSocketLeg)>;
 
 async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Duration) {
-    let (client_read, client_write) = tokio::io::split(client);
-    let (upstream_read, upstream_write) = tokio::io::split(upstream);
+    let (client_read, mut client_write) = tokio::io::split(client);
+    let (upstream_read, mut upstream_write) = tokio::io::split(upstream);
+    let websocket = legs.is_some();
     let (up, down) = legs.map_or((None, None), |(up, down)| (Some(up), Some(down)));
     let moved = tokio::time::Instant::now();
     let bytes = TunnelBytes::default();
-    let carried = Mutex::new(Carried { tracker, bytes, moved, closed: [false; 2], put_in: Default::default() });
+    let (followed, closed) = (tracker.is_followed(), [false; 2]);
+    let carried = Mutex::new(Carried { tracker, bytes, moved, closed, followed, put_in: Default::default() });
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
-    let up = Pump { from: client_read, to: upstream_write, direction: Direction::Request, leg: up, shared, waiting };
+    let up =
+        Pump { from: client_read, to: &mut upstream_write, direction: Direction::Request, leg: up, shared, waiting };
     let down =
-        Pump { from: upstream_read, to: client_write, direction: Direction::Response, leg: down, shared, waiting };
+        Pump { from: upstream_read, to: &mut client_write, direction: Direction::Response, leg: down, shared, waiting };
     let both = async { tokio::try_join!(up.run(), down.run()) };
     let watch = async {
         loop {
@@ -121,14 +126,33 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let Carried { tracker, bytes, .. } = carried.into_inner();
     match end {
         Ok(()) => tracker.tunnelled(bytes),
-        Err(e) => tracker.tunnel_failed(&e, bytes),
+        Err(e) => {
+            if websocket && matches!(e.kind(), Kind::Denied | Kind::BodyTooLarge) {
+                farewell(&mut client_write, e.message()).await;
+            }
+            tracker.tunnel_failed(&e, bytes);
+        }
     }
+}
+
+/// Tells the client why its WebSocket ends: a close frame with 1008, a policy's violation (RFC 6455 7.4.1).
+async fn farewell(client: &mut WriteHalf<Io>, why: &str) {
+    // A control frame holds 125 bytes (5.5), two of which are the code.
+    let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();
+    let payload = [&1008_u16.to_be_bytes()[..], why.as_bytes()].concat();
+    let mut frame = Vec::new();
+    websocket::write_frame(&mut frame, websocket::Opcode::Close, &payload, None);
+    let told = async {
+        client.write_all(&frame).await?;
+        client.shutdown().await
+    };
+    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
 }
 
 /// One direction, to its end; the end is passed on.
 struct Pump<'a> {
     from: ReadHalf<Io>,
-    to: WriteHalf<Io>,
+    to: &'a mut WriteHalf<Io>,
     direction: Direction,
     leg: Option<WebSocketLeg>,
     /// What both directions know, and word that both sides have closed.
@@ -160,14 +184,14 @@ impl Pump<'_> {
                 Some(read) => Some(read.map_err(|e| gone(reads, e))?),
                 None => None,
             };
-            match read {
+            let looked = match read {
                 Some(0) => {
                     let _ = self.to.shutdown().await;
                     return Ok(());
                 }
-                Some(_) => self.look(&buffer, &mut out).await?,
-                None => {}
-            }
+                Some(_) => self.look(&buffer, &mut out).await,
+                None => Ok(()),
+            };
             self.put_in(&mut out).await;
             let written = async {
                 self.to.write_all(&out).await?;
@@ -178,6 +202,8 @@ impl Pump<'_> {
                 let heard = self.shared.0.lock().await.closed[1 - side(self.direction)];
                 return if heard { Ok(()) } else { Err(gone(writes, e)) };
             }
+            // What stands before a message that ends the connection goes out before its end.
+            looked?;
         }
     }
 
@@ -206,7 +232,7 @@ impl Pump<'_> {
             out.extend_from_slice(bytes);
             return Ok(());
         };
-        if !tracker.plan.wants(Phase::Message) {
+        if !carried.followed {
             // Nobody changes anything: the bytes go on at once, whether a message is whole or not.
             out.extend_from_slice(bytes);
             leg.push(bytes);
@@ -221,15 +247,13 @@ impl Pump<'_> {
             while let Some(seen) = leg.next() {
                 let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[side(self.direction)] |= close;
-                let kind =
-                    if let Seen::Message(message, _) = &seen { data_kind(message.kind) } else { MessageKind::Text };
-                ask_stages(tracker, leg, seen, out).await?;
-                let back = onward(tracker, leg, self.direction, kind, out);
+                let (back, asked) = batch::ask_stages(tracker, leg, seen, out).await;
                 if !back.is_empty() {
                     let other = 1 - side(self.direction);
                     carried.put_in[other].extend(back);
                     self.waiting[other].notify_one();
                 }
+                asked?;
             }
         }
         if carried.closed == [true; 2] {
@@ -237,58 +261,6 @@ impl Pump<'_> {
         }
         Ok(())
     }
-}
-
-/// Writes what stages put in behind the message that they were shown; gives back what they put in the other way.
-fn onward(
-    tracker: &mut Tracker,
-    leg: &WebSocketLeg,
-    direction: Direction,
-    kind: MessageKind,
-    out: &mut Vec<u8>,
-) -> Vec<Message> {
-    if tracker.flow.note::<Injected>().is_none_or(|i| *i == Injected::default()) {
-        return Vec::new();
-    }
-    let Injected { onward, back } = std::mem::take(tracker.flow.note_mut::<Injected>());
-    let message = |direction, payload| Message { direction, kind, payload, at: Timestamp::now() };
-    for payload in onward {
-        let message = message(direction, payload);
-        tracker.message(&message);
-        leg.put(out, &message);
-    }
-    back.into_iter().map(|payload| message(direction.opposite(), payload)).collect()
-}
-
-/// What is put in beside a control frame is a text.
-const fn data_kind(kind: MessageKind) -> MessageKind {
-    match kind {
-        MessageKind::Binary => MessageKind::Binary,
-        _ => MessageKind::Text,
-    }
-}
-
-/// Phase `Message`: the stages may change or drop a message, or end the connection.
-async fn ask_stages(tracker: &mut Tracker, leg: &mut WebSocketLeg, seen: Seen, out: &mut Vec<u8>) -> Result<()> {
-    let too_large = |e| Error::new(Kind::BodyTooLarge, "a WebSocket message cannot be changed").because(e);
-    let (mut message, frames) = match seen {
-        Seen::Lost(bytes) => {
-            out.extend_from_slice(&bytes);
-            return Ok(());
-        }
-        Seen::Part(raw, compressed) => return leg.write_part(out, &raw, compressed).map_err(too_large),
-        Seen::Message(message, frames) => (message, frames),
-    };
-    let plan = Arc::clone(&tracker.plan);
-    for stage in plan.stages(Phase::Message) {
-        match stage.message(&mut tracker.flow, &mut message).get().await {
-            Verdict::Drop => return leg.write(out, None, &frames).map_err(too_large),
-            Verdict::Deny(e) => return Err(e),
-            Verdict::Continue | Verdict::Answer(_) | Verdict::Intercept | Verdict::Tunnel => {}
-        }
-    }
-    tracker.message(&message);
-    leg.write(out, Some(&message), &frames).map_err(too_large)
 }
 
 #[cfg(test)]

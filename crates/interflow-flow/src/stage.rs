@@ -294,6 +294,12 @@ pub trait Stage: Send + Sync {
         false
     }
 
+    /// Whether this stage wants to be shown the messages of this flow's WebSocket, asked once, when the protocol has changed.
+    /// Of a WebSocket whose messages nobody wants, every byte goes on as it comes.
+    fn follows(&self, _flow: &Flow) -> bool {
+        true
+    }
+
     /// One message of a WebSocket or a gRPC call may be changed, dropped or answered by denial. The two directions of
     /// a flow are never shown at once; while a stage works on the response's head or body, gRPC messages of the request
     /// wait.

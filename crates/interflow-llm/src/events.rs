@@ -19,6 +19,8 @@ pub enum Framing {
     EventStream,
     /// The elements of a JSON array, sent as they are made (Gemini without `alt=sse`).
     Array,
+    /// Messages of a WebSocket: each is an event.
+    Messages,
 }
 
 impl Framing {
@@ -52,6 +54,13 @@ pub struct Event {
     pub headers: Vec<(ByteStr, HeaderValue)>,
 }
 
+impl Event {
+    /// The event that a WebSocket's message is.
+    pub fn of_message(payload: Bytes) -> Self {
+        Self { raw: payload.clone(), data: payload, at: Some(0), name: None, headers: Vec::new() }
+    }
+}
+
 /// A stream that cannot be cut into events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
@@ -83,7 +92,7 @@ impl EventReader {
     /// A reader for events of at most `max` bytes.
     pub fn new(framing: Framing, max: usize) -> Self {
         let kind = match framing {
-            Framing::Whole => Kind::Whole(BytesMut::new()),
+            Framing::Whole | Framing::Messages => Kind::Whole(BytesMut::new()),
             Framing::Sse => Kind::Sse(SseParser::new(max)),
             Framing::Lines => Kind::Lines(BytesMut::new(), 0),
             Framing::EventStream => Kind::EventStream(BytesMut::new()),

@@ -57,6 +57,16 @@ impl Exchange {
         self.lock().merge(part);
     }
 
+    /// Adds what one of several answers said: each counts for itself.
+    pub fn settle_more(&self, said: &Settled) {
+        let mut settled = self.lock();
+        if let Some(more) = said.usage {
+            settled.usage.get_or_insert_default().add(more);
+        }
+        settled.model = said.model.clone().or(settled.model.take());
+        settled.id = said.id.clone().or(settled.id.take());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Settled> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }

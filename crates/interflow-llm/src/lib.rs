@@ -9,6 +9,7 @@ pub mod events;
 mod exchange;
 pub mod gateway;
 mod json;
+pub mod live;
 pub mod message;
 mod provider;
 mod refusal;

@@ -37,7 +37,7 @@ impl Refusal {
             Framing::Sse if provider == Provider::Anthropic => format!("event: error\ndata: {body}\n\n").into_bytes(),
             Framing::Sse => format!("data: {body}\n\n").into_bytes(),
             Framing::Lines => format!("{body}\n").into_bytes(),
-            Framing::Array => format!(",{body}").into_bytes(),
+            Framing::Array => format!(",{body}]").into_bytes(),
             Framing::EventStream => {
                 let text = |t: &str| HeaderValue::String(ByteStr::from(t));
                 let headers = [
@@ -51,6 +51,14 @@ impl Refusal {
                 let _ = aws_event_stream::write_message(&mut out, &headers, payload.as_bytes());
                 out
             }
+            Framing::Messages if matches!(provider, Provider::OpenAi | Provider::Azure) => {
+                let error = json!({ "type": self.kind, "code": self.code, "message": self.message, "param": null });
+                let status = self.status.as_u16();
+                json!({ "type": "error", "event_id": flow.to_string(), "status": status, "error": error })
+                    .to_string()
+                    .into_bytes()
+            }
+            Framing::Messages => body.to_string().into_bytes(),
             Framing::Whole => Vec::new(),
         }
     }

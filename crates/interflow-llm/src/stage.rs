@@ -5,15 +5,15 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, BodyStream, ByteStr, CollectError, Flow, Frame, Interest, Phase, RequestHead, ResponseHead, Result, Scope,
-    Stage, Step, Transport, Verdict,
+    Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Phase,
+    RequestHead, ResponseHead, Result, Scope, Stage, Step, Transport, Verdict,
 };
 
 use crate::coding::{self, Decoder};
 use crate::events::Framing;
 use crate::gateway::Gateway;
-use crate::usage::Scanner;
-use crate::{Exchange, Operation, provider, recognise, spans};
+use crate::usage::{self, Scanner};
+use crate::{Exchange, Operation, live, provider, recognise, spans};
 
 /// The largest that a stream may grow to while its counts are read; beyond it they stay unknown.
 const LONGEST: u64 = 4 << 30;
@@ -43,11 +43,13 @@ impl Recogniser {
                 (recognise(host, port, &head.method, &url.path, &head.headers)?, None)
             }
         };
+        let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
+        let named = || live::query(&url.path, "model").map(ByteStr::from);
         Some(Exchange {
             provider: call.provider,
-            operation: call.operation,
+            operation: if live { Operation::Realtime } else { call.operation },
             upstream,
-            model: call.model,
+            model: if live { named() } else { call.model },
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
             ..Exchange::default()
@@ -63,7 +65,7 @@ impl Stage for Recogniser {
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         let seen = scope.intercepted || matches!(scope.transport, Transport::Absolute | Transport::Gateway);
         if seen {
-            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody)
+            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody).and(Phase::Message)
         } else {
             Interest::NONE
         }
@@ -123,6 +125,37 @@ impl Stage for Recogniser {
             }
             body => Body::stream(Tapped { body, tap }),
         }))
+    }
+
+    fn follows(&self, flow: &Flow) -> bool {
+        flow.note::<Exchange>().is_some_and(|e| e.operation == Operation::Realtime)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        let said = matches!(message.kind, MessageKind::Text | MessageKind::Binary);
+        if said && self.follows(flow) {
+            read_message(flow.note_mut::<Exchange>(), message);
+        }
+        Step::Now(Verdict::Continue)
+    }
+}
+
+/// Notes what one message of a WebSocket tells.
+fn read_message(exchange: &mut Exchange, message: &Message) {
+    if message.direction == Direction::Response {
+        // Deltas tell no counts; what ends an answer does.
+        if usage::may_tell(&message.payload)
+            && let Some(said) = usage::of_json(&message.payload)
+            && said.usage.is_some()
+        {
+            exchange.settle_more(&said);
+        }
+        return;
+    }
+    let Ok(marked) = spans::mark(&message.payload, false) else { return };
+    exchange.estimated_input += (marked.text_bytes as u64).div_ceil(4);
+    if let Some(model) = marked.model.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
+        exchange.model = Some(model.into());
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an origin answers: whole or in pieces with gaps, honest or lying about its length, ending well or badly.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,10 +11,14 @@ use interflow_flow::Headers;
 /// The pieces of a body, each sent and flushed on its own.
 pub(crate) type Pieces = Pin<Box<dyn Stream<Item = Bytes> + Send>>;
 
+/// What a WebSocket answers to a message: messages of its own, text for text.
+pub(crate) type Talker = Arc<dyn Fn(&str) -> Vec<String> + Send + Sync>;
+
 pub(crate) enum Payload {
     Whole(Bytes),
     Pieces(Pieces),
-    WebSocketEcho,
+    /// `None`: every message comes back.
+    WebSocket(Option<Talker>),
 }
 
 /// How the response ends once its payload is out.
@@ -76,7 +81,12 @@ impl Reply {
 
     /// 101 to a WebSocket handshake, then every message comes back (RFC 6455).
     pub fn websocket_echo() -> Self {
-        Self { payload: Payload::WebSocketEcho, ..Self::status(101) }
+        Self { payload: Payload::WebSocket(None), ..Self::status(101) }
+    }
+
+    /// 101 to a WebSocket handshake; `talk` says what is answered to each text.
+    pub fn websocket(talk: impl Fn(&str) -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { payload: Payload::WebSocket(Some(Arc::new(talk))), ..Self::status(101) }
     }
 
     /// Adds a field.

@@ -11,13 +11,14 @@ use interflow_flow::Headers;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::client::{from_header_map, to_header_map};
 use crate::message::{Framing, Request, parse_head};
 use crate::origin::{Responder, Shared};
-use crate::reply::{Ending, Payload, Reply};
+use crate::reply::{Ending, Payload, Reply, Talker};
 use crate::wire::{Wire, bad};
 
 pub(crate) async fn connection(
@@ -112,8 +113,8 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
     for (status, fields) in &reply.informational {
         write_head(&mut out, *status, fields);
     }
-    if matches!(reply.payload, Payload::WebSocketEcho) {
-        return websocket_echo(wire, request, out, reply.headers).await;
+    if let Payload::WebSocket(talker) = reply.payload {
+        return websocket(wire, request, out, (reply.headers, talker)).await;
     }
     frame(&mut reply, request);
     write_head(&mut out, reply.status, &reply.headers);
@@ -148,7 +149,7 @@ async fn write_reply(wire: &mut Wire, request: &Request, mut reply: Reply) -> io
                 wire.send(out).await?;
             }
         }
-        Payload::WebSocketEcho => {}
+        Payload::WebSocket(_) => {}
     }
     end(wire, reply.ending).await
 }
@@ -188,7 +189,12 @@ async fn end(wire: &mut Wire, ending: Ending) -> io::Result<bool> {
     Ok(false)
 }
 
-async fn websocket_echo(wire: &mut Wire, request: &Request, mut out: Vec<u8>, more: Headers) -> io::Result<bool> {
+async fn websocket(
+    wire: &mut Wire,
+    request: &Request,
+    mut out: Vec<u8>,
+    (more, talker): (Headers, Option<Talker>),
+) -> io::Result<bool> {
     let key = request.header("sec-websocket-key").ok_or_else(|| bad("a WebSocket request without its key"))?;
     let mut headers = Headers::new();
     headers.append_parsed(b"Upgrade", b"websocket");
@@ -199,15 +205,22 @@ async fn websocket_echo(wire: &mut Wire, request: &Request, mut out: Vec<u8>, mo
     }
     write_head(&mut out, 101, &headers);
     wire.send(out).await?;
-    echo(wire).await;
+    converse(wire, talker).await;
     Ok(false)
 }
 
-async fn echo(stream: impl AsyncRead + AsyncWrite + Unpin) {
+async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, talker: Option<Talker>) {
     let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     while let Some(Ok(message)) = socket.next().await {
-        if (message.is_text() || message.is_binary()) && socket.send(message).await.is_err() {
-            break;
+        let answers = match (&talker, message.to_text()) {
+            (Some(talker), Ok(text)) if message.is_text() => talker(text).into_iter().map(Message::text).collect(),
+            _ if message.is_text() || message.is_binary() => vec![message],
+            _ => Vec::new(),
+        };
+        for answer in answers {
+            if socket.send(answer).await.is_err() {
+                return;
+            }
         }
     }
 }
@@ -271,16 +284,16 @@ async fn stream_h2(
         sni: about.sni.clone(),
     };
     let reply = about.reply_to(&request);
-    if tunnel && matches!(reply.payload, Payload::WebSocketEcho) {
+    if let (true, Payload::WebSocket(talker)) = (tunnel, &reply.payload) {
         let send = respond.send_response(http::Response::new(()), false)?;
-        echo_h2(stream, send).await;
+        websocket_h2(stream, send, talker.clone()).await;
         return Ok(true);
     }
     reply_h2(&request, reply, &mut respond).await
 }
 
-/// A WebSocket on a stream (RFC 8441 5) that echoes.
-async fn echo_h2(mut recv: h2::RecvStream, mut send: h2::SendStream<Bytes>) {
+/// A WebSocket on a stream (RFC 8441 5).
+async fn websocket_h2(mut recv: h2::RecvStream, mut send: h2::SendStream<Bytes>, talker: Option<Talker>) {
     let (far, near) = tokio::io::duplex(64 * 1024);
     let (mut from_socket, mut to_socket) = tokio::io::split(near);
     let incoming = async move {
@@ -301,7 +314,7 @@ async fn echo_h2(mut recv: h2::RecvStream, mut send: h2::SendStream<Bytes>) {
         }
         let _ = send.send_data(Bytes::new(), true);
     };
-    tokio::join!(incoming, outgoing, echo(far));
+    tokio::join!(incoming, outgoing, converse(far, talker));
 }
 
 async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendResponse<Bytes>) -> Result<bool, h2::Error> {
@@ -340,7 +353,7 @@ async fn reply_h2(request: &Request, mut reply: Reply, respond: &mut SendRespons
                 send_h2(&mut send, piece).await?;
             }
         }
-        Payload::WebSocketEcho => {}
+        Payload::WebSocket(_) => {}
     }
     match reply.ending {
         Ending::Complete if reply.trailers.is_empty() => send.send_data(Bytes::new(), true)?,

@@ -38,6 +38,56 @@ pub struct Found {
     pub micros: u64,
 }
 
+/// What is found in an answer while it passes; joined with the flow at its end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passing(Arc<Mutex<Passed>>);
+
+#[derive(Debug, Default)]
+struct Passed {
+    found: BTreeMap<String, u64>,
+    micros: u64,
+    cut: Option<Refused>,
+}
+
+impl Passing {
+    /// One more of this type.
+    pub fn found(&self, kind: &str) {
+        let mut passed = self.0.lock();
+        match passed.found.get_mut(kind) {
+            Some(n) => *n += 1,
+            None => drop(passed.found.insert(kind.to_owned(), 1)),
+        }
+    }
+
+    /// Time spent looking.
+    pub fn looked(&self, micros: u64) {
+        self.0.lock().micros += micros;
+    }
+
+    /// The answer was cut off here.
+    pub fn cut(&self, kind: &'static str, code: &'static str) {
+        self.0.lock().cut = Some(Refused { kind, code });
+    }
+
+    /// Puts it into the flow's tags and notes.
+    pub fn settle(flow: &mut Flow) {
+        let Some(passing) = flow.note::<Self>().cloned() else { return };
+        let passed = std::mem::take(&mut *passing.0.lock());
+        for kind in passed.found.keys() {
+            flow.tag(format!("answer:{kind}"));
+        }
+        let told = flow.note_mut::<Found>();
+        told.micros += passed.micros;
+        for (kind, n) in passed.found {
+            *told.response.entry(kind).or_default() += n;
+        }
+        if let Some(cut) = passed.cut {
+            flow.tag(format!("refused:{}", cut.code));
+            note_refusal(flow, cut.kind, cut.code);
+        }
+    }
+}
+
 /// A refusal by a stage; filled by whoever refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {

@@ -236,7 +236,7 @@ fn span(f: &Facts<'_>, trace: &Trace) -> Value {
 const fn operation(operation: Operation, provider: Provider) -> &'static str {
     match (operation, provider) {
         (Operation::Chat, Provider::Gemini | Provider::Vertex) => "generate_content",
-        (Operation::Chat | Operation::Responses, _) => "chat",
+        (Operation::Chat | Operation::Responses | Operation::Realtime, _) => "chat",
         (Operation::Completions, _) => "text_completion",
         (other, _) => other.as_str(),
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use bytes::Bytes;
 use interflow_flow::{
@@ -12,6 +13,8 @@ use interflow_llm::coding::Decoder;
 use interflow_llm::events::Framing;
 use interflow_llm::{Exchange, Provider, Refusal, coding, spans};
 use interflow_redact::OutboundMode;
+
+use crate::accounts::Passing;
 
 use super::choice::Choice;
 use super::edit::{Edit, Editor, Halt, Pen, splice, text_of};
@@ -58,7 +61,8 @@ pub(super) async fn scan(
     body: Body,
 ) -> Result<Body, Verdict> {
     let Some(answer) = Answer::of(flow, head, room) else { return Ok(body) };
-    let mut pen = Scanning::new(Arc::clone(room), Arc::clone(&choice.redactor), choice.outbound, &choice.context);
+    let passing = flow.note_mut::<Passing>().clone();
+    let mut pen = Scanning::new(Arc::clone(room), &choice, passing.clone());
     if answer.framing != Framing::Whole {
         return answer.stream(head, body, pen).map_err(|r| room.refuse(flow, &r));
     }
@@ -74,11 +78,9 @@ pub(super) async fn scan(
             return Err(room.refuse(flow, &refusal(&halt)));
         }
     };
+    let begun = Instant::now();
     let looked = look(&mut pen, &choice, head, &raw, max);
-    for kind in pen.found().keys() {
-        flow.tag(format!("answer:{kind}"));
-    }
-    flow.note_mut::<crate::accounts::Found>().response.clone_from(pen.found());
+    passing.looked(begun.elapsed().as_micros() as u64);
     match looked {
         Ok(Some(output)) if strict => Ok(changed(head, output)),
         Err(halt) if strict => Err(room.refuse(flow, &refusal(&halt))),
@@ -146,7 +148,7 @@ fn unlike(head: &mut ResponseHead) {
     }
 }
 
-fn refusal(halt: &Halt) -> Refusal {
+pub(super) fn refusal(halt: &Halt) -> Refusal {
     let (status, class) = match halt.code {
         "outbound_blocked" => (StatusCode::FORBIDDEN, "pii_blocked"),
         _ => (StatusCode::BAD_GATEWAY, "provider_error"),
@@ -160,11 +162,12 @@ struct Answer {
     provider: Provider,
     flow: FlowId,
     max: u64,
+    passing: Passing,
 }
 
 impl Answer {
     /// `None` when it holds no text: sound, an image.
-    fn of(flow: &Flow, head: &ResponseHead, room: &Redaction) -> Option<Self> {
+    fn of(flow: &mut Flow, head: &ResponseHead, room: &Redaction) -> Option<Self> {
         let media_type = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let silent = ["audio/", "image/", "video/", "application/octet-stream", "application/pdf"];
         if silent.iter().any(|s| media_type.starts_with(s)) {
@@ -172,8 +175,9 @@ impl Answer {
         }
         let exchange = flow.note::<Exchange>()?;
         let max = room.settings().max_body as u64;
-        let framing = Framing::of(&head.headers, exchange.grows);
-        Some(Self { framing, provider: exchange.provider, flow: flow.id, max })
+        let (framing, provider) = (Framing::of(&head.headers, exchange.grows), exchange.provider);
+        let passing = flow.note_mut::<Passing>().clone();
+        Some(Self { framing, provider, flow: flow.id, max, passing })
     }
 
     fn stream<P: Pen + 'static>(self, head: &mut ResponseHead, body: Body, pen: P) -> Result<Body, Refusal> {
@@ -182,7 +186,7 @@ impl Answer {
             .map_err(|e| refusal(&Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"))))?;
         unlike(head);
         let editor = Editor::new(self.framing, pen);
-        Ok(Body::stream(Edited { body, decoder, editor, answer: self, state: State::Running }))
+        Ok(Body::stream(Edited { body, decoder, editor, answer: self, begun: false, state: State::Running }))
     }
 }
 
@@ -199,6 +203,8 @@ struct Edited<P> {
     decoder: Option<Decoder>,
     editor: Editor<P>,
     answer: Answer,
+    /// Something of the answer is out.
+    begun: bool,
     state: State,
 }
 
@@ -224,9 +230,18 @@ impl<P: Pen> Edited<P> {
     /// Tells the client why its stream ends here.
     fn halt(&mut self, halt: &Halt, out: &mut Vec<u8>) {
         let refusal = refusal(halt);
-        out.extend(refusal.event(self.answer.provider, self.answer.framing, self.answer.flow));
-        let kind = if halt.code == "outbound_blocked" { Kind::Denied } else { Kind::BadResponse };
-        self.state = State::Failed(Error::new(kind, format!("the answer was cut: {}", halt.message)));
+        let mut event = refusal.event(self.answer.provider, self.answer.framing, self.answer.flow);
+        if self.answer.framing == Framing::Array && !self.begun && out.is_empty() {
+            // Nothing stands before it that it could follow.
+            event.splice(..1, *b"[");
+        }
+        out.extend(event);
+        self.answer.passing.cut(refusal.kind, refusal.code);
+        self.state = match halt.code {
+            // The owner's wish, and the stream's proper end; whoever reads on finds nothing more.
+            "outbound_blocked" => State::Over,
+            _ => State::Failed(Error::new(Kind::BadResponse, format!("the answer was cut: {}", halt.message))),
+        };
     }
 }
 
@@ -254,6 +269,7 @@ impl<P: Pen> BodyStream for Edited<P> {
                 Some(other) => return Poll::Ready(Some(other)),
             }
             if !out.is_empty() {
+                self.begun = true;
                 return Poll::Ready(Some(Ok(Frame::Data(out.into()))));
             }
         }

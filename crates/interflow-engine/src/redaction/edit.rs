@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use interflow_flow::ByteStr;
 use interflow_llm::events::{Event, EventReader, Framing};
 use interflow_llm::spans::{self, Channel, Ended, Marked, Span, SpanKind};
@@ -51,6 +52,8 @@ pub(super) struct Editor<P> {
     pen: P,
     open: HashMap<u64, Open>,
     texts: usize,
+    /// Where in the output the events end that were put before the one at hand.
+    cuts: Vec<usize>,
 }
 
 /// A text that is under way.
@@ -75,7 +78,14 @@ pub(super) type Edit = (Range<usize>, String);
 
 impl<P: Pen> Editor<P> {
     pub fn new(framing: Framing, pen: P) -> Self {
-        Self { framing, reader: EventReader::new(framing, LARGEST), pen, open: HashMap::new(), texts: 0 }
+        Self {
+            framing,
+            reader: EventReader::new(framing, LARGEST),
+            pen,
+            open: HashMap::new(),
+            texts: 0,
+            cuts: Vec::new(),
+        }
     }
 
     /// Takes the stream's next bytes; appends what goes on.
@@ -102,6 +112,35 @@ impl<P: Pen> Editor<P> {
             out.extend_from_slice(&rest.raw);
         }
         Ok(())
+    }
+
+    /// One message of a WebSocket: what is to be sent before it, and what it has become.
+    pub fn message(&mut self, payload: Bytes) -> (Vec<Bytes>, Result<Bytes, Halt>) {
+        let mut out = Vec::new();
+        self.cuts.clear();
+        let edited = self.event(&Event::of_message(payload), &mut out);
+        let mut rest = Bytes::from(out);
+        let before = self.cut(&mut rest);
+        (before, edited.map(|()| rest))
+    }
+
+    /// The end of a WebSocket: what is to be sent before it.
+    pub fn close_messages(&mut self) -> (Vec<Bytes>, Result<(), Halt>) {
+        let mut out = Vec::new();
+        self.cuts.clear();
+        let closed = self.close(&[Ended::All], &mut out);
+        let mut rest = Bytes::from(out);
+        (self.cut(&mut rest), closed)
+    }
+
+    fn cut(&mut self, out: &mut Bytes) -> Vec<Bytes> {
+        let mut taken = 0;
+        let pieces = self.cuts.drain(..).map(|end| {
+            let piece = out.split_to(end.saturating_sub(taken).min(out.len()));
+            taken = end;
+            piece
+        });
+        pieces.collect()
     }
 
     fn event(&mut self, event: &Event, out: &mut Vec<u8>) -> Result<(), Halt> {
@@ -194,6 +233,7 @@ impl<P: Pen> Editor<P> {
                 && !rest.is_empty()
             {
                 template.write(self.framing, &rest, out)?;
+                self.cuts.push(out.len());
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ mod edit;
 mod filter;
 mod pens;
 mod prompt;
+mod socket;
 #[cfg(test)]
 mod tests;
 
@@ -19,11 +20,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, ByteStr, Egress, Flow, Interest, Phase, RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step,
-    Transport, Verdict,
+    Body, ByteStr, Direction, Egress, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Result, Scope, Stage,
+    Step, Transport, Verdict,
 };
-use interflow_llm::{Exchange, Operation, Refusal};
-use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
+use interflow_llm::{Exchange, Operation, Refusal, live};
+use interflow_redact::{Memo, OutboundMode, RedactConfig, Session};
 use parking_lot::Mutex;
 
 use choice::Choice;
@@ -75,6 +76,8 @@ pub struct RedactionCounts {
 pub(crate) struct Note {
     pub choice: Option<Arc<Choice>>,
     pub session: Option<SharedSession>,
+    /// The writers of a WebSocket's messages.
+    pub pens: socket::Pens,
 }
 
 impl Redaction {
@@ -189,24 +192,18 @@ impl Stage for Redact {
 
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         if self.0.settings().wants(scope) {
-            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody)
+            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody).and(Phase::Message)
         } else {
             Interest::NONE
         }
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Verdict::Continue) };
-        let mode = self.0.settings().mode(flow.transport);
-        if head.protocol.is_none()
-            || mode != RedactMode::Redact
-            || exchange.operation == Operation::Lookup && !is_ws(head)
-        {
-            return Step::Now(Verdict::Continue);
-        }
-        let message = "WebSockets to providers cannot be redacted; use plain requests or streams of events";
-        let refusal = Refusal::new(StatusCode::NOT_IMPLEMENTED, "invalid_request", "websocket_unscannable", message);
-        Step::Now(self.0.refuse(flow, &refusal))
+        let verdict = match flow.note::<Exchange>().cloned() {
+            Some(exchange) if live::is_websocket(head) => socket::begin(&self.0, flow, head, &exchange),
+            _ => Verdict::Continue,
+        };
+        Step::Now(verdict)
     }
 
     fn request_body<'a>(
@@ -232,10 +229,17 @@ impl Stage for Redact {
         }
         Step::later(answer::scan(&self.0, flow, choice, head, body))
     }
-}
 
-fn is_ws(head: &RequestHead) -> bool {
-    head.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket"))
+    fn follows(&self, flow: &Flow) -> bool {
+        socket::is_followed(flow)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        match message.direction {
+            Direction::Request => Step::later(socket::said(&self.0, flow, message)),
+            Direction::Response => Step::Now(socket::scan(&self.0, flow, message)),
+        }
+    }
 }
 
 /// Puts originals back into answers.
@@ -257,7 +261,11 @@ impl Stage for Restore {
     }
 
     fn interest(&self, scope: &Scope<'_>) -> Interest {
-        if self.0.settings().wants(scope) { Interest::of(Phase::ResponseBody).and(Phase::Done) } else { Interest::NONE }
+        if self.0.settings().wants(scope) {
+            Interest::of(Phase::ResponseBody).and(Phase::Message).and(Phase::Done)
+        } else {
+            Interest::NONE
+        }
     }
 
     fn keeps_response_private(&self, flow: &Flow) -> bool {
@@ -278,15 +286,31 @@ impl Stage for Restore {
         Step::later(answer::restore(&self.0, flow, choice, session, head, body))
     }
 
+    fn follows(&self, flow: &Flow) -> bool {
+        socket::is_followed(flow)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        Step::Now(match message.direction {
+            Direction::Request => Verdict::Continue,
+            Direction::Response => socket::restore(flow, message),
+        })
+    }
+
     fn done(&self, flow: &Flow) {
         // The provider may be asked to go on from this answer, by its id alone.
-        let Some(exchange) = flow.note::<Exchange>().filter(|e| e.operation == Operation::Responses) else { return };
+        let Some(exchange) = flow.note::<Exchange>().filter(|e| continues(e.operation)) else { return };
         if let Some((_, session)) = Self::session(flow)
             && let Some(id) = exchange.settled().id
         {
             self.0.keep(id, session);
         }
     }
+}
+
+/// Whether later requests may name an answer of this operation to go on from it.
+const fn continues(operation: Operation) -> bool {
+    matches!(operation, Operation::Responses | Operation::Realtime)
 }
 
 /// Whether a request of this transport comes through the gateway.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
 use interflow_llm::Reader;
 use interflow_llm::spans::SpanKind;
@@ -9,6 +10,9 @@ use interflow_redact::{
     Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, escape_into,
 };
 
+use crate::accounts::Passing;
+
+use super::choice::Choice;
 use super::edit::{Halt, Pen};
 use super::{Redaction, SharedSession};
 
@@ -104,23 +108,22 @@ pub(super) struct Scanning {
     session: Session,
     texts: HashMap<u64, StreamRedactor>,
     found: BTreeMap<String, u64>,
+    /// What the flow is told of it.
+    passing: Passing,
 }
 
 impl Scanning {
-    pub fn new(room: Arc<Redaction>, redactor: Arc<Redactor>, mode: OutboundMode, context: &str) -> Self {
-        let session = Session::one_way().in_context(context);
-        Self { room, redactor, mode, session, texts: HashMap::new(), found: BTreeMap::new() }
-    }
-
-    /// What was found until now, by the types' names.
-    pub const fn found(&self) -> &BTreeMap<String, u64> {
-        &self.found
+    pub fn new(room: Arc<Redaction>, choice: &Choice, passing: Passing) -> Self {
+        let session = Session::one_way().in_context(choice.context.clone());
+        let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
+        Self { room, redactor, mode, session, texts: HashMap::new(), found: BTreeMap::new(), passing }
     }
 
     /// Notes what was found.
     pub fn told(&mut self, spans: &[Redacted]) -> Result<(), Halt> {
         for span in spans {
             *self.found.entry(span.type_name.clone()).or_default() += 1;
+            self.passing.found(&span.type_name);
         }
         match spans.first() {
             Some(first) if self.mode == OutboundMode::Block => {
@@ -137,10 +140,12 @@ impl Scanning {
     fn push(&mut self, channel: u64, form: Form, text: Option<&str>, out: &mut String) -> Result<(), Halt> {
         let stream = self.texts.entry(channel).or_insert_with(|| StreamRedactor::new(form, StreamRedactor::WINDOW));
         let mut plain = String::new();
+        let begun = Instant::now();
         let spans = match text {
             Some(text) => stream.push(&self.redactor, &mut self.session, text, &mut plain),
             None => stream.finish(&self.redactor, &mut self.session, &mut plain),
         };
+        self.passing.looked(begun.elapsed().as_micros() as u64);
         self.told(&spans.map_err(Self::failed)?)?;
         if self.mode != OutboundMode::Flag {
             escape_into(&plain, out);

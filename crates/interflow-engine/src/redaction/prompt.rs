@@ -28,9 +28,9 @@ const LARGE: usize = 128 << 10;
 
 /// What became of a body.
 #[derive(Default)]
-struct Outcome {
-    output: Option<Vec<u8>>,
-    found: BTreeMap<String, u64>,
+pub(super) struct Outcome {
+    pub output: Option<Vec<u8>>,
+    pub found: BTreeMap<String, u64>,
     /// Media that went through or were taken out.
     media: bool,
 }
@@ -129,17 +129,47 @@ async fn work(
         beside(large, move || Prompt::read(&settings, &headers, raw)).await?
     };
     let session = session(room, choice, flow, head, &read, strict);
+    let outcome = finish(settings, choice, &session, read, strict).await?;
+    Ok((outcome, session))
+}
+
+/// Asks for second opinions on a body that was read, and redacts it.
+async fn finish(
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<Choice>,
+    session: &SharedSession,
+    read: Prompt,
+    strict: bool,
+) -> Result<Outcome, Refusal> {
+    let large = read.raw.len() > LARGE;
     let mut job = Job {
         settings: Arc::clone(settings),
         choice: Arc::clone(choice),
-        session: Arc::clone(&session),
+        session: Arc::clone(session),
         read,
         opinion: SecondOpinion::default(),
     };
     if let Some(backends) = settings.backends.as_ref().filter(|_| strict) {
         job.opinion = backends.spans(&job.texts()).await.map_err(|e| backend_failed(&e))?;
     }
-    Ok((beside(large, move || job.run()).await?, session))
+    beside(large, move || job.run()).await
+}
+
+/// One event of a client over a WebSocket: what goes on in its place, and what was found.
+pub(super) async fn event(
+    settings: &Arc<RedactSettings>,
+    choice: &Arc<Choice>,
+    session: &SharedSession,
+    raw: Bytes,
+    strict: bool,
+) -> Result<Outcome, Refusal> {
+    let shape = Shape::Json(mark(&raw, settings)?);
+    finish(settings, choice, session, Prompt { raw, plain: None, shape }, strict).await
+}
+
+/// What tells one client's WebSocket from another's; `first` is what its conversation begins with.
+pub(super) fn key_of(room: &Redaction, flow: &Flow, head: &RequestHead, first: &[u8]) -> VaultKey {
+    VaultKey::for_conversation(&room.master, &conversation(flow, &head.headers, first))
 }
 
 /// Does it here, or, when it takes long, beside the worker's thread.
@@ -185,7 +215,7 @@ fn unknown(
 }
 
 /// Tags and counts what was found.
-fn tell(room: &Redaction, flow: &mut Flow, outcome: &Outcome, strict: bool) {
+pub(super) fn tell(room: &Redaction, flow: &mut Flow, outcome: &Outcome, strict: bool) {
     if outcome.media {
         flow.tag("redact:media");
     }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use interflow_flow::{Egress, Error, Kind, Reply, Request};
 use interflow_llm::events::Framing;
 use interflow_llm::spans::SpanKind;
-use interflow_redact::{OutboundMode, RedactConfig, Redactor, Session, Vault, VaultKey};
+use interflow_redact::{OutboundMode, RedactConfig, RedactMode, Redactor, Session, Vault, VaultKey};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::accounts::Passing;
+
+use super::choice::Choice;
 use super::edit::{Editor, Pen};
 use super::pens::{Restoring, Scanning};
 use super::prompt::json_spans;
@@ -99,7 +102,14 @@ fn edited(framing: Framing, body: &[u8], step: usize, session: &SharedSession) -
 fn scanning(mode: OutboundMode) -> Scanning {
     let nowhere: Arc<dyn Egress> = Arc::new(Nowhere);
     let room = Redaction::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap();
-    Scanning::new(room, Arc::new(Redactor::default()), mode, "")
+    let choice = Choice {
+        mode: RedactMode::Redact,
+        redactor: Arc::new(Redactor::default()),
+        context: String::new(),
+        restore: true,
+        outbound: mode,
+    };
+    Scanning::new(room, &choice, Passing::default())
 }
 
 /// No way out.

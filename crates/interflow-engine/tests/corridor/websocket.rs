@@ -196,7 +196,7 @@ async fn a_stage_changes_and_drops_messages() {
         }
     }
     socket.send(Frame::text("stop")).await.unwrap();
-    assert!(socket.next().await.is_none_or(|m| m.is_err()), "the connection is over");
+    assert!(matches!(socket.next().await, Some(Ok(Frame::Close(Some(_))))), "the connection is over");
     let flow = proxy.flow().await;
     assert_eq!(flow.error(), Some(Kind::Denied));
     let said: Vec<_> = told(&flow).into_iter().filter(|m| m.0 == "request").map(|m| m.2).collect();

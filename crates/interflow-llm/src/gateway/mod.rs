@@ -9,7 +9,7 @@ mod upstream;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use interflow_flow::{Authority, Egress, Flow, Knock, Mount, Mounted, StatusCode, Transport, Url};
+use interflow_flow::{Authority, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url};
 
 use crate::config::LlmConfig;
 use crate::{Provider, Refusal};
@@ -96,7 +96,9 @@ impl Mount for Doors {
                 Refusal::new(StatusCode::BAD_REQUEST, "invalid_request", "path_not_canonical", message),
             ))));
         }
-        if door.upstream.tries_again() {
+        // What changes its protocol is tried once only.
+        let upgrade = knock.headers.contains("upgrade") || *knock.method == Method::CONNECT;
+        if door.upstream.tries_again() && !upgrade {
             return Some(Mounted::Serve(Arc::new(send::Serving {
                 gateway: Arc::clone(&self.0),
                 upstream: door.upstream,

@@ -1,17 +1,18 @@
 //! The last LLM stage, and the handler for upstreams with more than one try: keys put in, models renamed, requests signed,
 //! breakers asked.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, BoxFuture, ByteStr, Error, Flow, Handler, Interest, Kind, Phase, Request, RequestHead, Response,
-    ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
+    Authority, Body, BoxFuture, ByteStr, Direction, Error, Flow, Handler, Interest, Kind, Message, Phase, Request,
+    RequestHead, Response, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
 use super::{Gateway, Table, Upstream, aws, renamed};
-use crate::{Exchange, Provider, Refusal, coding, spans};
+use crate::{Exchange, Operation, Provider, Refusal, coding, spans};
 
 /// The pause before the second attempt at one upstream; it doubles with every further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -31,7 +32,9 @@ impl Sender {
     fn upstream(&self, flow: &Flow) -> Option<Arc<Upstream>> {
         let name = flow.note::<Exchange>()?.upstream.clone()?;
         let table = self.0.table();
-        table.get(&name).filter(|u| !u.tries_again()).cloned()
+        // Upstreams that may be tried again are asked by the handler, whose authority is our own.
+        let straight = flow.authority != Authority::from(flow.client.local);
+        table.get(&name).filter(|u| straight || !u.tries_again()).cloned()
     }
 }
 
@@ -43,7 +46,8 @@ impl Stage for Sender {
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         match scope.transport {
             Transport::Gateway => {
-                Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done)
+                let whole = Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead);
+                whole.and(Phase::Message).and(Phase::Done)
             }
             // A client's own signature does not hold for a body that was redacted.
             _ if is_bedrock(scope) => Interest::of(Phase::RequestBody),
@@ -109,6 +113,20 @@ impl Stage for Sender {
         Step::Now(Verdict::Continue)
     }
 
+    fn follows(&self, flow: &Flow) -> bool {
+        flow.note::<Exchange>().is_some_and(|e| e.operation == Operation::Realtime)
+    }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        if message.direction == Direction::Request
+            && let Some(upstream) = flow.note::<Sent>().and_then(|s| s.upstream.as_deref())
+            && let Some(renamed) = model_renamed(&self.0.table(), upstream, &message.payload)
+        {
+            message.payload = renamed.into();
+        }
+        Step::Now(Verdict::Continue)
+    }
+
     fn done(&self, flow: &Flow) {
         let Some(sent) = flow.note::<Sent>().filter(|s| !s.answered) else { return };
         // A client that went away says nothing of the upstream, but its probe is over.
@@ -159,12 +177,24 @@ fn with_model(table: &Table, upstream: &Upstream, exchange: &Exchange, head: &mu
     let Ok(plain) = coding::decode(&head.headers, &raw, table.max_body as u64) else { return raw };
     let body = plain.as_deref().unwrap_or(&raw);
     let Some(range) = spans::mark(body, false).ok().and_then(|m| m.model) else { return raw };
+    head.headers.remove("content-encoding");
+    put_name(body, range, name).into()
+}
+
+/// An event with the model's other name; `None` when it names none that has one.
+fn model_renamed(table: &Table, upstream: &Upstream, event: &[u8]) -> Option<Vec<u8>> {
+    if table.aliases.is_empty() && upstream.models.is_empty() {
+        return None;
+    }
+    let range = spans::mark(event, false).ok()?.model?;
+    let name = renamed(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
+    Some(put_name(event, range, name))
+}
+
+fn put_name(body: &[u8], at: Range<usize>, name: &str) -> Vec<u8> {
     let name = serde_json::Value::from(name).to_string();
     let inside = name.trim_matches('"').as_bytes();
-    let renamed =
-        [body.get(..range.start).unwrap_or_default(), inside, body.get(range.end..).unwrap_or_default()].concat();
-    head.headers.remove("content-encoding");
-    renamed.into()
+    [body.get(..at.start).unwrap_or_default(), inside, body.get(at.end..).unwrap_or_default()].concat()
 }
 
 /// Answers every request with the same refusal.

@@ -82,6 +82,8 @@ names! {
         CountTokens = "count_tokens",
         /// The order of texts by their relevance.
         Rerank = "rerank",
+        /// Events over a WebSocket, both ways.
+        Realtime = "realtime",
         /// A look at what is there, without a body: models, the state of a batch.
         Lookup = "lookup",
         /// Anything else.

@@ -117,6 +117,7 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
     }
     let openai = ends("/chat/completions")
         || ends("/v1/responses")
+        || ends("/v1/realtime")
         || ends("/v1/completions")
         || ends("/v1/embeddings")
         || ends("/v1/moderations")
@@ -128,8 +129,8 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
 /// Whether a path with this segment is worth a closer look; most traffic is for no provider, and pays for no more.
 fn is_telling(segment: &[u8]) -> bool {
     match segment {
-        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"embeddings"
-        | b"moderations" | b"speech" | b"transcriptions" => true,
+        b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
+        | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" => true,
         _ => segment.starts_with(b"messages"),
     }
 }

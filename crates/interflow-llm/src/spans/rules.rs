@@ -192,9 +192,10 @@ pub(super) fn ends(kind: &[u8]) -> Option<bool> {
             Some(false)
         }
         b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
-        b"response.completed" | b"response.incomplete" | b"response.failed" => Some(true),
+        b"response.completed" | b"response.incomplete" | b"response.failed" | b"response.done" => Some(true),
         _ if kind.ends_with(b"Exception") => Some(true),
         _ if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),
+        b"conversation.item.input_audio_transcription.completed" => Some(false),
         _ => None,
     }
 }

@@ -181,6 +181,10 @@ impl<'j> Walk<'j> {
                 b"finish_reason" | b"finishReason" if !range.is_empty() => frame.finished = true,
                 b"model" if depth == 1 => self.out.model = Some(range.clone()),
                 b"id" | b"responseId" if depth == 1 => self.out.id = Some(range.clone()),
+                // Several answers may be under way on one connection.
+                b"response_id" if depth == 1 && self.events => {
+                    frame.index = mix(frame.index, self.json.get(range.clone()).unwrap_or_default());
+                }
                 b"previous_response_id" | b"conversation" if depth == 1 => self.out.continues = Some(range.clone()),
                 _ => {}
             }
@@ -226,7 +230,9 @@ impl<'j> Walk<'j> {
             || match (self.frames.len(), key) {
                 (1, b"delta" | b"response" | b"thinking" | b"completion" | b"outputText" | b"generation") => true,
                 (2, b"content" | b"thinking") => self.bytes(&frame.key) == b"message",
-                (_, b"text") => inside(b"choices") || inside(b"candidates") || inside(b"outputs"),
+                (_, b"text") => {
+                    inside(b"choices") || inside(b"candidates") || inside(b"outputs") || inside(b"serverContent")
+                }
                 _ => false,
             };
         continues.then(|| Channel { id: mix(0, key), group: 0 })
@@ -287,6 +293,9 @@ impl<'j> Walk<'j> {
                 self.out.max_output = number().or(self.out.max_output);
             }
             b"done" if depth == 1 && value == b"true" && self.events => self.out.ended.push(Ended::All),
+            b"turnComplete" | b"generationComplete" if value == b"true" && self.events => {
+                self.out.ended.push(Ended::All);
+            }
             _ if self.events && rules::is_index(name) => {
                 if let Some(frame) = self.frames.last_mut() {
                     frame.index = mix(mix(frame.index, name), value);
@@ -382,6 +391,10 @@ impl<'j> Walk<'j> {
         };
         let choice = !root && matches!(self.bytes(&frame.key), b"choices" | b"candidates") && frame.object;
         let arguments = root && kind.ends_with(b"arguments.delta");
+        if root && kind.ends_with(b"audio.delta") {
+            // Sound in base64, whose pieces must stay what they are.
+            self.out.spans.clear();
+        }
         for span in self.out.spans.iter_mut().skip(frame.first) {
             let Some(channel) = &mut span.channel else { continue };
             channel.id = mix(channel.id, &place.to_le_bytes());

@@ -7,6 +7,8 @@
 //! | `POST /v1/messages/count_tokens` | Anthropic token count |
 //! | `POST /v1/chat/completions` | OpenAI Chat Completions |
 //! | `POST /v1/responses` | OpenAI Responses |
+//! | `GET /v1/responses`, a WebSocket | OpenAI Responses: `response.create` is answered with events |
+//! | `GET /v1/realtime`, a WebSocket | OpenAI Realtime in text: the last item comes back as the answer |
 //! | `GET /v1/models` | a list of two models |
 //! | `GET /stats` | what it received, as JSON |
 //!
@@ -16,6 +18,7 @@
 mod anthropic;
 mod chat;
 mod knobs;
+mod live;
 mod responses;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,10 +92,13 @@ impl Received {
         }
         let mut head = request.target.clone().into_bytes();
         request.headers.write_to(&mut head);
-        for (marker, seen) in watched.iter_mut() {
-            let marker = marker.as_bytes();
-            *seen += u64::from(memmem::find(&head, marker).is_some() || memmem::find(&request.body, marker).is_some());
-        }
+        look(&mut watched, &[&head, &request.body]);
+    }
+
+    /// A message of a WebSocket.
+    fn note_message(&self, text: &str) {
+        self.bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+        look(&mut self.watched.lock().unwrap_or_else(PoisonError::into_inner), &[text.as_bytes()]);
     }
 
     fn to_json(&self) -> Value {
@@ -102,6 +108,13 @@ impl Received {
             "refused": self.refused(),
             "sightings": self.sightings().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
         })
+    }
+}
+
+/// Counts the markers that stand in one of the pieces.
+fn look(watched: &mut [(String, u64)], pieces: &[&[u8]]) {
+    for (marker, seen) in watched.iter_mut() {
+        *seen += u64::from(pieces.iter().any(|p| memmem::find(p, marker.as_bytes()).is_some()));
     }
 }
 
@@ -140,7 +153,11 @@ enum Api {
 type Whole = fn(&Turn) -> Value;
 type Events = fn(&Turn) -> Vec<String>;
 
-fn respond(request: &Request, received: &Received) -> Reply {
+fn respond(request: &Request, received: &Arc<Received>) -> Reply {
+    if request.header("upgrade").is_some() || request.method == "CONNECT" {
+        received.note(request);
+        return live::open(request, Arc::clone(received));
+    }
     let api = match (request.method.as_str(), request.path()) {
         ("POST", "/v1/messages") => Api::Anthropic,
         ("POST", "/v1/messages/count_tokens") => Api::CountTokens,

@@ -184,3 +184,31 @@ fn a_wrong_config_is_named_by_its_key() {
         assert!(error.contains(says), "{toml}: {error}");
     }
 }
+
+#[tokio::test]
+async fn a_provider_that_cannot_be_reached_is_told_in_its_own_shape() {
+    let nobody = crate::support::Nobody::new();
+    let origin = provider("application/json", "{}").await;
+    let gate = Gate::with(&origin, |r| {
+        for name in ["openai", "anthropic", "gemini", "bedrock", "ollama"] {
+            let upstream = r.llm.upstream.get_mut(name).unwrap();
+            upstream.target = Some(format!("http://{}", nobody.addr()));
+            upstream.breaker_failures = 2;
+        }
+    })
+    .await;
+    for (path, code) in [
+        ("/v1/chat/completions", "/error/code"),
+        ("/v1/messages", "/error/code"),
+        ("/v1beta/models/m:generateContent", "/error/details/0/reason"),
+        ("/model/m/converse", "/code"),
+        ("/api/chat", "/code"),
+    ] {
+        for (status, says) in [(502, "unreachable"), (502, "unreachable"), (503, "upstream_unavailable")] {
+            let answer = gate.post(path, r#"{"model":"m","messages":[]}"#).await;
+            let body = answer.json();
+            assert_eq!((answer.status, body.pointer(code).and_then(|c| c.as_str())), (status, Some(says)), "{body}");
+            assert!(answer.header("x-request-id").is_some() && answer.header("retry-after").is_some(), "{path}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod answers;
 mod bad_input;
 mod gateway;
 mod leaks;
+mod sockets;
 mod vectors;
 
 use std::path::Path;

@@ -1,0 +1,180 @@
+//! WebSockets to providers: events of clients redacted, events of servers given their originals back, by gateway and proxy.
+
+use futures_util::{SinkExt, StreamExt};
+use interflow_redact::{OutboundMode, RedactMode, UnknownRule};
+use interflow_testkit::{Origin, Wire, llm};
+use serde_json::{Value, json};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::{Gate, MAIL, SSN};
+
+type Socket = WebSocketStream<Wire>;
+
+async fn open(gate: &Gate, path: &str) -> Socket {
+    let wire = Wire::connect(gate.proxy.gateway()).await.unwrap();
+    let (socket, answer) =
+        tokio_tungstenite::client_async(format!("ws://gate{path}"), wire.patience(None)).await.unwrap();
+    assert_eq!(answer.status(), 101);
+    socket
+}
+
+async fn tell(socket: &mut Socket, event: Value) {
+    socket.send(Frame::text(event.to_string())).await.unwrap();
+}
+
+/// Events up to the one of this type.
+async fn until(socket: &mut Socket, last: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    loop {
+        let message = socket.next().await.expect("an event").unwrap();
+        let event: Value = serde_json::from_str(message.to_text().unwrap()).unwrap();
+        let over = event["type"] == last;
+        all.push(event);
+        if over {
+            return all;
+        }
+    }
+}
+
+fn deltas(events: &[Value]) -> String {
+    let own = events.iter().filter(|e| e["type"] == "response.output_text.delta");
+    own.map(|e| e["delta"].as_str().unwrap()).collect()
+}
+
+async fn provider() -> (Origin, std::sync::Arc<llm::Received>) {
+    let (builder, received) = llm::provider(Origin::http());
+    received.watch_for(SSN);
+    received.watch_for(MAIL);
+    (builder.start().await, received)
+}
+
+fn ask(text: &str) -> Value {
+    json!({"type": "response.create", "model": "m", "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}]})
+}
+
+#[tokio::test]
+async fn responses_over_a_websocket_are_redacted_and_restored() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let mut socket = open(&gate, "/openai/v1/responses?echo=1&chunks=20").await;
+    // Ends with what may begin a placeholder, which then comes in an event of its own.
+    let said = format!("mail {MAIL}, SSN {SSN}, grade E");
+    for _ in 0..2 {
+        tell(&mut socket, ask(&said)).await;
+        let events = until(&mut socket, "response.completed").await;
+        assert_eq!(deltas(&events), said);
+        let whole = &events.last().unwrap()["response"]["output"][0]["content"][0]["text"];
+        assert_eq!(whole, said.as_str());
+    }
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    drop(socket);
+    received.assert_nothing_leaked();
+    let flow = gate.proxy.flow().await;
+    assert!(flow.messages.len() > 20, "{}", flow.messages.len());
+    for message in &flow.messages {
+        let text = String::from_utf8_lossy(&message.payload);
+        assert!(!text.contains(SSN) && !text.contains(MAIL), "recorded: {text}");
+    }
+    for tag in ["redacted", "found:email-address", "found:ssn"] {
+        assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
+    }
+}
+
+#[tokio::test]
+async fn realtime_events_are_redacted_and_restored() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let mut socket = open(&gate, "/v1/realtime?model=m&echo=1&chunks=9").await;
+    tell(&mut socket, json!({"type": "session.update", "session": {"instructions": format!("for {MAIL}")}})).await;
+    let events = until(&mut socket, "session.updated").await;
+    assert_eq!(events[0]["session"]["instructions"], format!("for {MAIL}"));
+    let item =
+        json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": format!("I am {SSN}")}]});
+    tell(&mut socket, json!({"type": "conversation.item.create", "item": item})).await;
+    tell(&mut socket, json!({"type": "response.create"})).await;
+    let events = until(&mut socket, "response.done").await;
+    assert_eq!(deltas(&events), format!("I am {SSN}"));
+    received.assert_nothing_leaked();
+}
+
+#[tokio::test]
+async fn an_event_that_is_not_known_is_refused_and_the_connection_stays() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let mut socket = open(&gate, "/v1/realtime?model=m").await;
+    for event in [json!({"type": "new.thing", "text": SSN}).to_string(), format!("no JSON: {SSN}")] {
+        socket.send(Frame::text(event)).await.unwrap();
+        let refused = until(&mut socket, "error").await;
+        assert_eq!(refused[0]["error"]["code"], "unknown_event");
+    }
+    tell(&mut socket, json!({"type": "session.update", "session": {}})).await;
+    until(&mut socket, "session.updated").await;
+    received.assert_nothing_leaked();
+
+    let gate = Gate::with(&origin, |r| r.redact.unknown = UnknownRule::Pass).await;
+    let mut socket = open(&gate, "/v1/realtime?model=m").await;
+    tell(&mut socket, json!({"type": "new.thing", "text": "words"})).await;
+    let answer = until(&mut socket, "error").await;
+    assert_eq!(answer[0]["error"]["message"], "the event's type is not known", "the provider itself says so");
+}
+
+#[tokio::test]
+async fn a_websocket_of_another_path_is_refused() {
+    let (origin, _) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let answer = gate.send("GET", "/openai/v1/voices", upgrade, b"").await.unwrap();
+    assert_eq!(answer.status, 501);
+    assert_eq!(answer.json()["error"]["code"], "websocket_unscannable");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
+    let (origin, _) = provider().await;
+    let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Block).await;
+    let mut socket = open(&gate, "/v1/responses?chunks=4&text=my+SSN+is+123-45-6789,+as+you+know").await;
+    tell(&mut socket, ask("hello")).await;
+    let events = until(&mut socket, "error").await;
+    assert_eq!(events.last().unwrap()["error"]["code"], "outbound_blocked");
+    assert!(!format!("{events:?}").contains(SSN));
+    match socket.next().await {
+        Some(Ok(Frame::Close(Some(end)))) => assert_eq!(end.code, CloseCode::Policy),
+        other => panic!("{other:?}"),
+    }
+    let flow = gate.proxy.flow().await;
+    assert!(flow.tags.iter().any(|t| t == "answer:ssn"), "{:?}", flow.tags);
+}
+
+#[tokio::test]
+async fn what_is_no_websocket_goes_no_further() {
+    let (origin, received) = provider().await;
+    let gate = Gate::start(&origin).await;
+    let mut wire = open(&gate, "/v1/responses").await.into_inner();
+    wire.send(format!("junk {SSN} and more of it")).await.unwrap();
+    let end = wire.exactly(4).await.unwrap();
+    assert_eq!((end[0], &end[2..4]), (0x88, &1008_u16.to_be_bytes()[..]));
+    received.assert_nothing_leaked();
+}
+
+#[tokio::test]
+async fn an_intercepted_websocket_is_flagged_or_redacted_as_the_owner_says() {
+    for (mode, tag, leaks) in [(RedactMode::Flag, "redact:flagged", 1), (RedactMode::Redact, "redacted", 0)] {
+        let (origin, received) = provider().await;
+        let gate = Gate::with(&origin, |r| r.redact.intercepted = mode).await;
+        let wire = gate.proxy.tunnel(&origin.authority()).await.patience(None);
+        let url = format!("ws://{}/v1/responses?echo=1&chunks=7", origin.authority());
+        let (mut socket, _) = tokio_tungstenite::client_async(url, wire).await.unwrap();
+        let said = format!("SSN {SSN}");
+        tell(&mut socket, ask(&said)).await;
+        assert_eq!(deltas(&until(&mut socket, "response.completed").await), said);
+        socket.close(None).await.unwrap();
+        while socket.next().await.is_some() {}
+        drop(socket);
+        assert_eq!(received.sightings()[0].1, leaks, "{mode:?}");
+        let flow = gate.proxy.flow().await;
+        assert!(flow.tags.iter().any(|t| t == tag), "{:?}", flow.tags);
+    }
+}
