@@ -1,4 +1,5 @@
-"""Fake Gemini, Ollama and Bedrock: each answers with the last text it was told, and counts what it must not see."""
+"""Fake Gemini, Ollama and Bedrock: each answers with the last text it was told, in a tool call when it is given tools, and counts
+what it must not see."""
 
 import json
 import struct
@@ -60,7 +61,9 @@ class Provider(BaseHTTPRequestHandler):
             SIGHTINGS[marker] += marker.encode() in raw
         body = json.loads(raw)
         text = last_text(body)
-        if "generateContent" in self.path:
+        if body.get("tools") or body.get("toolConfig"):
+            self.whole(self.call({"said": text}))
+        elif "generateContent" in self.path:
             self.whole(self.gemini(text, "STOP"))
         elif "streamGenerateContent" in self.path:
             events = [self.gemini(piece, None) for piece in pieces(text)] + [self.gemini("", "STOP")]
@@ -79,6 +82,20 @@ class Provider(BaseHTTPRequestHandler):
             stop = [frame("contentBlockStop", {"contentBlockIndex": 0}), frame("messageStop", {"stopReason": "end_turn"})]
             start = [frame("messageStart", {"role": "assistant"})]
             self.stream("application/vnd.amazon.eventstream", [*start, *deltas, *stop])
+
+    def call(self, arguments):
+        """A tool call in the shape of the path's provider."""
+        if "generateContent" in self.path:
+            part = {"functionCall": {"name": "weather", "args": arguments}}
+            return {"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0, "finishReason": "STOP"}]}
+        if self.path == "/api/chat":
+            answer = self.ollama("", True)
+            answer["message"]["tool_calls"] = [{"function": {"name": "weather", "arguments": arguments}}]
+            return answer
+        content = [{"toolUse": {"toolUseId": "t1", "name": "weather", "input": arguments}}]
+        usage = {"inputTokens": 1, "outputTokens": 1, "totalTokens": 2}
+        output = {"message": {"role": "assistant", "content": content}}
+        return {"output": output, "stopReason": "tool_use", "usage": usage, "metrics": {"latencyMs": 1}}
 
     @staticmethod
     def gemini(text, finish):

@@ -1,12 +1,22 @@
-"""One SDK through the gateway: `sdks.py SDK GATEWAY`. Fails when an answer is not what was said."""
+"""One SDK: `sdks.py SDK GATEWAY`, or `sdks.py SDK -` for one that is told nothing, behind the proxy.
 
+Fails when an answer is not what was said.
+"""
+
+import json
+import os
 import sys
 
 sdk, gateway = sys.argv[1:]
+told = gateway != "-"
 SAID = 'I am Anna Berg, anna.berg@firm.com, SSN 123-45-6789, and that is "all".'
 # The fake provider says what it was told when it is asked to.
 ECHO = {"x-echo": "1", "x-chunks": "20"}
 TOOL = {"type": "object", "properties": {"city": {"type": "string", "description": "for anna.berg@firm.com"}}}
+
+
+def at(path, otherwise=None):
+    return gateway + path if told else otherwise
 
 
 def same(got, place):
@@ -16,7 +26,8 @@ def same(got, place):
 def use_openai():
     import openai
 
-    client = openai.OpenAI(base_url=f"{gateway}/openai/v1", api_key="k", default_headers=ECHO)
+    websocket = at("/openai/v1", "").replace("http:", "ws:") or None
+    client = openai.OpenAI(base_url=at("/openai/v1"), websocket_base_url=websocket, api_key="k", default_headers=ECHO)
     messages = [{"role": "user", "content": SAID}]
     same(client.chat.completions.create(model="m", messages=messages).choices[0].message.content, "chat")
     stream = client.chat.completions.create(model="m", messages=messages, stream=True)
@@ -29,18 +40,38 @@ def use_openai():
         deltas = "".join(e.delta for e in events if e.type == "response.output_text.delta")
         same(deltas, "responses, deltas")
         same(events.get_final_response().output_text, "responses, at the end")
+    assert len(client.models.list().data) == 2
+    realtime(client)
+    if not told:
+        return
     try:
         client.chat.completions.create(model="m", messages=messages, extra_headers={"content-encoding": "nonsense"})
         raise AssertionError("a body that cannot be read went through")
     except openai.BadRequestError as error:
         assert error.code == "unsupported_content_encoding", error
-    assert len(client.models.list().data) == 2
+
+
+def realtime(client):
+    """The SDK's WebSocket; it takes no proxy, so that it goes through the gateway only."""
+    if not told:
+        return
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": SAID}]}
+    with client.realtime.connect(model="m", extra_headers=ECHO) as connection:
+        connection.conversation.item.create(item=item)
+        connection.response.create()
+        said = ""
+        for event in connection:
+            if event.type == "response.output_text.delta":
+                said += event.delta
+            if event.type == "response.done":
+                break
+    same(said, "realtime")
 
 
 def use_anthropic():
     import anthropic
 
-    client = anthropic.Anthropic(base_url=f"{gateway}/anthropic", api_key="k", default_headers=ECHO)
+    client = anthropic.Anthropic(base_url=at("/anthropic"), api_key="k", default_headers=ECHO)
     ask = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": SAID}], "system": "for anna.berg@firm.com"}
     same(client.messages.create(**ask).content[0].text, "messages")
     with client.messages.stream(**ask) as stream:
@@ -50,6 +81,8 @@ def use_anthropic():
     with client.messages.stream(**ask, tools=tools, extra_headers={"x-tool": "weather"}) as stream:
         assert stream.get_final_message().content[-1].input == {"city": "Paris", "days": 3}
     assert client.messages.count_tokens(model="m", messages=ask["messages"]).input_tokens > 0
+    if not told:
+        return
     try:
         client.messages.create(**ask, extra_headers={"content-encoding": "nonsense"})
         raise AssertionError("a body that cannot be read went through")
@@ -60,31 +93,90 @@ def use_anthropic():
 def use_gemini():
     from google import genai
 
-    client = genai.Client(api_key="k", http_options=genai.types.HttpOptions(base_url=f"{gateway}/gemini"))
+    types = genai.types
+    client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=at("/gemini")))
     same(client.models.generate_content(model="m", contents=SAID).text, "generateContent")
     stream = client.models.generate_content_stream(model="m", contents=SAID)
     same("".join(c.text or "" for c in stream), "streamGenerateContent")
+    weather = types.FunctionDeclaration(name="weather", description="for anna.berg@firm.com", parameters_json_schema=TOOL)
+    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[weather])])
+    called = client.models.generate_content(model="m", contents=SAID, config=config)
+    same(called.function_calls[0].args["said"], "a tool's argument")
 
 
 def use_ollama():
     import ollama
 
-    client = ollama.Client(host=f"{gateway}/ollama")
+    client = ollama.Client(host=at("/ollama", "http://ollama.test:11434"))
     messages = [{"role": "user", "content": SAID}]
     same(client.chat(model="m", messages=messages).message.content, "chat")
     same("".join(c.message.content for c in client.chat(model="m", messages=messages, stream=True)), "stream")
+    tools = [{"type": "function", "function": {"name": "weather", "description": "a", "parameters": TOOL}}]
+    called = client.chat(model="m", messages=messages, tools=tools)
+    same(called.message.tool_calls[0].function.arguments["said"], "a tool's argument")
 
 
 def use_bedrock():
     import boto3
 
     keys = {"aws_access_key_id": "other", "aws_secret_access_key": "other", "region_name": "us-east-1"}
-    client = boto3.client("bedrock-runtime", endpoint_url=gateway, **keys)
+    client = boto3.client("bedrock-runtime", endpoint_url=at(""), **keys)
     ask = {"modelId": "arn:aws:bedrock:us-east-1:1:inference-profile/m", "messages": [{"role": "user", "content": [{"text": SAID}]}]}
     same(client.converse(**ask)["output"]["message"]["content"][0]["text"], "converse")
     events = client.converse_stream(**ask)["stream"]
     same("".join(e["contentBlockDelta"]["delta"]["text"] for e in events if "contentBlockDelta" in e), "converse-stream")
+    tools = {"tools": [{"toolSpec": {"name": "weather", "inputSchema": {"json": TOOL}}}]}
+    content = client.converse(**ask, toolConfig=tools)["output"]["message"]["content"]
+    same(content[0]["toolUse"]["input"]["said"], "a tool's argument")
 
 
-{"openai": use_openai, "anthropic": use_anthropic, "google.genai": use_gemini, "ollama": use_ollama, "boto3": use_bedrock}[sdk]()
+def use_litellm():
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    import litellm
+
+    tools = [{"type": "function", "function": {"name": "weather", "description": "for anna.berg@firm.com", "parameters": TOOL}}]
+    ask = {"messages": [{"role": "user", "content": SAID}], "api_key": "k", "extra_headers": ECHO}
+    for model, base in [("openai/m", at("/openai/v1")), ("anthropic/m", at("/anthropic"))]:
+        own = {"model": model, "api_base": base, "max_tokens": 99, **ask}
+        same(litellm.completion(**own).choices[0].message.content, model)
+        stream = litellm.completion(**own, stream=True)
+        same("".join(c.choices[0].delta.content or "" for c in stream), f"{model}, stream")
+        called = litellm.completion(**{**own, "extra_headers": {**ECHO, "x-tool": "weather"}}, tools=tools)
+        arguments = called.choices[0].message.tool_calls[0].function.arguments
+        assert json.loads(arguments)["city"] == "Paris", arguments
+
+
+def use_langchain():
+    from langchain_anthropic import ChatAnthropic
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    @tool
+    def weather(city: str, days: int) -> str:
+        """The weather, for anna.berg@firm.com."""
+        return f"{city} {days}"
+
+    def models(headers):
+        yield ChatOpenAI(model="m", api_key="k", base_url=at("/openai/v1"), default_headers=headers)
+        base = {"base_url": gateway + "/anthropic"} if told else {}
+        yield ChatAnthropic(model="m", api_key="k", default_headers=headers, **base)
+
+    for chat in models(ECHO):
+        same(chat.invoke(SAID).text, type(chat).__name__)
+        same("".join(piece.text for piece in chat.stream(SAID)), f"{type(chat).__name__}, stream")
+    for chat in models({**ECHO, "x-tool": "weather"}):
+        call = chat.bind_tools([weather]).invoke(SAID).tool_calls[0]
+        assert call["args"] == {"city": "Paris", "days": 3}, call
+
+
+USES = {
+    "openai": use_openai,
+    "anthropic": use_anthropic,
+    "google.genai": use_gemini,
+    "boto3": use_bedrock,
+    "ollama": use_ollama,
+    "litellm": use_litellm,
+    "langchain_openai": use_langchain,
+}
+USES[sdk]()
 print("fine")

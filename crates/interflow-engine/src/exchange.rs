@@ -68,7 +68,10 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
     let (url, keep_host) = match gateway::find(&live.settings, &knock) {
         Some(Mounted::Forward { url, keep_host }) => (url, keep_host),
         Some(Mounted::Serve(handler)) => return Box::pin(serve(conn, live, handler, authority, path, incoming)).await,
-        None => return Outgoing::Response(live.settings.routes.not_found(&path)),
+        None => {
+            let accept = incoming.headers.get_str("accept").unwrap_or_default();
+            return Outgoing::Response(live.settings.routes.not_found(&path, accept));
+        }
     };
     if !keep_host {
         // Put in anew for the origin.

@@ -59,7 +59,15 @@ impl Routes {
     }
 
     /// What a request without a route gets.
-    pub fn not_found(&self, path: &str) -> Response {
+    pub fn not_found(&self, path: &str, accept: &str) -> Response {
+        if !accept.contains("text/html") {
+            // A program, most likely an SDK with a wrong base URL.
+            let message = format!("this gateway has no route for {path}");
+            let error =
+                serde_json::json!({ "message": message, "type": "not_found", "param": null, "code": "no_route" });
+            let body = serde_json::json!({ "error": error }).to_string();
+            return Response::full(StatusCode::NOT_FOUND, "application/json", body);
+        }
         let list: String = self
             .routes
             .iter()

@@ -68,6 +68,33 @@ pub struct UpstreamConfig {
     /// Bedrock: the token of temporary credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_token: Option<String>,
+    /// Bedrock: the keys of this profile in AWS's credentials file (`AWS_SHARED_CREDENTIALS_FILE`, else
+    /// `~/.aws/credentials`), where `access_key` is not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Bedrock: the role that is assumed with these keys; requests are signed with what it is given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role_arn: Option<String>,
+    /// Vertex: the key file of a service account, `file:PATH` or its JSON in `env:NAME`. Requests carry tokens that are
+    /// fetched with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
+    /// Azure: the Entra tenant that `client_id` and `client_secret` belong to. Requests carry tokens that are fetched with
+    /// them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Azure: the application's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_id: Option<String>,
+    /// Azure: the application's secret, `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_secret: Option<String>,
+    /// Azure: what the token is asked for; `https://cognitiveservices.azure.com/.default` unless set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Where tokens are fetched, in place of Entra's address or AWS's token service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_url: Option<String>,
 }
 
 impl Default for LlmConfig {
@@ -100,6 +127,14 @@ impl Default for UpstreamConfig {
             access_key: None,
             secret_key: None,
             session_token: None,
+            profile: None,
+            role_arn: None,
+            service_account: None,
+            tenant: None,
+            client_id: None,
+            client_secret: None,
+            scope: None,
+            token_url: None,
         }
     }
 }

@@ -128,13 +128,23 @@ impl Import {
         if name == "bedrock" && !own.is_null() {
             upstream.insert("access_key".into(), "env:AWS_ACCESS_KEY_ID".into());
             upstream.insert("secret_key".into(), "env:AWS_SECRET_ACCESS_KEY".into());
-            self.note("providers.bedrock: requests are signed with the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; roles are not assumed");
+            if let Some(role) = own["roleArn"].as_str() {
+                upstream.insert("role_arn".into(), role.into());
+            }
+            self.note("providers.bedrock: requests are signed with the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile's: llm.upstream.bedrock.profile");
         }
         if name == "vertex" && !own.is_null() {
-            self.note("providers.vertex: the client's own token goes on; set llm.upstream.vertex.key to send one of the gateway's");
+            self.note("providers.vertex: the client's own token goes on; set llm.upstream.vertex.service_account to send one of the gateway's");
         }
         if own["entraID"].as_bool() == Some(true) {
-            self.note("providers.azure.entraID: tokens are not fetched; set llm.upstream.azure.key");
+            for (key, value) in [
+                ("tenant", "TENANT"),
+                ("client_id", "env:AZURE_CLIENT_ID"),
+                ("client_secret", "env:AZURE_CLIENT_SECRET"),
+            ] {
+                upstream.insert(key.into(), value.into());
+            }
+            self.note("providers.azure.entraID: tokens are fetched with AZURE_CLIENT_ID and AZURE_CLIENT_SECRET; write the tenant's id in llm.upstream.azure.tenant");
         }
         if !own["timeouts"].is_null() {
             self.note(format!("providers.{name}.timeouts: see the section timeouts"));

@@ -5,9 +5,19 @@ use interflow_flow::RequestHead;
 use sha2::{Digest, Sha256};
 
 /// The signing name of Bedrock's runtime.
-const SERVICE: &str = "bedrock";
+pub const BEDROCK: &str = "bedrock";
+
+/// What a signature is good for.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// The service's signing name.
+    pub service: &'a str,
+    /// The region.
+    pub region: &'a str,
+}
 
 /// The keys that requests are signed with.
+#[derive(Clone)]
 pub struct Credentials {
     /// The access key.
     pub id: String,
@@ -17,8 +27,16 @@ pub struct Credentials {
     pub token: Option<String>,
 }
 
+impl std::fmt::Debug for Credentials {
+    /// Without the secret parts.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 /// Signs a request. `time` is written `20250131T235959Z`. What an earlier signature left is taken out.
-pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &Credentials, region: &str, time: &str) {
+pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &Credentials, scope: &Scope<'_>, time: &str) {
+    let Scope { service, region } = *scope;
     let host = head.url.authority.host_field(head.url.scheme);
     for name in ["authorization", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "host"] {
         head.headers.remove(name);
@@ -41,10 +59,10 @@ pub fn sign(head: &mut RequestHead, body: &[u8], credentials: &Credentials, regi
     let (path, query) = (canonical_path(head.url.path_only()), canonical_query(head.url.query().unwrap_or_default()));
     let request = format!("{}\n{path}\n{query}\n{fields}\n{names}\n{}", head.method, hex(&Sha256::digest(body)));
     let day = time.get(..8).unwrap_or_default();
-    let scope = format!("{day}/{region}/{SERVICE}/aws4_request");
+    let scope = format!("{day}/{region}/{service}/aws4_request");
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hex(&Sha256::digest(request.as_bytes())));
     let mut key = format!("AWS4{}", credentials.key).into_bytes();
-    for part in [day, region, SERVICE, "aws4_request"] {
+    for part in [day, region, service, "aws4_request"] {
         key = mac(&key, part.as_bytes());
     }
     let signature = hex(&mac(&key, to_sign.as_bytes()));
@@ -77,7 +95,8 @@ fn canonical_path(path: &str) -> String {
     out
 }
 
-fn encode(byte: u8, out: &mut String) {
+/// Percent-encoding of all but unreserved bytes (RFC 3986 2.3).
+pub(super) fn encode(byte: u8, out: &mut String) {
     if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
         out.push(char::from(byte));
     } else {
@@ -129,7 +148,8 @@ mod tests {
             key: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY".into(),
             token: None,
         };
-        sign(&mut head, b"{}", &credentials, "us-east-1", "20250101T000000Z");
+        let scope = Scope { service: BEDROCK, region: "us-east-1" };
+        sign(&mut head, b"{}", &credentials, &scope, "20250101T000000Z");
         let value = head.headers.get_str("authorization").unwrap();
         let (before, signature) = value.split_once("Signature=").unwrap();
         assert_eq!(
@@ -138,6 +158,16 @@ mod tests {
         );
         assert_eq!(signature, "ee2f91b373d38bbe60c7a9aa117d9012f9023b5070bb0eb8566e08156f3e9dbb");
         assert_eq!(head.headers.get_all("authorization").count(), 1);
+    }
+
+    #[test]
+    fn a_session_token_is_sent_and_signed() {
+        let mut head = head("/model/m/converse");
+        let credentials = Credentials { id: "A".into(), key: "k".into(), token: Some("session".into()) };
+        sign(&mut head, b"{}", &credentials, &Scope { service: BEDROCK, region: "r" }, "20250101T000000Z");
+        assert_eq!(head.headers.get_str("x-amz-security-token"), Some("session"));
+        let value = head.headers.get_str("authorization").unwrap();
+        assert!(value.contains("SignedHeaders=content-type;host;x-amz-date;x-amz-security-token,"), "{value}");
     }
 
     #[test]

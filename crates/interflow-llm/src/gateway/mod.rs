@@ -4,6 +4,7 @@ pub mod aws;
 mod breaker;
 mod doors;
 mod send;
+mod token;
 mod upstream;
 
 use std::sync::Arc;
@@ -22,12 +23,14 @@ pub use upstream::{SecretReader, Upstream};
 pub struct Gateway {
     table: ArcSwap<Table>,
     egress: Arc<dyn Egress>,
+    unseen: Arc<dyn Egress>,
 }
 
 impl Gateway {
-    /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once.
-    pub fn new(table: Table, egress: Arc<dyn Egress>) -> Arc<Self> {
-        Arc::new(Self { table: ArcSwap::from_pointee(table), egress })
+    /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once, `unseen` those
+    /// for tokens, which must not be recorded.
+    pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>) -> Arc<Self> {
+        Arc::new(Self { table: ArcSwap::from_pointee(table), egress, unseen })
     }
 
     /// Compiles a config. `secret` reads values that stand elsewhere (`env:`, `file:`).
@@ -63,6 +66,10 @@ impl Gateway {
 
     pub(crate) fn egress(&self) -> &Arc<dyn Egress> {
         &self.egress
+    }
+
+    pub(crate) fn unseen(&self) -> &dyn Egress {
+        &*self.unseen
     }
 
     /// The upstream of a flow of the gateway port, and the path as the upstream sees it.

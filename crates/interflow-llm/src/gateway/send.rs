@@ -11,6 +11,7 @@ use interflow_flow::{
     RequestHead, Response, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
+use super::token::Token;
 use super::{Gateway, Table, Upstream, aws, renamed};
 use crate::{Exchange, Operation, Provider, Refusal, coding, spans};
 
@@ -24,6 +25,7 @@ pub struct Sender(pub Arc<Gateway>);
 #[derive(Default)]
 struct Sent {
     upstream: Option<Arc<Upstream>>,
+    token: Option<Token>,
     answered: bool,
 }
 
@@ -64,9 +66,22 @@ impl Stage for Sender {
                 Refusal { retry_after: wait, ..circuit_open(&upstream.name) }.answer(upstream.provider, flow.id);
             return Step::Now(Verdict::Answer(Box::new(response)));
         }
-        upstream.authorize(head);
-        flow.note_mut::<Sent>().upstream = Some(upstream);
-        Step::Now(Verdict::Continue)
+        if upstream.source.is_none() {
+            upstream.authorize(head, None);
+            flow.note_mut::<Sent>().upstream = Some(upstream);
+            return Step::Now(Verdict::Continue);
+        }
+        Step::later(async move {
+            match upstream.token(self.0.unseen()).await {
+                Ok(token) => {
+                    upstream.authorize(head, token.as_ref());
+                    let sent = flow.note_mut::<Sent>();
+                    (sent.upstream, sent.token) = (Some(upstream), token);
+                    Verdict::Continue
+                }
+                Err(refusal) => Verdict::Answer(Box::new(refusal.answer(upstream.provider, flow.id))),
+            }
+        })
     }
 
     fn request_body<'a>(
@@ -87,8 +102,9 @@ impl Stage for Sender {
         }
         let signer = upstream.or_else(|| table.get("bedrock").cloned());
         let redacted = flow.tags.iter().any(|t| t == "redacted");
+        let token = flow.note::<Sent>().and_then(|s| s.token.as_ref());
         let refused = match signer.as_deref() {
-            Some(u) if u.aws.is_some() => match sign(u, head, &body) {
+            Some(u) if u.aws.is_some() => match sign(u, token, head, &body) {
                 Ok(()) => return Step::Now(Ok(body)),
                 Err(refusal) => refusal,
             },
@@ -150,8 +166,12 @@ fn unsigned() -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "bedrock_sign_failed", message)
 }
 
-fn sign(upstream: &Upstream, head: &mut RequestHead, body: &Body) -> Result<(), Refusal> {
-    let Some(credentials) = &upstream.aws else { return Ok(()) };
+fn sign(upstream: &Upstream, token: Option<&Token>, head: &mut RequestHead, body: &Body) -> Result<(), Refusal> {
+    let assumed = match token {
+        Some(Token::Aws(credentials)) => Some(credentials),
+        _ => None,
+    };
+    let Some(credentials) = assumed.or(upstream.aws.as_ref()) else { return Ok(()) };
     let bytes: &[u8] = match body {
         Body::Empty => b"",
         Body::Full(bytes) => bytes,
@@ -167,7 +187,7 @@ fn sign(upstream: &Upstream, head: &mut RequestHead, body: &Body) -> Result<(), 
     };
     let region = upstream.region_for(&head.headers).unwrap_or_else(|| "us-east-1".into());
     let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-    aws::sign(head, bytes, credentials, &region, &time);
+    aws::sign(head, bytes, credentials, &aws::Scope { service: aws::BEDROCK, region: &region }, &time);
     Ok(())
 }
 
@@ -233,7 +253,16 @@ enum Last {
     None,
     Open(String),
     Failed(Error),
+    Refused(Refusal),
     Answered(Response),
+}
+
+/// A request as it came.
+struct Asked<'a> {
+    exchange: &'a Exchange,
+    head: &'a RequestHead,
+    raw: &'a Bytes,
+    token: Option<&'a Token>,
 }
 
 impl Serving {
@@ -264,7 +293,15 @@ impl Serving {
                     last = keep(last, Last::Open(upstream.name.clone()));
                     break;
                 }
-                let Some(request) = self.request(&table, &upstream, &exchange, &head, &raw) else { break };
+                let token = match upstream.token(self.gateway.unseen()).await {
+                    Ok(token) => token,
+                    Err(refusal) => {
+                        last = keep(last, Last::Refused(refusal));
+                        break;
+                    }
+                };
+                let asked = Asked { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref() };
+                let Some(request) = Self::request(&table, &upstream, &asked) else { break };
                 let sent = self.send(&upstream, request, deadline).await;
                 if let Last::Answered(response) = &sent
                     && !self.upstream.retry_on.contains(&response.head.status.as_u16())
@@ -283,6 +320,7 @@ impl Serving {
         let refusal = match last {
             Last::Answered(response) => return Ok(response),
             Last::Open(name) => circuit_open(&name),
+            Last::Refused(refusal) => refusal,
             Last::Failed(e) => Refusal::new(
                 StatusCode::BAD_GATEWAY,
                 "provider_error",
@@ -299,21 +337,15 @@ impl Serving {
     }
 
     /// The request as this upstream gets it; `None` when it has no place.
-    fn request(
-        &self,
-        table: &Table,
-        upstream: &Upstream,
-        exchange: &Exchange,
-        head: &RequestHead,
-        raw: &Bytes,
-    ) -> Option<Request> {
+    fn request(table: &Table, upstream: &Upstream, asked: &Asked<'_>) -> Option<Request> {
+        let Asked { exchange, head, raw, token } = *asked;
         let door = table.find(&head.url.path, head.headers.contains("anthropic-version"))?;
         let mut head = head.clone();
         head.url = upstream.url(door.rest, &head.headers)?;
         head.headers.remove("host");
-        upstream.authorize(&mut head);
+        upstream.authorize(&mut head, token);
         let body = Body::from(with_model(table, upstream, exchange, &mut head, raw.clone()));
-        if upstream.aws.is_some() && sign(upstream, &mut head, &body).is_err() {
+        if upstream.aws.is_some() && sign(upstream, token, &mut head, &body).is_err() {
             return None;
         }
         Some(Request { head, body })
@@ -342,8 +374,8 @@ impl Serving {
 /// Of two outcomes the later one, unless it tells less.
 fn keep(before: Last, now: Last) -> Last {
     match (before, now) {
-        (Last::Answered(response), Last::Open(_) | Last::Failed(_)) => Last::Answered(response),
-        (Last::Failed(e), Last::Open(_)) => Last::Failed(e),
+        (Last::Answered(response), Last::Open(_) | Last::Failed(_) | Last::Refused(_)) => Last::Answered(response),
+        (Last::Failed(e), Last::Open(_) | Last::Refused(_)) => Last::Failed(e),
         (_, now) => now,
     }
 }

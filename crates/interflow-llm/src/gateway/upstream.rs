@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use interflow_flow::{Authority, ByteStr, Headers, RequestHead, Scheme, Url};
+use interflow_flow::{Authority, ByteStr, Egress, Headers, RequestHead, Scheme, StatusCode, Url};
 
 use super::aws::Credentials;
 use super::breaker::Breaker;
-use crate::Provider;
+use super::token::{self, Source, Token};
 use crate::config::UpstreamConfig;
+use crate::{Provider, Refusal};
 
 /// Reads a value that may stand elsewhere: `env:NAME`, `file:PATH`.
 pub type SecretReader<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
@@ -24,6 +25,7 @@ pub struct Upstream {
     by_default: bool,
     key: Option<String>,
     pub(super) aws: Option<Credentials>,
+    pub(super) source: Option<Source>,
     region: Option<String>,
     api_version: Option<String>,
     pub(super) models: BTreeMap<String, String>,
@@ -52,9 +54,10 @@ impl Upstream {
         let token = read("session_token", &config.session_token)?;
         let aws = match pair {
             (Some(id), Some(key)) => Some(Credentials { id, key, token }),
-            (None, None) => None,
+            (None, None) => of_profile(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
+        let source = Source::of(config, aws.as_ref(), secret)?;
         Ok(Self {
             name: name.to_owned(),
             provider,
@@ -62,6 +65,7 @@ impl Upstream {
             by_default: config.target.is_none(),
             key,
             aws,
+            source,
             region: config.region.clone(),
             api_version: config.api_version.clone(),
             models: config.models.clone(),
@@ -80,7 +84,26 @@ impl Upstream {
 
     /// Whether the gateway's own credentials go with requests.
     pub fn has_key(&self) -> bool {
-        self.key.is_some() || self.aws.is_some()
+        self.key.is_some() || self.aws.is_some() || self.source.is_some()
+    }
+
+    /// The short-lived token that goes with requests, where the upstream takes one.
+    pub(super) async fn token(&self, egress: &dyn Egress) -> Result<Option<Token>, Refusal> {
+        let Some(source) = &self.source else { return Ok(None) };
+        source.get(egress).await.map(Some).map_err(|why| {
+            let code = match self.provider {
+                Provider::Azure => "azure_auth_failed",
+                Provider::Vertex | Provider::Gemini => "vertex_auth_failed",
+                Provider::Bedrock => "bedrock_auth_failed",
+                _ => "auth_failed",
+            };
+            tracing::warn!("llm.upstream.{}: {why}", self.name);
+            let message = format!("the gateway has no credentials for the upstream {}: {why}", self.name);
+            Refusal {
+                retry_after: Some(Duration::from_secs(1)),
+                ..Refusal::new(StatusCode::BAD_GATEWAY, "provider_error", code, message)
+            }
+        })
     }
 
     /// Its place, for people.
@@ -153,13 +176,23 @@ impl Upstream {
     }
 
     /// Puts the gateway's own key in place of the client's, and takes out what is for proxies only.
-    pub(super) fn authorize(&self, head: &mut RequestHead) {
+    pub(super) fn authorize(&self, head: &mut RequestHead, token: Option<&Token>) {
         head.headers.retain(|name, _| !name.get(..10).is_some_and(|n| n.eq_ignore_ascii_case(b"x-philter-")));
-        let Some(key) = &self.key else { return };
+        let bearer = match token {
+            Some(Token::Bearer(bearer)) => Some(bearer),
+            _ => None,
+        };
+        let Some(key) = bearer.or(self.key.as_ref()) else { return };
         for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
             head.headers.remove(name);
         }
+        if head.url.query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with("key=")))
+            && matches!(self.provider, Provider::Gemini | Provider::Vertex)
+        {
+            head.url.path = without_key(&head.url.path).into();
+        }
         let (name, value) = match self.provider {
+            _ if bearer.is_some() => ("Authorization", format!("Bearer {key}")),
             Provider::Anthropic => ("x-api-key", key.clone()),
             Provider::Azure => ("api-key", key.clone()),
             Provider::Gemini => ("x-goog-api-key", key.clone()),
@@ -176,7 +209,18 @@ fn without_key(path: &str) -> String {
     if rest.is_empty() { path.to_owned() } else { format!("{path}?{}", rest.join("&")) }
 }
 
-fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
+/// The keys of a profile of AWS's command line.
+fn of_profile(config: &UpstreamConfig, secret: &SecretReader<'_>) -> Result<Option<Credentials>, String> {
+    let Some(name) = &config.profile else { return Ok(None) };
+    let at = |e: String| format!("profile: {e}");
+    let text = secret(&format!("file:{}", token::profile_file().map_err(at)?)).map_err(at)?;
+    if text.starts_with("file:") {
+        return Ok(None);
+    }
+    token::profile(&text, name).map(Some).map_err(at)
+}
+
+pub(super) fn parse_target(target: &str) -> Result<(Scheme, Authority, String), String> {
     let wrong = |why: &str| format!("`{target}` is no target: {why}; write it as https://host/path");
     let (scheme, rest) = target.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
     let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;

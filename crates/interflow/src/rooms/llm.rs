@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use interflow_flow::{Egress, Mount, Stage};
+use interflow_flow::{Mount, Stage};
 use interflow_llm::Recogniser;
 use interflow_llm::gateway::{Doors, Gateway, Sender};
 
-use super::{Change, Room};
+use super::{Change, LateEgress, Room};
 use crate::config::Config;
 
 /// The gateway, and its places in the corridor.
@@ -26,8 +26,9 @@ impl LlmRoom {
     ///
     /// # Errors
     /// What is wrong in `[llm]`, with its key.
-    pub fn new(config: &Config, egress: Arc<dyn Egress>) -> Result<Self, String> {
-        let gateway = Gateway::new(Gateway::compile(&config.llm, &interflow_limits::secret)?, egress);
+    pub fn new(config: &Config, late: &Arc<LateEgress>) -> Result<Self, String> {
+        let table = Gateway::compile(&config.llm, &interflow_limits::secret)?;
+        let gateway = Gateway::new(table, Arc::clone(late) as _, late.unrecorded());
         Ok(Self {
             recogniser: Arc::new(Recogniser::new(Arc::clone(&gateway))),
             sender: Arc::new(Sender(Arc::clone(&gateway))),

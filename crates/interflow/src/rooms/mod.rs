@@ -83,7 +83,7 @@ impl Rooms {
     pub fn new(config: &Config, home: &Home, store: Option<&Arc<EmbeddedStore>>) -> Result<Self, Failure> {
         let egress = Arc::new(LateEgress::default());
         let media = Arc::new(MediaRoom::new(&config.media, home, &egress)?);
-        let llm = Arc::new(LlmRoom::new(config, Arc::clone(&egress) as _)?);
+        let llm = Arc::new(LlmRoom::new(config, &egress)?);
         let gateway = Arc::clone(&llm.gateway);
         let limits = Arc::new(LimitRoom::new(config, home, Arc::new(move |name| gateway.holds_key_of(name)))?);
         let redaction = Arc::new(RedactionRoom::new(config, home, &egress)?);

@@ -212,3 +212,39 @@ async fn a_provider_that_cannot_be_reached_is_told_in_its_own_shape() {
         }
     }
 }
+
+#[tokio::test]
+async fn tokens_of_clouds_are_fetched_once_and_sent_in_place_of_the_clients_key() {
+    let origin = provider("application/json", "{}").await;
+    let issuer =
+        provider("application/json", r#"{"access_token":"fetched","expires_in":3600,"token_type":"Bearer"}"#).await;
+    let gate = Gate::with(&origin, |r| {
+        let azure = r.llm.upstream.get_mut("azure").unwrap();
+        azure.tenant = Some("t".into());
+        azure.client_id = Some("app".into());
+        azure.client_secret = Some("hush".into());
+        azure.token_url = Some(issuer.url("/token"));
+    })
+    .await;
+    for _ in 0..3 {
+        let answer = gate.post("/openai/deployments/d/chat/completions", r#"{"messages":[]}"#).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let got = origin.requests().pop().unwrap();
+        assert_eq!((got.header("authorization"), got.header("x-api-key")), (Some("Bearer fetched"), None));
+    }
+    assert_eq!(issuer.requests().len(), 1);
+
+    let broken = Origin::http().answering(|_| Reply::status(400).body(r#"{"error":"invalid_client"}"#)).start().await;
+    let gate = Gate::with(&origin, |r| {
+        let azure = r.llm.upstream.get_mut("azure").unwrap();
+        azure.tenant = Some("t".into());
+        azure.client_id = Some("app".into());
+        azure.client_secret = Some("hush".into());
+        azure.token_url = Some(broken.url("/token"));
+    })
+    .await;
+    let before = origin.requests().len();
+    let answer = gate.post("/openai/deployments/d/chat/completions", r#"{"messages":[]}"#).await;
+    assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (502, Some("azure_auth_failed")));
+    assert!(!answer.text().contains("hush") && origin.requests().len() == before);
+}

@@ -66,7 +66,11 @@ impl Gate {
         change(&mut rooms);
         let secret = |text: &str| Ok(text.to_owned());
         let late = Arc::new(Late::default());
-        let gateway = Gateway::new(Gateway::compile(&rooms.llm, &secret).unwrap(), Arc::clone(&late) as _);
+        let gateway = Gateway::new(
+            Gateway::compile(&rooms.llm, &secret).unwrap(),
+            Arc::clone(&late) as _,
+            Arc::clone(&late) as _,
+        );
         let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![

@@ -1,0 +1,176 @@
+//! Tokens against endpoints of the test's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{KeyPair as _, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
+use interflow_flow::{Reply, Response, StatusCode};
+
+use super::*;
+
+/// A token endpoint that says the same to everybody, and keeps what it was told.
+struct Endpoint {
+    status: u16,
+    says: Value,
+    asked: AtomicUsize,
+    last: std::sync::Mutex<Option<(RequestHead, String)>>,
+}
+
+impl Endpoint {
+    fn new(status: u16, says: Value) -> Arc<Self> {
+        Arc::new(Self { status, says, asked: AtomicUsize::new(0), last: std::sync::Mutex::default() })
+    }
+
+    fn last(&self) -> (RequestHead, String) {
+        self.last.lock().unwrap().clone().expect("it was asked")
+    }
+}
+
+impl Egress for Endpoint {
+    fn send(&self, request: Request) -> Reply<'_> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, SeqCst);
+            // Others come while it takes its time.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let (body, _) = request.body.collect(1 << 20).await.unwrap();
+            *self.last.lock().unwrap() = Some((request.head, String::from_utf8(body.to_vec()).unwrap()));
+            let status = StatusCode::from_u16(self.status).unwrap();
+            Ok(Response::full(status, "application/json", self.says.to_string()))
+        })
+    }
+}
+
+fn plain(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
+fn source(config: &UpstreamConfig) -> Source {
+    let own = Credentials { id: "AKIDEXAMPLE".into(), key: "k".into(), token: None };
+    Source::of(config, Some(&own), &plain).unwrap().expect("a source")
+}
+
+fn entra() -> UpstreamConfig {
+    UpstreamConfig {
+        tenant: Some("t".into()),
+        client_id: Some("app".into()),
+        client_secret: Some("s&cret".into()),
+        ..UpstreamConfig::default()
+    }
+}
+
+fn bearer_of(token: &Token) -> &str {
+    match token {
+        Token::Bearer(bearer) => bearer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn many_who_need_a_token_fetch_it_once_and_again_when_it_has_run_out() {
+    let endpoint = Endpoint::new(200, json!({ "access_token": "tok", "expires_in": 3600 }));
+    let shared = Arc::new(source(&entra()));
+    let mut all = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let (shared, endpoint) = (Arc::clone(&shared), Arc::clone(&endpoint));
+        all.spawn(async move { bearer_of(&shared.get(&*endpoint).await.unwrap()).to_owned() });
+    }
+    assert!(all.join_all().await.iter().all(|t| t == "tok"));
+    assert_eq!(endpoint.asked.load(SeqCst), 1);
+    let (head, form) = endpoint.last();
+    assert_eq!(head.url.to_string(), "https://login.microsoftonline.com/t/oauth2/v2.0/token");
+    for part in ["grant_type=client_credentials", "client_id=app", "client_secret=s%26cret", "cognitiveservices"] {
+        assert!(form.contains(part), "{form}");
+    }
+    let short = Endpoint::new(200, json!({ "access_token": "tok", "expires_in": "0" }));
+    let again = source(&entra());
+    for asked in 1..3 {
+        again.get(&*short).await.unwrap();
+        assert_eq!(short.asked.load(SeqCst), asked);
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_without_secrets_and_not_asked_for_by_everybody() {
+    let endpoint = Endpoint::new(401, json!({ "error": "invalid_client", "error_description": "s&cret is wrong" }));
+    let refused = source(&entra());
+    for _ in 0..5 {
+        let why = refused.get(&*endpoint).await.unwrap_err();
+        assert!(why.contains("invalid_client") && why.contains("401") && !why.contains("s&cret"), "{why}");
+    }
+    assert_eq!(endpoint.asked.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_service_account_signs_its_claim() {
+    let key = KeyPair::generate(KeySize::Rsa2048).unwrap();
+    let der: Pkcs8V1Der<'_> = key.as_der().unwrap();
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", STANDARD.encode(der.as_ref()));
+    let account = json!({
+        "type": "service_account",
+        "client_email": "gate@p.iam.gserviceaccount.com",
+        "private_key": pem,
+        "private_key_id": "kid-1",
+        "token_uri": "http://127.0.0.1:9/token"
+    });
+    let config = UpstreamConfig { service_account: Some(account.to_string()), ..UpstreamConfig::default() };
+    let endpoint = Endpoint::new(200, json!({ "access_token": "ya29.x", "expires_in": 3599 }));
+    assert_eq!(bearer_of(&source(&config).get(&*endpoint).await.unwrap()), "ya29.x");
+    let (head, form) = endpoint.last();
+    assert_eq!(head.url.to_string(), "http://127.0.0.1:9/token");
+    let jwt = form.split("assertion=").nth(1).unwrap();
+    let (signed, signature) = jwt.rsplit_once('.').unwrap();
+    let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, key.public_key().as_ref());
+    public.verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).unwrap()).expect("the signature holds");
+    let part = |n: usize| -> Value {
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(signed.split('.').nth(n).unwrap()).unwrap()).unwrap()
+    };
+    assert_eq!((part(0)["alg"].as_str(), part(0)["kid"].as_str()), (Some("RS256"), Some("kid-1")));
+    assert_eq!(part(1)["iss"], "gate@p.iam.gserviceaccount.com");
+    assert_eq!(part(1)["aud"], "http://127.0.0.1:9/token");
+    assert_eq!(part(1)["exp"].as_i64().unwrap() - part(1)["iat"].as_i64().unwrap(), 3600);
+}
+
+#[tokio::test]
+async fn a_role_is_assumed_with_signed_keys() {
+    let config = UpstreamConfig {
+        role_arn: Some("arn:aws:iam::1:role/r".into()),
+        region: Some("eu-west-1".into()),
+        ..UpstreamConfig::default()
+    };
+    let until = jiff::Timestamp::now().as_second() + 900;
+    let credentials =
+        json!({ "AccessKeyId": "ASIA", "SecretAccessKey": "sk", "SessionToken": "st", "Expiration": until as f64 });
+    let says = json!({ "AssumeRoleResponse": { "AssumeRoleResult": { "Credentials": credentials } } });
+    let endpoint = Endpoint::new(200, says);
+    match source(&config).get(&*endpoint).await.unwrap() {
+        Token::Aws(c) => assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("ASIA", "sk", Some("st"))),
+        other => panic!("{other:?}"),
+    }
+    let (head, form) = endpoint.last();
+    assert_eq!(head.url.to_string(), "https://sts.eu-west-1.amazonaws.com/");
+    assert!(head.headers.get_str("authorization").unwrap().contains("/eu-west-1/sts/aws4_request"));
+    assert!(form.contains("RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr"), "{form}");
+}
+
+#[test]
+fn profiles_are_read_as_awss_command_line_reads_them() {
+    let file = "[default]\naws_access_key_id = A\naws_secret_access_key = B\n\n# a note\n[profile work]\n aws_access_key_id=C\naws_secret_access_key=D=\naws_session_token = E\n[empty]\n";
+    let c = profile(file, "work").unwrap();
+    assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("C", "D=", Some("E")));
+    assert_eq!(profile(file, "default").unwrap().token, None);
+    assert!(profile(file, "empty").is_err() && profile(file, "none").is_err());
+}
+
+#[test]
+fn a_source_that_is_not_complete_is_named() {
+    let wrong = |change: &dyn Fn(&mut UpstreamConfig)| {
+        let mut config = UpstreamConfig::default();
+        change(&mut config);
+        Source::of(&config, None, &plain).err().expect("wrong")
+    };
+    assert!(wrong(&|c| c.tenant = Some("t".into())).contains("client_id"));
+    assert!(wrong(&|c| c.role_arn = Some("r".into())).contains("access_key"));
+    assert!(wrong(&|c| c.service_account = Some("{}".into())).starts_with("service_account: "));
+}
