@@ -9,3 +9,8 @@ mod seeds;
 fn every_seed_holds() {
     seeds::all_hold(&archive::ENTRIES);
 }
+
+#[test]
+fn what_is_made_from_the_seeds_holds() {
+    seeds::mutations_hold(&archive::ENTRIES);
+}

@@ -9,3 +9,8 @@ mod wire;
 fn every_seed_holds() {
     seeds::all_hold(&wire::ENTRIES);
 }
+
+#[test]
+fn what_is_made_from_the_seeds_holds() {
+    seeds::mutations_hold(&wire::ENTRIES);
+}

@@ -376,3 +376,25 @@ fn raise_file_limit() {
         tracing::debug!("the limit of open files could not be raised: {e}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rooms hold ways out over the engine, and the engine holds the rooms.
+    #[tokio::test]
+    async fn nothing_keeps_the_corridor_once_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        let mut config = Config::default();
+        config.be_private();
+        let running = start(&config, &home).await.unwrap();
+        let (engine, rooms) = (Arc::downgrade(&running.engine), Arc::downgrade(&running.rooms));
+        running.settle().await.unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while engine.strong_count() + rooms.strong_count() > 0 {
+            assert!(std::time::Instant::now() < deadline, "{} {}", engine.strong_count(), rooms.strong_count());
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
