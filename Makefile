@@ -10,8 +10,17 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 INTERFLOW := $(TARGET_DIR)/release/interflow
 # What `make run` passes on: make run ARGS="--proxy 127.0.0.1:8080 --no-record"
 ARGS ?=
+# Features of the binary: make run FEATURES=impersonate
+FEATURES ?=
+FEATURE_FLAGS := $(if $(FEATURES),--features $(FEATURES))
 # Seconds that `make fuzz` gives to each target.
 FUZZ_SECONDS ?= 30
+
+# What a build with `impersonate` takes BoringSSL from.
+BORINGSSL := $(abspath $(TARGET_DIR))/boringssl/src
+WITH_BORINGSSL := BORING_BSSL_SOURCE_PATH=$(BORINGSSL) BORING_BSSL_ASSUME_PATCHED=1
+PREPARE := $(if $(findstring impersonate,$(FEATURES)),scripts/boringssl $(BORINGSSL),true)
+CARGO_ENV := $(if $(findstring impersonate,$(FEATURES)),$(WITH_BORINGSSL))
 
 # Rooms with targets of their own keep them beside their files.
 include $(wildcard bench/*.mk ui/*.mk tests/*.mk tests/*/*.mk)
@@ -25,19 +34,21 @@ help: ## List the targets
 	@for name in $(OUTSIDE); do printf '  make %-14s %s\n' $$name "$$(sed -n '2s/^# *//p' tests/$$name/run)"; done
 
 .PHONY: run
-run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on)
+run: ## Build Interflow and start it with embedded defaults (ARGS="..." is passed on; FEATURES=impersonate adds fingerprints)
 	@scripts/setup build
 	@scripts/ui build
+	@$(PREPARE)
 	@scripts/say "building Interflow: some 450 crates, with TLS, SQLite and Lua in C; about 7 minutes on 2 cores the first time, seconds later"
-	@$(CARGO) build --locked --release -p interflow
+	@$(CARGO_ENV) $(CARGO) build --locked --release -p interflow $(FEATURE_FLAGS)
 	@scripts/say "starting $(INTERFLOW) run $(ARGS)"
 	@exec $(INTERFLOW) run $(ARGS)
 
 .PHONY: build
-build: ## Build the release binary
+build: ## Build the release binary (FEATURES=impersonate adds other clients' fingerprints)
 	@scripts/setup build
 	@scripts/ui build
-	@$(CARGO) build --locked --release -p interflow
+	@$(PREPARE)
+	@$(CARGO_ENV) $(CARGO) build --locked --release -p interflow $(FEATURE_FLAGS)
 
 .PHONY: test
 test: ## Everything that must pass before a change lands: format, lints, tests, laws, docs, deploy files

@@ -274,6 +274,9 @@ pub struct UpstreamConfig {
     pub extra_ca: Vec<PathBuf>,
     /// Client certificates (mTLS) for origins, by host glob; the first that matches is shown.
     pub client_certificate: Vec<ClientCertificate>,
+    /// Whom connections to origins are to be taken for, by host glob; the first that matches holds. Needs a build with the
+    /// feature `impersonate`.
+    pub fingerprint: Vec<FingerprintRule>,
     /// Upstream proxies by host glob; the first that matches is used.
     pub proxy: Vec<UpstreamProxyRule>,
     /// Hosts reached without an upstream proxy: names (with their subdomains), `.suffix`, addresses, CIDR blocks, `*`,
@@ -311,6 +314,7 @@ impl Default for UpstreamConfig {
             danger_insecure_hosts: Vec::new(),
             extra_ca: Vec::new(),
             client_certificate: Vec::new(),
+            fingerprint: Vec::new(),
             proxy: Vec::new(),
             no_proxy: Vec::new(),
             resolve: BTreeMap::new(),
@@ -337,6 +341,18 @@ pub struct ClientCertificate {
     pub certificate: PathBuf,
     /// The private key (PEM).
     pub key: PathBuf,
+}
+
+/// Whom connections to some origins are to be taken for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FingerprintRule {
+    /// Host globs; `*` for all.
+    pub hosts: Vec<String>,
+    /// `mirror` (the client that asks), the name of a profile (chrome, edge, android, firefox, safari, ios, okhttp, curl),
+    /// or `ja3:` and a JA3 text. `none` keeps our own fingerprint.
+    #[serde(rename = "as")]
+    pub like: String,
 }
 
 /// An upstream proxy, or a chain of them.

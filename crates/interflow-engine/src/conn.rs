@@ -7,9 +7,11 @@ use interflow_flow::{
     Authority, ByteStr, ClientInfo, ClientTls, Clock, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
 };
 use interflow_net::ingress::{Incoming, Outgoing, Service};
+use interflow_wire::ClientHello;
 use parking_lot::Mutex;
 
 use crate::access::{Asked, Credentials};
+use crate::likeness::Seen;
 use crate::plan::{Plan, PlanKey};
 use crate::worker::{Live, Worker};
 use crate::{connect, exchange};
@@ -26,6 +28,8 @@ pub(crate) struct Conn {
     last_plan: Mutex<Option<(u64, PlanKey, Arc<Plan>)>>,
     /// Credentials were bound to an upstream connection: from then on this client shares none.
     bound: AtomicBool,
+    /// How this client greeted us, for origins that are to be greeted alike.
+    pub seen: Seen,
 }
 
 /// How the connection came to be.
@@ -60,7 +64,14 @@ impl Conn {
             known: Mutex::new(None),
             last_plan: Mutex::new(None),
             bound: AtomicBool::new(false),
+            seen: Seen::default(),
         }
+    }
+
+    /// With the hello that the client began its TLS with.
+    #[must_use]
+    pub fn greeted(self, hello: Option<Arc<ClientHello>>) -> Self {
+        Self { seen: Seen::new(hello), ..self }
     }
 
     /// What keeps this client's requests off the upstream connections of others: NTLM and Negotiate prove who asks

@@ -269,7 +269,7 @@ async fn run_to(
         return Box::pin(handle(tracker, &live, head, asked, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
-    let route = match route::choose(&mut tracker, &live, &head, partition).await {
+    let route = match route::choose(&mut tracker, &live, &head, partition, &conn.seen).await {
         Ok(route) => route,
         Err(end) => return end_early(tracker, &live, &head, end),
     };

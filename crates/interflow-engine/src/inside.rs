@@ -25,15 +25,18 @@ use crate::{pages, route};
 pub(crate) struct Place {
     worker: Arc<Worker>,
     client: Arc<interflow_flow::ClientInfo>,
+    /// Kept only by builds that can greet origins alike.
+    hello: Option<Arc<ClientHello>>,
 }
 
 impl Place {
     pub fn of(conn: &Conn) -> Self {
-        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client) }
+        Self { worker: Arc::clone(&conn.worker), client: Arc::clone(&conn.client), hello: None }
     }
 
     fn inside(&self, inside: Inside, tls: Option<Arc<ClientTls>>) -> Arc<Conn> {
-        Arc::new(Conn::new(Arc::clone(&self.worker), Arc::clone(&self.client), Entry::Inside(inside), tls))
+        let conn = Conn::new(Arc::clone(&self.worker), Arc::clone(&self.client), Entry::Inside(inside), tls);
+        Arc::new(conn.greeted(self.hello.clone()))
     }
 
     async fn serve_http1(&self, live: &Live, io: Io, inside: Inside, tls: Option<Arc<ClientTls>>) {
@@ -205,13 +208,14 @@ fn hello_facts(hello: &ClientHello) -> ClientTls {
 
 /// We are the client's TLS server.
 async fn terminate(
-    place: Place,
+    mut place: Place,
     live: Arc<Live>,
     mut tracker: Tracker,
     io: Io,
     identity: Authority,
     hello: &ClientHello,
 ) {
+    place.hello = tls::IMPERSONATES.then(|| Arc::new(hello.clone()));
     let dial = (identity != tracker.flow.authority).then(|| tracker.flow.authority.clone());
     let inside = Inside {
         scheme: Scheme::Https,
@@ -268,8 +272,9 @@ async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, he
     if pages::is_local(&inside.authority.host) {
         return Alpn::Both;
     }
-    // A stage may yet choose another way, another address or another resolver: nobody is asked before it has.
-    if tracker.plan.wants(Phase::Dial) {
+    // A stage may yet choose another way, another address or another resolver, and a fingerprint may be the client's own:
+    // nobody is asked before that is known.
+    if tracker.plan.wants(Phase::Dial) || live.settings.likenesses.mirrors(&inside.authority.host) {
         return Alpn::Both;
     }
     let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());

@@ -22,6 +22,7 @@ mod gateway;
 mod guarded;
 mod hop;
 mod inside;
+mod likeness;
 pub mod limits;
 mod messages;
 mod no_proxy;

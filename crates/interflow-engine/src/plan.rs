@@ -14,6 +14,8 @@ use crate::settings::Settings;
 /// What holds for every request of one kind to one authority until the configuration changes.
 pub(crate) struct Plan {
     pub route: Route,
+    /// Whether each client's own fingerprint goes on to this origin.
+    pub mirrors: bool,
     /// Whether TLS is looked into, as far as config and name tell.
     pub intercept: bool,
     stages: Vec<(Arc<dyn Stage>, Interest)>,
@@ -43,7 +45,8 @@ impl Plan {
         let interest = stages.iter().fold(Interest::NONE, |all, (_, i)| all.union(*i));
         let mut route = settings.route(key.scheme, &key.authority, key.dial.clone());
         route.partition = key.user.as_deref().map_or(0, partition_of);
-        Self { route, intercept, stages, interest }
+        let mirrors = settings.likenesses.mirrors(&key.authority.host);
+        Self { route, mirrors, intercept, stages, interest }
     }
 
     /// Whether any stage wants this phase.

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use interflow_flow::{Error, Kind, Phase, RequestHead, Result, Verdict, Version, Way};
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{Protocol, Route};
+use interflow_net::tls::TlsProfile;
+use interflow_wire::fingerprint::Likeness;
 
 use crate::exchange::End;
+use crate::likeness::{self, Seen};
 use crate::plan::Plan;
-use crate::settings::TlsWish;
+use crate::settings::{Settings, TlsWish};
 use crate::tracker::Tracker;
 use crate::worker::Live;
 
@@ -40,6 +43,7 @@ pub(crate) async fn choose(
     live: &Live,
     head: &RequestHead,
     partition: u64,
+    seen: &Seen,
 ) -> Result<Chosen, End> {
     let plan = Arc::clone(&tracker.plan);
     // A stage may have sent the request elsewhere.
@@ -49,22 +53,50 @@ pub(crate) async fn choose(
         false => live.settings.route(head.url.scheme, &head.url.authority, None),
     };
     let way = ask(tracker, Some(head)).await?;
-    if planned && partition == 0 && way.is_none() {
+    if planned && partition == 0 && way.is_none() && !plan.mirrors {
         return Ok(Chosen::Planned(plan));
     }
     let mut route = own();
     route.partition = if partition == 0 { plan.route.partition } else { partition };
-    if let Some(way) = way {
-        let wish = TlsWish::of(&way);
-        if wish != TlsWish::default() {
-            let tls = live.settings.tls_as(&route.authority.host, wish);
-            let failed =
-                |e| Error::new(Kind::StageFailed, "a stage named a client certificate that cannot be used").because(e);
-            route.tls = tls.map_err(|e: String| End::Failed(failed(e)))?;
-        }
-        go(&mut route, way, live).map_err(End::Failed)?;
+    let way = way.unwrap_or_default();
+    let dressed = Dress { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
+    if let Some(tls) = dressed.tls(&route, &way).map_err(End::Failed)? {
+        route.tls = tls;
     }
+    go(&mut route, way, live).map_err(End::Failed)?;
     Ok(Chosen::Own(Box::new(route)))
+}
+
+/// What decides how TLS is done on a flow's own way.
+struct Dress<'a> {
+    settings: &'a Settings,
+    seen: &'a Seen,
+    opening: Option<&'a str>,
+}
+
+impl Dress<'_> {
+    /// TLS as the stages want it, under the fingerprint that they or the configuration want; `None` when the route has
+    /// it already.
+    fn tls(&self, route: &Route, way: &Way) -> Result<Option<Arc<TlsProfile>>> {
+        let host = &route.authority.host;
+        let wish = way.fingerprint.as_deref().map(likeness::wish).transpose();
+        let wish = wish.map_err(|e| Error::new(Kind::StageFailed, "a stage named a fingerprint").because(e))?;
+        let mirrors = wish.is_none() && self.settings.likenesses.mirrors(host);
+        let how = TlsWish::of(way);
+        if how == TlsWish::default() && wish.is_none() && !mirrors {
+            return Ok(None);
+        }
+        let failed =
+            |e| Error::new(Kind::StageFailed, "a stage named a client certificate that cannot be used").because(e);
+        let base = self.settings.tls_as(host, how).map_err(|e: String| failed(e))?;
+        match wish {
+            None if mirrors => self.seen.mirrored(base, self.opening).map(Some),
+            None => Ok(Some(self.settings.likenesses.dressed(host, base))),
+            Some(None) => Ok(Some(base)),
+            Some(Some(Likeness::Mirror)) => self.seen.mirrored(base, self.opening).map(Some),
+            Some(Some(like)) => self.settings.likenesses.disguise(&base, &like).map(Some),
+        }
+    }
 }
 
 /// The same for a tunnel to `route`, which nobody can answer.

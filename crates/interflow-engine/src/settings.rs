@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use crate::access::{AccessRules, Guard, HostGlobs, Users};
 use crate::config::{EngineConfig, InterceptMode};
 use crate::gateway::Routes;
+use crate::likeness::Likenesses;
 use crate::no_proxy::NoProxy;
 
 /// What is wrong with a config, and where.
@@ -88,6 +89,8 @@ pub(crate) struct Settings {
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
     /// The files behind `tls_client`.
     client_certificates: Vec<(HostGlobs, (PathBuf, PathBuf))>,
+    /// Whom connections are to be taken for.
+    pub likenesses: Likenesses,
     proxies: Proxies,
     no_proxy: NoProxy,
 }
@@ -111,7 +114,7 @@ impl Settings {
             .map(Users::read)
             .transpose()
             .map_err(|e| ConfigError::at("auth.users")(e.to_string()))?;
-        Ok(Self {
+        let settings = Self {
             users,
             rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at("access"))?,
             guard: Arc::new(Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)),
@@ -132,10 +135,14 @@ impl Settings {
             leaves_made: Mutex::default(),
             tls_client: client_profiles(&config)?,
             client_certificates: client_certificates(&config)?,
+            likenesses: Likenesses::new(&up.fingerprint)?,
             proxies: proxies(&config)?,
             no_proxy: NoProxy::new(&up.no_proxy).map_err(ConfigError::at("upstream.no_proxy"))?,
             config,
-        })
+        };
+        let own = settings.tls_client.iter().flat_map(|(_, v, u)| [v, u]);
+        settings.likenesses.prepare(own.chain([&settings.tls, &settings.tls_insecure]))?;
+        Ok(settings)
     }
 
     /// Reads the platform's roots, which takes some milliseconds, before a request has to wait for them.
@@ -175,7 +182,7 @@ impl Settings {
             dial,
             via: self.via(authority),
             protocol,
-            tls: self.tls_for(host),
+            tls: self.likenesses.dressed(host, self.tls_for(host)),
             partition: 0,
             names: None,
         }
@@ -246,7 +253,8 @@ impl Settings {
         found.map_or_else(|| Arc::from([]), |(_, via)| Arc::clone(via))
     }
 
-    fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
+    /// How this host is verified, and what is shown to it.
+    pub fn tls_for(&self, host: &Host) -> Arc<TlsProfile> {
         let insecure = self.config.upstream.danger_insecure || self.insecure.matches(host);
         let (verified, unverified) = self.tls_between(host);
         if insecure { unverified } else { verified }

@@ -100,6 +100,8 @@ pub struct UpstreamTls {
     pub problem: Option<ByteStr>,
     /// Whether the handshake resumed an earlier session.
     pub resumed: bool,
+    /// Whose fingerprint the connection has, when it is not our own: `chrome`, or `mirror` with what could not be mirrored.
+    pub fingerprint: Option<ByteStr>,
 }
 
 /// What is known of the upstream leg.

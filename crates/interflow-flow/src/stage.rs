@@ -125,6 +125,8 @@ pub struct Way {
     pub tls_version: Option<TlsVersion>,
     /// The server that resolves the origin's name over HTTPS (RFC 8484): its URL, or the name of a well-known one.
     pub dns_over_https: Option<String>,
+    /// Greet the origin as another client does: `mirror` (as this one), the name of a profile, or `ja3:` and a JA3 text.
+    pub fingerprint: Option<String>,
 }
 
 /// A version of TLS that may be demanded.

@@ -23,6 +23,8 @@ enum Kind {
     Tcp(TcpStream),
     ServerTls(Box<tokio_rustls::server::TlsStream<Io>>),
     ClientTls(Box<tokio_rustls::client::TlsStream<Io>>),
+    #[cfg(feature = "impersonate")]
+    Impersonated(Box<tokio_btls::SslStream<Io>>),
     Prefixed(Box<Prefixed>),
     Other(Box<dyn Duplex>),
     Closed,
@@ -52,6 +54,11 @@ impl Io {
 
     pub(crate) fn client_tls(stream: tokio_rustls::client::TlsStream<Self>) -> Self {
         Self(Kind::ClientTls(Box::new(stream)))
+    }
+
+    #[cfg(feature = "impersonate")]
+    pub(crate) fn impersonated(stream: tokio_btls::SslStream<Self>) -> Self {
+        Self(Kind::Impersonated(Box::new(stream)))
     }
 
     /// The same stream with `bytes` to be read before it.
@@ -97,6 +104,8 @@ impl Io {
             Kind::Tcp(tcp) => Some(tcp),
             Kind::ServerTls(tls) => tls.get_ref().0.socket(),
             Kind::ClientTls(tls) => tls.get_ref().0.socket(),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(tls) => tls.get_ref().socket(),
             Kind::Prefixed(p) => p.io.socket(),
             Kind::Other(_) | Kind::Closed => None,
         }
@@ -133,6 +142,8 @@ impl fmt::Debug for Io {
             Kind::Tcp(tcp) => tcp.fmt(f),
             Kind::ServerTls(tls) => write!(f, "ServerTls({:?})", tls.get_ref().0),
             Kind::ClientTls(tls) => write!(f, "ClientTls({:?})", tls.get_ref().0),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(tls) => write!(f, "Impersonated({:?})", tls.get_ref()),
             Kind::Prefixed(p) => write!(f, "Prefixed({} bytes, {:?})", p.bytes.len(), p.io),
             Kind::Other(_) => f.write_str("Other"),
             Kind::Closed => f.write_str("Closed"),
@@ -146,6 +157,8 @@ impl AsyncRead for Io {
             Kind::Tcp(s) => Pin::new(s).poll_read(cx, buf),
             Kind::ServerTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => Pin::new(&mut **s).poll_read(cx, buf),
             Kind::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
             Kind::Closed => Poll::Ready(Ok(())),
             Kind::Prefixed(p) => {
@@ -167,6 +180,8 @@ impl AsyncWrite for Io {
             Kind::Tcp(s) => Pin::new(s).poll_write(cx, buf),
             Kind::ServerTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_write(cx, buf),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => Pin::new(&mut **s).poll_write(cx, buf),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
             Kind::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
             Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
@@ -182,6 +197,8 @@ impl AsyncWrite for Io {
             Kind::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
             Kind::ServerTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
             Kind::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
@@ -193,6 +210,8 @@ impl AsyncWrite for Io {
             Kind::Tcp(s) => s.is_write_vectored(),
             Kind::ServerTls(s) => s.is_write_vectored(),
             Kind::ClientTls(s) => s.is_write_vectored(),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => s.is_write_vectored(),
             Kind::Prefixed(p) => p.io.is_write_vectored(),
             Kind::Other(s) => s.is_write_vectored(),
             Kind::Closed => true,
@@ -204,6 +223,8 @@ impl AsyncWrite for Io {
             Kind::Tcp(s) => Pin::new(s).poll_flush(cx),
             Kind::ServerTls(s) => Pin::new(&mut **s).poll_flush(cx),
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_flush(cx),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => Pin::new(&mut **s).poll_flush(cx),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
             Kind::Other(s) => Pin::new(&mut **s).poll_flush(cx),
             Kind::Closed => Poll::Ready(Ok(())),
@@ -215,6 +236,8 @@ impl AsyncWrite for Io {
             Kind::Tcp(s) => Pin::new(s).poll_shutdown(cx),
             Kind::ServerTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_shutdown(cx),
+            #[cfg(feature = "impersonate")]
+            Kind::Impersonated(s) => Pin::new(&mut **s).poll_shutdown(cx),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
             Kind::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
             Kind::Closed => Poll::Ready(Ok(())),

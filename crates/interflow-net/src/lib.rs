@@ -1,6 +1,10 @@
 //! Accepting, dialling and speaking: ingress, egress, relay and the certificate authority.
 #![deny(unsafe_code)]
 
+// The same interface, with more to choose in what a client sends first.
+#[cfg(feature = "impersonate")]
+extern crate http2 as h2;
+
 pub mod ca;
 pub mod egress;
 mod h2_stream;

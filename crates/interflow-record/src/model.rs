@@ -216,6 +216,9 @@ pub struct UpstreamTlsRow {
     /// The handshake resumed an earlier session.
     #[serde(default)]
     pub resumed: bool,
+    /// Whose fingerprint the connection had, when it was not our own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
 }
 
 /// A request's head and what is known of its body.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::error::unknown;
 use crate::given::{
     Answer, Append, Basic, Block, Bypass, Capture, Certificate, CookieLine, Delay, DnsServer, Edit, Hold, HtmlTag,
-    Inject, Local, LogLine, Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session,
+    Inject, Like, Local, LogLine, Names, Nothing, Pairs, Redirect, Remote, ReplaceField, Replay, Script, Session,
     SessionPart, Size, Speed, Spoof, TlsOnly, Variables,
 };
 use crate::template::Template;
@@ -102,6 +102,8 @@ actions! {
     ClientCertificate(Certificate) "client_certificate" Dial Dial Dial;
     /// Gives this client's connection an upstream connection of its own, as NTLM needs it.
     OwnConnection(Nothing) "own_connection" Dial Dial Dial;
+    /// Greets the origin with another client's fingerprint: `mirror` (the client that asks), the name of a profile, `ja3:` and a JA3 text, or `none`. Needs a build with the feature `impersonate`.
+    Impersonate(Like) "impersonate" Dial Dial Dial;
     /// Adds fields to the request.
     AddRequestHeader(Pairs) "add_request_header" RequestHead RequestHead RequestBody;
     /// Gives fields of the request this one value each.

@@ -275,6 +275,9 @@ async fn ways_upstream() {
     assert_eq!(way("{dns_over_https: quad9}", url).await.dns_over_https.as_deref(), Some("quad9"));
     assert!(way("danger_skip_tls_verify", url).await.danger_skip_verify);
     assert_eq!(way("own_connection", url).await.partition, Some(0));
+    for like in ["mirror", "Firefox", "none", "ja3:771,4865-49195,0-10-11-13-23-43-51,29,0"] {
+        assert_eq!(way(&format!("{{impersonate: '{like}'}}"), url).await.fingerprint.as_deref(), Some(like));
+    }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.pem");
     std::fs::write(&file, "x").unwrap();
@@ -443,6 +446,7 @@ fn every_action_has_its_row() {
         "show_certificate",
         "danger_skip_tls_verify",
         "own_connection",
+        "impersonate",
         "client_certificate",
         "replay",
         "call",

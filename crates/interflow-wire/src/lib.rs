@@ -7,6 +7,7 @@
 pub mod aws_event_stream;
 pub mod client_hello;
 mod cursor;
+pub mod fingerprint;
 pub mod grpc;
 pub mod h1;
 pub mod http2_opening;

@@ -72,6 +72,7 @@ export interface UpstreamTls {
   unverified: boolean;
   problem?: string;
   resumed: boolean;
+  fingerprint?: string;
 }
 
 export interface RequestHead {

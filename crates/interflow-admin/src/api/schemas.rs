@@ -416,7 +416,7 @@ fn flows() -> Value {
             &[("via", text()), ("tls", named("UpstreamTls"))],
         ),
         "UpstreamTls": object(&[("unverified", flag()), ("resumed", flag())], &[
-            ("version", text()), ("cipher", text()), ("alpn", text()), ("problem", text()),
+            ("version", text()), ("cipher", text()), ("alpn", text()), ("problem", text()), ("fingerprint", text()),
         ]),
         "Request": object(
             &[("method", text()), ("path", text()), ("version", text()), ("headers", named("Headers")), ("body", named("Body"))],

@@ -8,6 +8,7 @@ mod fingerprints;
 mod forward;
 mod grpc;
 mod http2;
+mod impersonation;
 mod interception;
 mod life;
 mod llm;

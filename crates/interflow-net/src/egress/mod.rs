@@ -101,6 +101,9 @@ impl Egress {
     /// request may go over [`Protocol::Http1`].
     pub async fn send(&self, route: &Route, request: Request, x: &mut Exchange<'_>) -> Result<Answer, Error> {
         let Request { mut head, mut body } = request;
+        if let Some(fingerprint) = route.tls.fingerprint() {
+            fingerprint.order(&mut head.headers);
+        }
         let mut protocol = effective(route, &head);
         let mut want = Want::Any;
         loop {
@@ -281,7 +284,8 @@ impl Egress {
         if !h2 {
             return Ok(self.lease(Conn::new(io, info, None, open), host, permit));
         }
-        let conn = H2Conn::open(io, info, &self.options.exchange, open).await?;
+        let shape = route.tls.fingerprint().and_then(|f| f.http2.as_ref());
+        let conn = H2Conn::open(io, info, &self.options.exchange, open, shape).await?;
         self.pool.put_h2(host, conn.clone());
         Ok(Connection::Http2(conn))
     }

@@ -1,6 +1,12 @@
 //! TLS on both legs: what the proxy shows to its clients, and how it looks at the origins' certificates.
 
 mod accept;
+#[cfg(feature = "impersonate")]
+#[path = "disguise/mod.rs"]
+mod disguise;
+#[cfg(not(feature = "impersonate"))]
+#[path = "disguise/absent.rs"]
+mod disguise;
 mod problem;
 mod roots;
 mod upstream;
@@ -15,6 +21,9 @@ pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
 pub use problem::{CertificateProblem, CertificateReason};
 pub(crate) use upstream::speaks_none_offered;
 pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};
+
+/// Whether this build can send other clients' fingerprints.
+pub const IMPERSONATES: bool = cfg!(feature = "impersonate");
 
 /// The application protocols offered on a leg (RFC 7301).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use interflow_flow::{ByteStr, Error, Host, Kind, Retry, TlsVersion, UpstreamTls};
+use interflow_wire::fingerprint::Fingerprint;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -18,6 +19,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 
+use super::disguise::Disguise;
 use super::problem::{CertificateProblem, CertificateReason, describe};
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, roots, version_name};
 use crate::io::Io;
@@ -71,9 +73,10 @@ pub struct TlsProfile {
     danger: bool,
     platform_roots: bool,
     extra: Vec<CertificateDer<'static>>,
-    version: Option<TlsVersion>,
-    client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    pub(super) version: Option<TlsVersion>,
+    pub(super) client: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
     ready: OnceLock<Ready>,
+    disguise: Option<Disguise>,
 }
 
 /// What is made at the first handshake, since reading the platform's roots takes milliseconds.
@@ -88,7 +91,6 @@ impl TlsProfile {
     /// # Errors
     /// A CA or key that cannot be read, with the file's name; blamed on the configuration.
     pub fn new(options: TlsProfileOptions) -> Result<Arc<Self>, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let mut extra = Vec::new();
         for path in &options.extra_ca_files {
             let pem = std::fs::read(path)
@@ -100,14 +102,44 @@ impl TlsProfile {
         }
         let client = options.client_certificate.as_ref().map(read_client_certificate).transpose()?;
         Ok(Arc::new(Self {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             danger: options.danger_accept_invalid,
             platform_roots: options.platform_roots,
             extra,
             version: options.version,
             client,
             ready: OnceLock::new(),
+            disguise: None,
         }))
+    }
+
+    /// The same trust, client certificate and verification, under the fingerprint of another client. `told` is what
+    /// flows say of it. Of what cannot be sent, `leniently` leaves it out and tells so.
+    ///
+    /// # Errors
+    /// What of it cannot be sent; or that this build sends no fingerprints but its own.
+    pub fn disguised(
+        self: &Arc<Self>,
+        told: &str,
+        fingerprint: Fingerprint,
+        leniently: bool,
+    ) -> Result<Arc<Self>, Error> {
+        let disguise = Disguise::new(self, told, fingerprint, leniently).map_err(config_error)?;
+        Ok(Arc::new(Self {
+            id: next_id(),
+            danger: self.danger,
+            platform_roots: self.platform_roots,
+            extra: Vec::new(),
+            version: self.version,
+            client: None,
+            ready: OnceLock::new(),
+            disguise: Some(disguise),
+        }))
+    }
+
+    /// The fingerprint that connections have, when it is not our own.
+    pub fn fingerprint(&self) -> Option<&Fingerprint> {
+        self.disguise.as_ref().map(Disguise::fingerprint)
     }
 
     /// A number that no other profile of this process has; part of the key of every connection pool.
@@ -123,6 +155,12 @@ impl TlsProfile {
     /// Reads the platform's roots now, so that the first handshake need not wait for it.
     pub fn warm(&self) {
         self.ready();
+    }
+
+    /// What verifies the certificates of connections.
+    #[cfg(feature = "impersonate")]
+    pub(super) fn verify_with(&self) -> Arc<Verifier> {
+        Arc::clone(&self.ready().verifier)
     }
 
     fn ready(&self) -> &Ready {
@@ -170,6 +208,11 @@ impl TlsProfile {
         config.key_log = key_log();
         config
     }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 fn config_error(message: String) -> Error {
@@ -224,14 +267,14 @@ fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Er
 
 /// Verifies as the web does, and puts failures into words.
 #[derive(Debug)]
-struct Verifier {
+pub(super) struct Verifier {
     webpki: Result<Arc<WebPkiServerVerifier>, String>,
-    danger: bool,
+    pub(super) danger: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
-    fn check(
+    pub(super) fn check(
         &self,
         leaf: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -306,15 +349,15 @@ pub async fn connect_tls(
     limit: Duration,
 ) -> Result<(Io, UpstreamTls), Error> {
     let name = server_name(host)?;
+    if let Some(disguise) = &profile.disguise {
+        return disguise.connect(io, host, name, alpn, limit).await;
+    }
     let ready = profile.ready();
     let connector = TlsConnector::from(ready.configs[alpn.index()].clone());
     let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(handshake_error(host, &error).because_unless_told(error)),
-        Err(_) => {
-            let message = format!("the TLS handshake with {host} was not done within {} s", limit.as_secs_f32());
-            return Err(Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes));
-        }
+        Err(_) => return Err(too_slow(host, limit)),
     };
     let connection = stream.get_ref().1;
     let problem = if profile.danger {
@@ -332,8 +375,14 @@ pub async fn connect_tls(
         unverified: problem.is_some(),
         problem: problem.map(|p| ByteStr::from(format!("the certificate of {host} {}", p.text))),
         resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
+        fingerprint: None,
     };
     Ok((Io::client_tls(stream), tls))
+}
+
+pub(super) fn too_slow(host: &Host, limit: Duration) -> Error {
+    let message = format!("the TLS handshake with {host} was not done within {} s", limit.as_secs_f32());
+    Error::new(Kind::ConnectTimeout, message).retry_if(Retry::Yes)
 }
 
 fn server_name(host: &Host) -> Result<ServerName<'static>, Error> {
@@ -356,18 +405,9 @@ impl BecauseUnlessTold for Error {
 }
 
 fn handshake_error(host: &Host, error: &io::Error) -> Error {
-    let Some(tls) = rustls_error(error) else {
-        let message = match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("{host} closed the connection during the TLS handshake"),
-            io::ErrorKind::ConnectionReset => format!("{host} reset the connection during the TLS handshake"),
-            _ => format!("the TLS handshake with {host} failed"),
-        };
-        return Error::new(Kind::UpstreamTls, message).retry_if(Retry::Yes);
-    };
+    let Some(tls) = rustls_error(error) else { return broken_off(host, error.kind()) };
     if let Some(problem) = CertificateProblem::from_rustls(tls) {
-        let remedy = problem.remedy(host);
-        let message = format!("the certificate of {host} {}; {remedy}", problem.text);
-        return Error::new(Kind::UpstreamCertificate, message).because(problem);
+        return not_acceptable(host, problem);
     }
     let message = match explain(error) {
         Some(text) => format!("TLS with {host} failed: {text}"),
@@ -376,12 +416,30 @@ fn handshake_error(host: &Host, error: &io::Error) -> Error {
     Error::new(Kind::UpstreamTls, message)
 }
 
+pub(super) fn broken_off(host: &Host, how: io::ErrorKind) -> Error {
+    let message = match how {
+        io::ErrorKind::UnexpectedEof => format!("{host} closed the connection during the TLS handshake"),
+        io::ErrorKind::ConnectionReset => format!("{host} reset the connection during the TLS handshake"),
+        _ => format!("the TLS handshake with {host} failed"),
+    };
+    Error::new(Kind::UpstreamTls, message).retry_if(Retry::Yes)
+}
+
+pub(super) fn not_acceptable(host: &Host, problem: CertificateProblem) -> Error {
+    let remedy = problem.remedy(host);
+    let message = format!("the certificate of {host} {}; {remedy}", problem.text);
+    Error::new(Kind::UpstreamCertificate, message).because(problem)
+}
+
 fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
 /// Whether a handshake failed because the server speaks none of the protocols that were offered by ALPN (RFC 7301 3.2).
 pub(crate) fn speaks_none_offered(error: &Error) -> bool {
+    if Disguise::speaks_none_offered(error) {
+        return true;
+    }
     let source = std::error::Error::source(error).and_then(|s| s.downcast_ref::<io::Error>());
     matches!(
         source.and_then(rustls_error),
@@ -415,7 +473,7 @@ pub fn explain(error: &io::Error) -> Option<&'static str> {
     })
 }
 
-fn explain_alert(alert: AlertDescription) -> &'static str {
+pub(super) fn explain_alert(alert: AlertDescription) -> &'static str {
     match alert {
         AlertDescription::ProtocolVersion => {
             "it speaks no version of TLS that is wanted here: 1.2 and 1.3, or the one that a rule names"

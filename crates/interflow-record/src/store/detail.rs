@@ -355,6 +355,7 @@ fn upstream(o: &mut Vec<u8>, u: &UpstreamRow) {
             flag(o, 4, t.unverified);
             flag(o, 5, t.resumed);
             text(o, 6, t.problem.as_deref());
+            text(o, 7, t.fingerprint.as_deref());
         });
     }
 }
@@ -386,6 +387,7 @@ fn read_upstream_tls(mut input: Input<'_>) -> Result<UpstreamTlsRow> {
             4 => tls.unverified = true,
             5 => tls.resumed = true,
             6 => tls.problem = Some(field.text()),
+            7 => tls.fingerprint = Some(field.text()),
             _ => {}
         }
     }

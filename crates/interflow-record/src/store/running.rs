@@ -191,6 +191,7 @@ fn upstream(u: UpstreamInfo) -> UpstreamRow {
             unverified: t.unverified,
             problem: t.problem.as_ref().map(ToString::to_string),
             resumed: t.resumed,
+            fingerprint: t.fingerprint.as_ref().map(ToString::to_string),
         }),
     }
 }

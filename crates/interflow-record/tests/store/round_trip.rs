@@ -58,6 +58,7 @@ fn an_exchange_comes_back_with_everything_it_had() {
             unverified: true,
             problem: Some("expired".into()),
             resumed: true,
+            fingerprint: Some("chrome".into()),
         })),
     });
     flow.timings.request_head = Some(0);

@@ -208,6 +208,7 @@ pub(crate) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         | Action::ShowCertificate(_)
         | Action::DangerSkipVerify(_)
         | Action::ClientCertificate(_)
+        | Action::Impersonate(_)
         | Action::OwnConnection(_) => upstream::act(at, action, rule, program),
         Action::Answer(_) | Action::Block(_) | Action::Redirect(_) | Action::MapLocal(_) | Action::ServeCa(_) => {
             answers::act(at, action, rule, program)

@@ -61,6 +61,11 @@ pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
                 way.client_certificate = Some((c.certificate.clone(), c.key.clone()));
             }
         }
+        Action::Impersonate(like) => {
+            if let Some(way) = at.way.as_deref_mut() {
+                way.fingerprint = Some(like.as_str().to_owned());
+            }
+        }
         Action::OwnConnection(_) => {
             let connection = at.flow.client.connection;
             if let Some(way) = at.way.as_deref_mut() {

@@ -9,8 +9,8 @@ use super::node::Node;
 use super::{Ledger, moment};
 use crate::action::Action;
 use crate::given::{
-    Answer, AnswerBody, Append, Basic, Block, Bypass, Certificate, CookieLine, Delay, DnsServer, HtmlTag, Local, Names,
-    Nothing, Pairs, Remote, Session, SessionPart, Speed, Spoof, TlsOnly, Variables,
+    Answer, AnswerBody, Append, Basic, Block, Bypass, Certificate, CookieLine, Delay, DnsServer, HtmlTag, Like, Local,
+    Names, Nothing, Pairs, Remote, Session, SessionPart, Speed, Spoof, TlsOnly, Variables,
 };
 use crate::template::{Replacement, Template};
 use crate::when::Texts;
@@ -97,15 +97,6 @@ fn plain(action: Action) -> Made {
     vec![(None, action)]
 }
 
-/// An action that nothing here takes the place of, or that the configuration does better.
-fn elsewhere(ledger: &mut Ledger<'_>, node: &Node<'_>, why: &str) -> Made {
-    for key in ["nameOrConfigFile", "value"] {
-        let _ = node.get(key);
-    }
-    ledger.note(node, format!("not done by rules here: {why}"));
-    plain(Action::Nothing(Nothing))
-}
-
 fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made> {
     Some(match kind {
         "skipssltunneling" => plain(Action::Tunnel(Nothing)),
@@ -139,8 +130,10 @@ fn connection(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Ma
         }
         "usecertificate" => certificate(ledger, node, "serverCertificate", Action::ShowCertificate),
         "pinupstreamconnection" => plain(Action::OwnConnection(Nothing)),
-        "impersonate" | "setja3fingerprint" => {
-            elsewhere(ledger, node, "the fingerprint of the upstream leg is set in the configuration")
+        "impersonate" => impersonate(ledger, node),
+        "setja3fingerprint" => {
+            let text = format!("ja3:{}", node.needed(ledger, "value").source());
+            like(ledger, node, text)
         }
         "forcetlsversion" => tls_version(ledger, node),
         "usednsoverhttps" => dns_over_https(ledger, node),
@@ -202,6 +195,41 @@ fn dns_over_https(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
             ledger.note(node, "Fluxzy asks in a JSON form of its own, for IPv4 alone, and does not verify the server; here RFC 8484, both families, and the server is verified");
             plain(Action::DnsOverHttps(server))
         }
+        Err(e) => {
+            ledger.problem(node, e);
+            Vec::new()
+        }
+    }
+}
+
+/// Fluxzy's `Chrome_Windows_131` and the like name versions of one or two years ago: the current one of that client is sent.
+fn impersonate(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Made {
+    let name = node.needed(ledger, "nameOrConfigFile").source().to_owned();
+    let mut words = name.split('_').map(str::to_ascii_lowercase);
+    let (client, system) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let current = match (client.as_str(), system.as_str()) {
+        ("chrome", "android") => "android",
+        ("chrome", _) => "chrome",
+        ("edge", _) => "edge",
+        ("firefox", _) => "firefox",
+        _ if name.to_ascii_lowercase().ends_with(".json") => {
+            ledger.problem(
+                node,
+                format!("the profile {name} is not read: give its networkSettings.ja3FingerPrint to setJa3FingerPrint"),
+            );
+            return Vec::new();
+        }
+        _ => name.as_str(),
+    };
+    if current != name {
+        ledger.note(node, format!("{name}: the fingerprint of {current} as it is today is sent"));
+    }
+    like(ledger, node, current.to_owned())
+}
+
+fn like(ledger: &mut Ledger<'_>, node: &Node<'_>, text: String) -> Made {
+    match Like::try_from(text) {
+        Ok(like) => plain(Action::Impersonate(like)),
         Err(e) => {
             ledger.problem(node, e);
             Vec::new()

@@ -68,7 +68,7 @@ pub use bodies::{Edit, HtmlTag, Inject, InjectText, JsonValue, Size, Speed};
 pub use heads::{Basic, CookieLine, Remote, ReplaceField, Session, SessionPart};
 pub use notes::{Append, Capture, CaptureFrom, Delay, Hold, Level, LogLine};
 pub use replays::{Extra, Replay, ReplayFrom, Script, ScriptSource};
-pub use ways::{Bypass, Certificate, DnsServer, Spoof, TlsOnly};
+pub use ways::{Bypass, Certificate, DnsServer, Like, Spoof, TlsOnly};
 
 /// No parameters.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use interflow_flow::TlsVersion;
+use interflow_wire::fingerprint::Likeness;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 
@@ -137,6 +138,30 @@ impl JsonSchema for DnsServer {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "description": "`https://host/path`, or `cloudflare`, `google`, `quad9`." })
+    }
+}
+
+/// Whose fingerprint a connection has.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(try_from = "String")]
+#[schemars(with = "String")]
+pub struct Like(String);
+
+impl Like {
+    /// As the configuration writes it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Like {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if !text.trim().eq_ignore_ascii_case("none") {
+            text.parse::<Likeness>()?;
+        }
+        Ok(Self(text.trim().to_owned()))
     }
 }
 

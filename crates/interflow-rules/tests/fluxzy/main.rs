@@ -94,6 +94,34 @@ async fn every_action_does_its_work() {
     }
 }
 
+#[tokio::test]
+async fn names_of_old_browsers_mean_the_browsers_of_today() {
+    let one = |name: &str| {
+        load(&format!(
+            "rules:\n- filter: {{typeKind: any}}\n  actions:\n  - {{typeKind: impersonate, nameOrConfigFile: {name}}}\n"
+        ))
+    };
+    for (name, like) in [
+        ("Chrome_Windows_131", "chrome"),
+        ("chrome_latest", "chrome"),
+        ("Chrome_Android_131", "android"),
+        ("Edge_Windows_131", "edge"),
+        ("Firefox_Windows_142", "firefox"),
+        ("safari", "safari"),
+        ("mirror", "mirror"),
+    ] {
+        let program = one(name).unwrap();
+        let trial = trial::run(&program, flow("")).await;
+        assert_eq!(trial.way.fingerprint.as_deref(), Some(like), "{name}");
+        let told = program.notes.iter().any(|n| n.to_string().contains("as it is today"));
+        assert_eq!(told, name.contains('_'), "{name}");
+    }
+    for (name, told) in [("Netscape_4", "mirror, chrome"), ("own.json", "setJa3FingerPrint")] {
+        let error = one(name).err().unwrap();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
 fn came_of(trial: &trial::Trial, outcome: &str) -> bool {
     let (what, rest) = outcome.split_once(' ').unwrap_or((outcome, ""));
     let request = trial.request.as_ref();

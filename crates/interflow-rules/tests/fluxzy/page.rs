@@ -23,6 +23,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("danger_skip_tls_verify", ROWS, "ways_upstream"),
     ("client_certificate", ROWS, "ways_upstream"),
     ("own_connection", ROWS, "ways_upstream"),
+    ("impersonate", ROWS, "ways_upstream"),
     ("tunnel", ROWS, "tunnels_are_chosen"),
     ("intercept", ROWS, "tunnels_are_chosen"),
     ("map_local", ROWS, "files_are_served_and_written"),

@@ -308,8 +308,12 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
         "{typeKind: averageThrottle, bandwidthBytesPerSeconds: 1000000, throttleChannel: response}",
         "matched",
     ),
-    ("impersonate", "{typeKind: impersonate, nameOrConfigFile: Chrome_Latest}", "note fingerprint"),
-    ("setja3fingerprint", "{typeKind: setJa3FingerPrint, value: '771,1'}", "note fingerprint"),
+    ("impersonate", "{typeKind: impersonate, nameOrConfigFile: Chrome_Latest}", "way fingerprint: Some(\"chrome\")"),
+    (
+        "setja3fingerprint",
+        "{typeKind: setJa3FingerPrint, value: '771,4865-49195,0-10-11-13-23-43-51,29,0'}",
+        "way fingerprint: Some(\"ja3:771,4865-49195,0-10-11-13-23-43-51,29,0\")",
+    ),
     ("forcetlsversion", "{typeKind: forceTlsVersion, sslProtocols: tls12}", "way tls_version: Some(Tls12)"),
     (
         "usednsoverhttps",

@@ -19,7 +19,12 @@ mod extension {
     pub(super) const EC_POINT_FORMATS: u16 = 11;
     pub(super) const SIGNATURE_ALGORITHMS: u16 = 13;
     pub(super) const ALPN: u16 = 16;
+    pub(super) const COMPRESS_CERTIFICATE: u16 = 27;
+    pub(super) const RECORD_SIZE_LIMIT: u16 = 28;
+    pub(super) const DELEGATED_CREDENTIALS: u16 = 34;
     pub(super) const SUPPORTED_VERSIONS: u16 = 43;
+    pub(super) const KEY_SHARE: u16 = 51;
+    pub(super) const TRUST_ANCHORS: u16 = 0xca34;
     pub(super) const ENCRYPTED_CLIENT_HELLO: u16 = 0xfe0d;
 }
 
@@ -44,6 +49,16 @@ pub struct ClientHello {
     pub point_formats: Vec<u8>,
     /// `signature_algorithms`.
     pub signature_algorithms: Vec<u16>,
+    /// The groups of `key_share`.
+    pub key_shares: Vec<u16>,
+    /// `compress_certificate` (RFC 8879).
+    pub certificate_compression: Vec<u16>,
+    /// `delegated_credential` (RFC 9345).
+    pub delegated_credentials: Vec<u16>,
+    /// `record_size_limit` (RFC 8449); 0 when it is not there.
+    pub record_size_limit: u16,
+    /// The list in `trust_anchors`, as written.
+    pub trust_anchors: Bytes,
 }
 
 /// Why bytes are no ClientHello.
@@ -157,6 +172,30 @@ impl ClientHello {
             extension::SUPPORTED_GROUPS => self.groups = numbers(c.counted16()?)?,
             extension::SIGNATURE_ALGORITHMS => self.signature_algorithms = numbers(c.counted16()?)?,
             extension::EC_POINT_FORMATS => self.point_formats = c.counted8()?.to_vec(),
+            _ => return self.read_habit(number, c),
+        }
+        Some(())
+    }
+
+    /// What matters only to who wants to greet as this client does: what cannot be read is passed over.
+    fn read_habit(&mut self, number: u16, mut c: Cursor<'_>) -> Option<()> {
+        match number {
+            extension::COMPRESS_CERTIFICATE => {
+                self.certificate_compression = c.counted8().and_then(numbers).unwrap_or_default();
+            }
+            extension::DELEGATED_CREDENTIALS => {
+                self.delegated_credentials = c.counted16().and_then(numbers).unwrap_or_default();
+            }
+            extension::RECORD_SIZE_LIMIT => self.record_size_limit = c.u16().unwrap_or_default(),
+            extension::TRUST_ANCHORS => {
+                self.trust_anchors = c.counted16().map(Bytes::copy_from_slice).unwrap_or_default();
+            }
+            extension::KEY_SHARE => {
+                let mut shares = Cursor(c.counted16().unwrap_or_default());
+                while let Some((group, _)) = shares.u16().zip(shares.counted16()) {
+                    self.key_shares.push(group);
+                }
+            }
             _ => {}
         }
         Some(())
@@ -164,7 +203,7 @@ impl ClientHello {
 }
 
 /// RFC 8701: 0x0a0a, 0x1a1a and so on to 0xfafa.
-const fn is_grease(n: u16) -> bool {
+pub(crate) const fn is_grease(n: u16) -> bool {
     n & 0x0f0f == 0x0a0a && n >> 8 == n & 0xff
 }
 

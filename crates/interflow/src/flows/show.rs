@@ -105,6 +105,7 @@ fn upstream(flow: &FlowRow) -> Vec<String> {
         words.extend(tls.version.iter().map(|v| v.to_string()));
         words.extend(tls.cipher.iter().cloned());
         words.extend(tls.alpn.iter().map(|a| format!("ALPN {}", a.escape_default())));
+        words.extend(tls.fingerprint.iter().map(|f| format!("fingerprint {}", f.escape_default())));
         words.extend(tls.resumed.then(|| "session resumed".to_owned()));
         words.extend(tls.unverified.then(|| "certificate NOT verified".to_owned()));
         words.extend(tls.problem.iter().map(|p| p.escape_default().to_string()));

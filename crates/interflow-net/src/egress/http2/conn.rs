@@ -11,9 +11,11 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use h2::{Ping, PingPong};
 use interflow_flow::{Error, Kind, UpstreamInfo};
+use interflow_wire::fingerprint::Http2Shape;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::opening;
 use crate::egress::http1::{ExchangeOptions, LazyTimer};
 use crate::egress::pool::PoolLimits;
 use crate::egress::shared::OpenConnection;
@@ -49,7 +51,7 @@ impl H2Conn {
         self.exchanges.fetch_add(1, Ordering::Relaxed) > 0
     }
 
-    /// Greets the peer and sets the connection's task going.
+    /// Greets the peer, in the way of `shape` if there is one, and sets the connection's task going.
     ///
     /// # Errors
     /// The connection broke at once.
@@ -58,13 +60,21 @@ impl H2Conn {
         info: UpstreamInfo,
         options: &ExchangeOptions,
         open: Option<OpenConnection>,
+        shape: Option<&Http2Shape>,
     ) -> Result<Arc<Self>, Error> {
-        let (send, mut connection) = h2::client::Builder::new()
-            .initial_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
+        let mut builder = h2::client::Builder::new();
+        match shape {
+            Some(shape) => opening::shape(&mut builder, shape),
+            None => {
+                builder
+                    .initial_window_size(STREAM_WINDOW)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
+                    .enable_push(false);
+            }
+        }
+        let (send, mut connection) = builder
             .max_send_buffer_size(SEND_BUFFER)
-            .max_header_list_size(u32::try_from(options.head.max_bytes).unwrap_or(u32::MAX))
-            .enable_push(false)
             .handshake::<_, Bytes>(io)
             .await
             .map_err(|e| Error::new(Kind::UpstreamClosed, "the HTTP/2 connection could not be begun").because(e))?;
@@ -81,7 +91,7 @@ impl H2Conn {
             closed: closed.clone(),
             settled,
         });
-        let mut life = Life::new(ping, Arc::downgrade(&conn), settle);
+        let mut life = Life::new(ping, shape.is_none(), Arc::downgrade(&conn), settle);
         tokio::spawn(async move {
             let mut connection = pin!(connection);
             poll_fn(|cx| {
@@ -161,9 +171,10 @@ struct Life {
 }
 
 impl Life {
-    fn new(mut ping: Option<PingPong>, conn: Weak<H2Conn>, settle: watch::Sender<bool>) -> Self {
-        // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4).
-        let asked = ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
+    fn new(mut ping: Option<PingPong>, at_once: bool, conn: Weak<H2Conn>, settle: watch::Sender<bool>) -> Self {
+        // Frames are answered in order: when this one's answer is here, the settings are too (RFC 9113 3.4). Other
+        // clients do not begin so, and who passes for them does not either.
+        let asked = at_once && ping.as_mut().is_some_and(|p| p.send_ping(Ping::opaque()).is_ok());
         let mut timer = LazyTimer::new(Instant::now());
         timer.arm(KEEPALIVE);
         Self { ping, asked, conn, settle, timer }

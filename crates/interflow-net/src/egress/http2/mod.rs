@@ -3,6 +3,7 @@
 mod body;
 mod conn;
 mod head;
+mod opening;
 mod upload;
 
 use std::future::{Future, poll_fn};

@@ -1,6 +1,8 @@
 //! The way out as a whole, against scripted origins over loopback.
 
 mod bodies;
+#[cfg(feature = "impersonate")]
+mod disguise;
 mod http1;
 mod http2;
 mod pooling;

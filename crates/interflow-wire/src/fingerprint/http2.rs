@@ -1,0 +1,118 @@
+//! The opening of an HTTP/2 connection, to and from the text that Akamai gave it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What a client sends before its first request, and how that request begins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Http2Shape {
+    /// SETTINGS in their order.
+    pub settings: Vec<(u16, u32)>,
+    /// The increment of the connection's window; 0: no WINDOW_UPDATE.
+    pub window: u32,
+    /// PRIORITY frames.
+    pub priorities: Vec<Priority>,
+    /// The order of the pseudo-header fields.
+    pub pseudo: Vec<Pseudo>,
+    /// The first stream's number.
+    pub first_stream: u32,
+    /// What a HEADERS frame says of its priority, which is no part of the text.
+    pub headers: Option<Priority>,
+}
+
+/// The priority of a stream (RFC 7540 5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Priority {
+    /// The stream; 0 in the priority of a HEADERS frame.
+    pub stream: u32,
+    /// Whether it puts itself between its parent and the parent's other children.
+    pub exclusive: bool,
+    /// The stream it depends on.
+    pub depends_on: u32,
+    /// Its weight as on the wire, one less than its meaning.
+    pub weight: u8,
+}
+
+/// A pseudo-header field of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pseudo {
+    /// `:method`
+    Method,
+    /// `:authority`
+    Authority,
+    /// `:scheme`
+    Scheme,
+    /// `:path`
+    Path,
+}
+
+impl Pseudo {
+    const LETTERS: [(char, Self); 4] =
+        [('m', Self::Method), ('a', Self::Authority), ('s', Self::Scheme), ('p', Self::Path)];
+
+    fn letter(self) -> char {
+        Self::LETTERS.iter().find(|(_, p)| *p == self).map_or('?', |(l, _)| *l)
+    }
+}
+
+impl FromStr for Http2Shape {
+    type Err = String;
+
+    /// Reads `1:65536;4:6291456|15663105|0|m,a,s,p`; a comma may part settings too.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('|').collect();
+        let [settings, window, priorities, pseudo] = parts.as_slice() else {
+            return Err(format!("an HTTP/2 fingerprint has four parts between |, this has {}", parts.len()));
+        };
+        let setting = |text: &str| {
+            let (id, value) = text.split_once(':')?;
+            Some((id.parse().ok()?, value.parse().ok()?))
+        };
+        let list = settings.split([';', ',']).filter(|s| !s.is_empty());
+        let settings = list
+            .map(|s| setting(s).ok_or_else(|| format!("`{s}` is no setting: they are written 4:65536")))
+            .collect::<Result<_, _>>()?;
+        let window = window.parse().map_err(|_| format!("`{window}` is no window"))?;
+        let priorities = match *priorities {
+            "0" | "" => Vec::new(),
+            list => list.split(',').map(priority).collect::<Result<_, _>>()?,
+        };
+        let pseudo = pseudo.split(',').filter(|p| !p.is_empty()).map(letter).collect::<Result<_, _>>()?;
+        Ok(Self { settings, window, priorities, pseudo, first_stream: 1, headers: None })
+    }
+}
+
+fn letter(text: &str) -> Result<Pseudo, String> {
+    let found = Pseudo::LETTERS.iter().find(|(l, _)| text.len() == 1 && text.starts_with(*l));
+    found.map(|(_, p)| *p).ok_or_else(|| format!("`{text}` is no pseudo-header field: they are m, a, s and p"))
+}
+
+/// `stream:exclusive:depends on:weight`
+fn priority(text: &str) -> Result<Priority, String> {
+    let wrong = || format!("`{text}` is no priority: they are written 3:0:0:201");
+    let numbers = text.split(':').map(|n| n.parse().ok()).collect::<Option<Vec<u32>>>().ok_or_else(wrong)?;
+    let [stream, exclusive, depends_on, weight] = numbers.as_slice() else { return Err(wrong()) };
+    let weight = weight.checked_sub(1).and_then(|w| u8::try_from(w).ok()).ok_or_else(wrong)?;
+    Ok(Priority { stream: *stream, exclusive: *exclusive != 0, depends_on: *depends_on, weight })
+}
+
+impl fmt::Display for Http2Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (id, value)) in self.settings.iter().enumerate() {
+            write!(f, "{}{id}:{value}", if i > 0 { ";" } else { "" })?;
+        }
+        match self.window {
+            0 => f.write_str("|00|")?,
+            n => write!(f, "|{n}|")?,
+        }
+        for (i, p) in self.priorities.iter().enumerate() {
+            let (by, exclusive) = (if i > 0 { "," } else { "" }, u8::from(p.exclusive));
+            write!(f, "{by}{}:{exclusive}:{}:{}", p.stream, p.depends_on, u16::from(p.weight) + 1)?;
+        }
+        f.write_str(if self.priorities.is_empty() { "0|" } else { "|" })?;
+        for (i, p) in self.pseudo.iter().enumerate() {
+            write!(f, "{}{}", if i > 0 { "," } else { "" }, p.letter())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! JA3 text into the shape of a ClientHello. What JA3 does not tell is taken as Chromium has it.
+
+use bytes::Bytes;
+
+use super::{TlsShape, extension, reach};
+
+/// What a hello says that JA3 leaves out.
+const SIGNATURE_ALGORITHMS: [u16; 8] = [0x0403, 0x0804, 0x0401, 0x0503, 0x0805, 0x0501, 0x0806, 0x0601];
+const DELEGATED_CREDENTIALS: [u16; 4] = [0x0403, 0x0503, 0x0603, 0x0203];
+const RECORD_SIZE_LIMIT: u16 = 16385;
+const BROTLI: u16 = 2;
+/// Groups whose share is as long as a whole hello once was: one of these is sent, and one of the others.
+const POST_QUANTUM: [u16; 2] = [4588, 25497];
+
+/// Reads `771,4865-4866,0-23-65281,29-23-24,0`: version, ciphers, extensions, groups, point formats.
+///
+/// # Errors
+/// The part that is no list of numbers, or that cannot be sent.
+pub(super) fn parse(text: &str) -> Result<TlsShape, String> {
+    let parts: Vec<&str> = text.trim().split(',').collect();
+    let [version, ciphers, extensions, groups, formats] = parts.as_slice() else {
+        return Err(format!("JA3 has five parts between commas, this has {}", parts.len()));
+    };
+    if *version != "771" {
+        return Err(format!(
+            "JA3 begins with the version {version}; only 771 (TLS 1.2, and 1.3 by its extension) can be sent"
+        ));
+    }
+    let extensions = numbers("extensions", extensions)?;
+    let has = |e| extensions.contains(&e);
+    let ciphers = numbers("ciphers", ciphers)?;
+    let groups = numbers("groups", groups)?;
+    let shape = TlsShape {
+        ciphers: ciphers.clone(),
+        key_shares: if has(extension::KEY_SHARE) { key_shares(&groups) } else { Vec::new() },
+        groups,
+        point_formats: numbers("point formats", formats)?
+            .into_iter()
+            .map(|n| u8::try_from(n).map_err(|_| format!("JA3, point formats: {n} is none")))
+            .collect::<Result<_, _>>()?,
+        signature_algorithms: SIGNATURE_ALGORITHMS.to_vec(),
+        lowest_version: if ciphers.iter().all(|c| c >> 8 == 0x13) { 0x0304 } else { 0x0303 },
+        highest_version: if has(extension::SUPPORTED_VERSIONS) { 0x0304 } else { 0x0303 },
+        alpn: if has(extension::ALPN) { ["h2", "http/1.1"].map(Bytes::from).to_vec() } else { Vec::new() },
+        certificate_compression: if has(extension::COMPRESS_CERTIFICATE) { vec![BROTLI] } else { Vec::new() },
+        delegated_credentials: if has(extension::DELEGATED_CREDENTIAL) {
+            DELEGATED_CREDENTIALS.to_vec()
+        } else {
+            Vec::new()
+        },
+        record_size_limit: if has(extension::RECORD_SIZE_LIMIT) { RECORD_SIZE_LIMIT } else { 0 },
+        extensions,
+        ..TlsShape::default()
+    };
+    let missing = reach::missing(&shape);
+    if missing.is_empty() { Ok(shape) } else { Err(format!("this JA3 cannot be sent: {}", missing.join("; "))) }
+}
+
+fn numbers(part: &str, text: &str) -> Result<Vec<u16>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    let wrong = |n: &str| format!("JA3, {part}: `{n}` is no number from 0 to 65535");
+    let list: Vec<u16> = text.split('-').map(|n| n.parse().map_err(|_| wrong(n))).collect::<Result<_, String>>()?;
+    let mut sorted = list.clone();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("JA3, {part}: {} stands there twice", pair[0])),
+        None => Ok(list),
+    }
+}
+
+fn key_shares(groups: &[u16]) -> Vec<u16> {
+    let heavy = groups.iter().take(1).filter(|g| POST_QUANTUM.contains(g));
+    let light = groups.iter().find(|g| !POST_QUANTUM.contains(g));
+    heavy.chain(light).copied().collect()
+}
