@@ -1,12 +1,9 @@
 //! Other clients' fingerprints on the way out. What leaves is read by a second proxy, which stands between the first and
 //! the origin.
 
-use std::sync::Arc;
-
 use interflow_engine::config::{EngineConfig, FingerprintRule};
-use interflow_testkit::Origin;
 
-use crate::support::{Proxy, config};
+use crate::support::config;
 
 fn like(config: &mut EngineConfig, hosts: &str, like: &str) {
     config.upstream.fingerprint.push(FingerprintRule { hosts: vec![hosts.into()], like: like.into() });
@@ -44,12 +41,15 @@ fn a_build_without_the_feature_refuses_fingerprints_and_says_how_to_have_them() 
 
 #[cfg(feature = "impersonate")]
 mod with_the_feature {
+    use std::sync::Arc;
+
     use interflow_engine::config::UpstreamProxyRule;
     use interflow_flow::{BoxFuture, Flow, Interest, Phase, RequestHead, Scope, Stage, Step, Verdict, Way};
+    use interflow_testkit::Origin;
     use interflow_wire::fingerprint::PROFILES;
 
     use super::*;
-    use crate::support::{Kept, inside};
+    use crate::support::{Kept, Proxy, inside};
 
     /// An origin, and the proxy that watches whoever comes to it.
     async fn watched() -> (Origin, Proxy) {

@@ -41,8 +41,10 @@ pub struct Kept {
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
     /// The number of the client's connection.
+    #[cfg(feature = "impersonate")]
     pub connection: u64,
     /// Whose fingerprint the upstream leg had.
+    #[cfg(feature = "impersonate")]
     pub imitated: Option<String>,
 }
 
@@ -77,6 +79,7 @@ impl Recorder for Memory {
             ]
             .map(|f| f.map(|f| f.to_string())),
             process: flow.client.process.as_ref().map(|p| (p.pid, p.name.to_string())),
+            #[cfg(feature = "impersonate")]
             connection: flow.client.connection,
             url: head.map(|h| format!("{} {}", h.method, h.url)),
             ..Kept::default()
@@ -111,8 +114,11 @@ impl Capture for Keeper {
     }
     fn done(self: Box<Self>, flow: &Flow, outcome: Outcome<'_>) {
         let mut kept = lock(&self.0);
-        let tls = flow.upstream.as_ref().and_then(|u| u.tls.as_ref());
-        kept.imitated = tls.and_then(|t| t.fingerprint.as_ref()).map(ToString::to_string);
+        #[cfg(feature = "impersonate")]
+        {
+            let tls = flow.upstream.as_ref().and_then(|u| u.tls.as_ref());
+            kept.imitated = tls.and_then(|t| t.fingerprint.as_ref()).map(ToString::to_string);
+        }
         kept.tags = flow.tags.iter().map(ToString::to_string).collect();
         kept.end = Some(match outcome {
             Outcome::Complete => End::Complete,
