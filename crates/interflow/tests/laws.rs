@@ -97,7 +97,7 @@ fn h2_and_rustls_stay_inside_net() {
     for (path, text) in sources().iter().filter(|(path, _)| path.starts_with("crates/interflow-net/")) {
         for (number, line) in text.lines().enumerate() {
             let line = line.trim_start();
-            if ["h2", "http2", "btls", "tokio_btls", "rustls", "tokio_rustls"]
+            if ["h2", "btls", "tokio_btls", "rustls", "tokio_rustls"]
                 .iter()
                 .any(|name| line.starts_with(&format!("pub use {name}::")))
             {

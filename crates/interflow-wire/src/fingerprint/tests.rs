@@ -1,3 +1,5 @@
+//! Shapes, the texts they are read from, and what was published of real clients.
+
 use super::*;
 
 /// A hello of this shape, as a parser would have found it.
