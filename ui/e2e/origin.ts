@@ -37,6 +37,28 @@ function model(messages: { role: string; content: unknown }[]): unknown[] {
   return [{ type: 'text', text: `answer number ${messages.length}` }];
 }
 
+const NEST = 20_000;
+
+/** Bodies that would like to run, to lie about what they are, or to take the page down with them. */
+export const TRAPS: Record<string, { type: string; body: string | Buffer; coding?: string }> = {
+  html: { type: 'text/html', body: `<!doctype html><base href="http://evil.test/"><meta http-equiv="refresh" content="0;url=http://evil.test/">${HOSTILE}<iframe srcdoc="<script>parent.pwned=1</script>"></iframe><form action="http://evil.test/"><button autofocus onfocus="window.pwned=1">` },
+  svg: { type: 'image/svg+xml', body: `<svg xmlns="http://www.w3.org/2000/svg" onload="window.pwned=1"><script>window.pwned=1</script><foreignObject><iframe src="javascript:parent.pwned=1"/></foreignObject></svg>` },
+  script: { type: 'text/javascript', body: `window.pwned=1;</script><script>window.pwned=1</script>` },
+  markdown: { type: 'text/markdown', body: `![x](x"onerror="window.pwned=1) [click](javascript:window.pwned=1) ${HOSTILE}` },
+  ansi: { type: 'text/plain', body: '\u001b]0;owned\u0007\u001b[2J\u001b[31mred\u001b]8;;javascript:window.pwned=1\u0007link\u0000\u0008\u007f' },
+  bidi: { type: 'text/plain', body: '\u202e}cod.exe\u202c \u2066admin\u2069 \u200f\u061c שלום مرحبا '.repeat(50) },
+  overlong: { type: 'text/plain', body: 'x'.repeat(2_000_000) },
+  deep: { type: 'application/json', body: '['.repeat(NEST) + ']'.repeat(NEST) },
+  wide: { type: 'application/json', body: `[${'0,'.repeat(100_000)}0]` },
+  names: { type: 'application/json', body: `{"__proto__":{"pwned":1},"constructor":${JSON.stringify(HOSTILE)},${JSON.stringify(HOSTILE)}:1}` },
+  markup: { type: 'application/xml', body: `<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>${'<a>'.repeat(NEST)}&c;` },
+  packed: { type: 'text/plain', body: gzipSync(Buffer.alloc(60_000_000)), coding: 'gzip' },
+  half: { type: 'application/json', body: Buffer.from([0xff, 0xfe, 0x7b, 0x00, 0x22]) },
+  playlist: { type: 'application/vnd.apple.mpegurl', body: `#EXTM3U\n#EXTINF:1e308,\n${HOSTILE}\n` },
+  form: { type: 'application/x-www-form-urlencoded', body: `a=${encodeURIComponent(HOSTILE)}&%00=%1b%5b31m&=&&&` },
+  parts: { type: 'multipart/mixed; boundary=x', body: `--x\r\nContent-Type: text/html\r\n\r\n${HOSTILE}\r\n--x\r\nno end` },
+};
+
 type Answer = (request: IncomingMessage, response: ServerResponse, body: Buffer) => void;
 
 const answers: Record<string, Answer> = {
@@ -106,10 +128,18 @@ function frame(text: string): Buffer {
 }
 
 /** A WebSocket that greets, sends three messages and says goodbye half a second later. */
+const MANY = 10_000;
+
 function upgrade(request: IncomingMessage, socket: Duplex): void {
   const key = `${request.headers['sec-websocket-key'] ?? ''}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
   const accept = createHash('sha1').update(key).digest('base64');
   socket.write(`HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: ${accept}\r\n\r\n`);
+  if (request.url?.endsWith('/many-messages')) {
+    for (let i = 0; i < MANY; i += 1) socket.write(frame(`message ${i}`));
+    socket.end(Buffer.from([0x88, 2, 0x03, 0xe8]));
+    socket.on('error', () => undefined);
+    return;
+  }
   ['hello from the origin', HOSTILE, '{"n":3}'].forEach((text) => socket.write(frame(text)));
   setTimeout(() => socket.end(Buffer.from([0x88, 5, 0x03, 0xe8, 0x62, 0x79, 0x65])), 500);
   socket.on('error', () => undefined);
@@ -121,6 +151,13 @@ export async function startOrigin(): Promise<{ server: Server; address: string }
     request.on('data', (part: Buffer) => parts.push(part));
     request.on('end', () => {
       const path = new URL(request.url ?? '/', 'http://origin').pathname;
+      const trap = TRAPS[path.replace('/trap/', '')];
+      if (path.startsWith('/trap/') && trap) {
+        const coding = trap.coding ? { 'content-encoding': trap.coding } : {};
+        response.writeHead(200, { 'content-type': trap.type, 'x-evil': HOSTILE, 'x-long': 'v'.repeat(20_000), ...coding });
+        response.end(trap.body);
+        return;
+      }
       const answer = answers[path] ?? ((_, r) => r.writeHead(200, { 'content-type': 'text/plain' }).end(`hello ${path}`));
       answer(request, response, Buffer.concat(parts));
     });

@@ -112,12 +112,12 @@ export class World {
   }
 
   /** Opens a WebSocket through the proxy, sends one message, and waits for the end. */
-  webSocket(): Promise<void> {
+  webSocket(path = '/socket'): Promise<void> {
     const [host, port] = this.proxy.split(':');
     const socket = connect(Number(port), host);
     const key = randomBytes(16).toString('base64');
     socket.write(
-      `GET http://${this.origin}/socket HTTP/1.1\r\nhost: ${this.origin}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n` +
+      `GET http://${this.origin}${path} HTTP/1.1\r\nhost: ${this.origin}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n` +
         `sec-websocket-version: 13\r\nsec-websocket-key: ${key}\r\n\r\n`,
     );
     const text = Buffer.from('hello from the client');

@@ -10,6 +10,8 @@ import { clampOffset, reveal, visible, type Span } from './window';
 export const ROW = 26;
 /** Rows asked for at a time. */
 const PAGE = 500;
+/** Rows of the first page: enough for any window, and here soon. */
+const FIRST = 120;
 /** With fewer rows than this left before the edge of what is held, the next page is asked for. */
 const MARGIN = 200;
 /** News kept while the table stands still; more than this, and it is read anew afterwards. */
@@ -94,9 +96,9 @@ export class Traffic {
     this.heldBack.clear();
     this.spoilt = false;
     try {
-      const page = await get<Page>('/flows', { query: this.query, limit: PAGE });
+      const page = await get<Page>('/flows', { query: this.query, limit: FIRST });
       if (generation !== this.generation) return;
-      const whole = page.flows.length < PAGE;
+      const whole = page.flows.length < FIRST;
       this.segment.reset(page.flows, 0, whole ? page.flows.length : Math.max(this.total, page.flows.length), true);
       this.oldest = null;
       this.fresh = 0;

@@ -27,9 +27,22 @@ export interface Counter {
   limit: number;
 }
 
+export interface Usage {
+  key: string | null;
+  user: string | null;
+  provider: string;
+  model: string | null;
+  requests: number;
+  refused: number;
+  input_tokens: number;
+  output_tokens: number;
+  dollars: number;
+  unpriced: number;
+}
+
 export interface Limits {
   counters: Counter[];
-  usage: Record<string, unknown>[];
+  usage: Usage[];
   refused: number;
   problem: string | null;
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{Ask, World};
 use super::model::call_id;
-use super::script::{FIX, HELPERS, QUESTIONS, Script, Step};
+use super::script::{FIX, HELPERS, LETTER, QUESTIONS, SUPPORT, Script, Step};
 
 /// All of them at once.
 pub async fn all(world: World, round: u32) {
@@ -18,7 +18,16 @@ pub async fn all(world: World, round: u32) {
         gemini(world, &QUESTIONS[2]),
         ollama(world, &QUESTIONS[3]),
         overloaded(world),
+        support(world),
     );
+}
+
+/// Somebody who hands a customer's letter to a model as it is.
+async fn support(world: World) {
+    let content = format!("{}\n\n{LETTER}", SUPPORT.prompt);
+    let body = json!({"model": "gpt-4.1-mini", "messages": [{"role": "user", "content": content}]});
+    let headers = [("User-Agent", "OpenAI/Python 1.109.1"), ("Authorization", "Bearer sk-demo")];
+    post(world, "api.openai.com", "/v1/chat/completions", &headers, &body).await;
 }
 
 async fn post(world: World, host: &str, path: &str, headers: &[(&str, &str)], body: &Value) {

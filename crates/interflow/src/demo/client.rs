@@ -113,7 +113,21 @@ pub async fn round(world: World, round: u32) {
             headers: &[("Content-Type", "application/octet-stream")],
             body: &blob,
         };
-        for ask in [&login, &order, &upload] {
+        let query = Ask {
+            method: "POST",
+            host: "shop.example",
+            path: "/graphql",
+            headers: &json,
+            body: br#"{"operationName":"Lamps","query":"query Lamps($most: Int) { products(tag: \"light\", first: $most) { id name price } }","variables":{"most":3}}"#,
+        };
+        let photo = Ask {
+            method: "POST",
+            host: "shop.example",
+            path: "/photos",
+            headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
+            body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
+        };
+        for ask in [&login, &order, &upload, &query, &photo] {
             let _ = world.send(ask).await;
         }
         let _ = world.socket().await;

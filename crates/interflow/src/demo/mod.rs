@@ -12,6 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use interflow_redact::RedactMode;
+
 use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
@@ -28,6 +30,19 @@ const NAMES: [&str; 7] = [
     "llm.example",
     "ollama.example",
 ];
+
+/// Rules that do something to see.
+const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
+rules:
+  - name: mark what failed
+    when: status:>=500
+    then:
+      - tag: broken
+  - name: shop without caches
+    when: host:shop.example path:/products
+    then:
+      - set_response_header: { Cache-Control: no-store }
+"#;
 
 /// How long to rest between two rounds of traffic.
 const REST: Duration = Duration::from_secs(8);
@@ -73,6 +88,8 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free(7070))];
     config.gateway.listen = vec![free(7071)];
     config.admin.listen = Some(args.admin.unwrap_or_else(|| free(7072)));
+    config.redact.intercepted = RedactMode::Redact;
+    std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.resolve = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
     let running = run::start(&config, home).await?;

@@ -4,7 +4,7 @@
 use interflow_llm::message::{Message, Role, Shape, joined, parse};
 use serde_json::{Value, json};
 
-use super::script::{FIX, HELPERS, QUESTIONS, Script, Step, TITLE};
+use super::script::{FIX, HELPERS, QUESTIONS, SUPPORT, Script, Step, TITLE};
 
 /// An answer: its media type, its status, and its pieces, to be sent one after another.
 pub struct Answer {
@@ -41,7 +41,7 @@ pub fn answer(path: &str, body: &[u8]) -> Option<Answer> {
 fn step(messages: &[Message]) -> (Option<&'static Step>, usize) {
     let first = messages.first().map(|m| joined(&m.blocks)).unwrap_or_default();
     let answered = messages.iter().filter(|m| m.role == Role::Assistant).count();
-    let scripts = std::iter::once(&FIX).chain(&HELPERS).chain(&QUESTIONS);
+    let scripts = [&FIX, &SUPPORT].into_iter().chain(&HELPERS).chain(&QUESTIONS);
     let script: Option<&'static Script> = scripts.into_iter().find(|s| first.contains(s.prompt));
     (script.and_then(|s| s.steps.get(answered)), answered)
 }

@@ -156,6 +156,18 @@ pub const HELPERS: [Script; 2] = [
     },
 ];
 
+/// A question that holds what should not leave the house.
+pub const SUPPORT: Script = Script {
+    prompt: "Write a kind reply to this customer.",
+    steps: &[says(
+        "Thank you for writing to us. Your lamp is on its way, and the double charge is being refunded today.",
+    )],
+};
+
+/// What the customer wrote.
+pub const LETTER: &str =
+    "Anna Keller, anna.keller@example.com, +49 30 901820: my card 4111 1111 1111 1111 was charged twice.";
+
 /// A question to each of the other providers, and its answer.
 pub const QUESTIONS: [Script; 4] = [
     Script {
