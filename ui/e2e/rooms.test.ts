@@ -1,6 +1,7 @@
 // Rules, privacy and media: what their pages show and do.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { PRESETS, withRule } from '../src/rules/presets';
 import { World } from './world';
 
 let world: World;
@@ -60,8 +61,123 @@ describe('rules', () => {
     await page.goto(`http://${world.admin}/rules`);
     await page.getByText('No rules are in force').waitFor();
     const { flows } = await world.api<{ flows: { id: string }[] }>('/flows');
-    await page.getByRole('textbox', { name: 'Flow' }).fill(flows[0]!.id);
+    await page.getByRole('combobox', { name: 'Flow' }).fill(flows[0]!.id);
     await page.getByRole('button', { name: 'Explain' }).click();
     await page.getByText('There are no rules.').waitFor();
   });
+
+  it('presets are right as they stand', async () => {
+    let text = '';
+    for (const preset of PRESETS) text = withRule(text, preset.text);
+    const checked = await world.api<{ ok: boolean; problems: unknown[]; rules: { rules: unknown[] } }>('/rules/check', {
+      method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ text, name: 'rules.yaml' }),
+    });
+    expect(checked.problems).toEqual([]);
+    expect(checked.rules.rules.length).toBe(PRESETS.length);
+  });
+
+  it('are completed by the schema and the query language, checked, saved, counted and explained', async () => {
+    await page.goto(`http://${world.admin}/rules`);
+    const editor = page.getByRole('textbox', { name: 'Rules' });
+    await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
+    await page.getByLabel('Preset').selectOption('tag errors');
+    await page.getByRole('button', { name: 'Add it' }).click();
+    await expect.poll(() => editor.textContent()).toContain('tag: broken');
+    await editor.click();
+    await page.keyboard.press('Control+End');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Home');
+    await page.keyboard.press('Shift+End');
+    await page.keyboard.press('Delete');
+    await page.keyboard.type('  - when: stat');
+    await page.getByRole('option', { name: /status:/ }).waitFor();
+    await page.keyboard.press('Escape');
+    await page.keyboard.type('us:404');
+    await page.keyboard.press('Enter');
+    await page.keyboard.type('th');
+    await page.getByRole('option', { name: 'then' }).waitFor();
+    await page.keyboard.press('Enter');
+    await page.keyboard.type('blok');
+    await page.getByText('1 wrong').waitFor();
+    for (let i = 0; i < 4; i += 1) await page.keyboard.press('Backspace');
+    await page.keyboard.type('{ tag: gone }');
+    await page.getByText('right, not saved').waitFor();
+    await page.keyboard.press('Control+s');
+    await page.getByText('The rules are in force').waitFor();
+    await world.send('/missing');
+    await expect.poll(() => page.getByRole('row', { name: /status:404/ }).textContent(), { timeout: 8000 }).toMatch(/1$/);
+    const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=tag:gone');
+    await page.getByRole('combobox', { name: 'Flow' }).fill(flows[0]!.id);
+    await page.getByRole('button', { name: 'Explain' }).click();
+    await expect.poll(() => page.getByRole('main').textContent()).toContain('did not match');
+  });
+});
+
+describe('what redaction found', () => {
+  it('stands over time, by kind and host, and leads to the flows', async () => {
+    await world.send('/with-a-name');
+    await world.recorded(1, 'path:/with-a-name');
+    const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=path:/with-a-name');
+    const marks = { add_tags: ['redacted', 'found:person'] };
+    await world.api(`/flows/${flows[0]!.id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: JSON.stringify(marks) });
+    await page.goto(`http://${world.admin}/privacy`);
+    await page.getByRole('img', { name: /something was found, over 24 hours/ }).waitFor();
+    await page.getByRole('button', { name: '7 days' }).click();
+    await page.getByRole('img', { name: /over 7 days/ }).waitFor();
+    await page.getByRole('link', { name: 'person' }).click();
+    await page.locator('.drawn .line[data-id]').first().waitFor();
+    expect(new URL(page.url()).searchParams.get('q')).toBe('tag:found:person');
+  });
+});
+
+describe('approvals', () => {
+  it('hold flows until a key answers, and remember what was said', async () => {
+    await page.goto(`http://${world.admin}/approvals`);
+    await page.getByRole('button', { name: 'ask', exact: true }).click();
+    await page.getByText('Ask about what no rule decides').waitFor();
+    // A name that leads nowhere: who is let through is told so by the name service, 502, and who is not by 403.
+    const ask = (path: string) => world.send(path, { authority: 'held.invalid' });
+    const first = ask('/held/one');
+    const card = page.getByRole('article');
+    await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
+    await page.keyboard.press('A');
+    expect(await first).toBe(502);
+    const second = ask('/held/two');
+    await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
+    await page.keyboard.press('d');
+    expect(await second).toBe(403);
+    const third = ask('/held/three');
+    await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
+    await page.keyboard.press('a');
+    expect(await third).toBe(502);
+    expect(await ask('/held/four')).toBe(502);
+    await expect.poll(() => page.getByRole('main').textContent(), { timeout: 12_000 }).toMatch(/allow.*deny.*allow/);
+    await page.getByRole('button', { name: 'observe', exact: true }).click();
+    await page.getByText('Allow and record').waitFor();
+    await page.getByRole('button', { name: 'Remove' }).first().click();
+    await page.getByRole('button', { name: 'Suggest rules from what was recorded' }).click();
+    await expect.poll(() => page.getByRole('main').textContent()).toMatch(/flows/);
+  });
+});
+
+it('the doctor says what it found', async () => {
+  await page.goto(`http://${world.admin}/settings`);
+  await page.getByRole('button', { name: 'Look', exact: true }).click();
+  await page.getByRole('button', { name: 'Look again' }).waitFor({ timeout: 40_000 });
+  await expect.poll(() => page.getByRole('main').textContent()).toContain('data folder');
+}, 60_000);
+
+it('a picture in a conversation is drawn from the request that carried it', async () => {
+  const png = 'iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8DAwMDAxMDAwMDAAAANHQEDasKb6QAAAABJRU5ErkJggg==';
+  const content = [{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: png } }, { type: 'text', text: 'What is this picture?' }];
+  const body = JSON.stringify({ model: 'claude-sonnet-4-5', max_tokens: 9, messages: [{ role: 'user', content }] });
+  await world.send('/v1/messages', { method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01' }, body });
+  await page.goto(`http://${world.admin}/conversations`);
+  await page.getByText('What is this picture?').first().click();
+  const picture = page.getByRole('article').getByRole('img');
+  await expect.poll(() => picture.evaluate((i: HTMLImageElement) => i.naturalWidth), { timeout: 8000 }).toBe(2);
+});
+
+it('nothing was asked of others, and the browser had nothing to say', () => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
 });

@@ -23,6 +23,8 @@ export interface Sent {
   method?: string;
   headers?: Record<string, string>;
   body?: string;
+  /** Another origin than our own. */
+  authority?: string;
 }
 
 export class World {
@@ -48,7 +50,9 @@ export class World {
     const { server, address } = await startOrigin();
     const home = kept ?? mkdtempSync(join(tmpdir(), 'interflow-ui-'));
     const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
-    const child = spawn(binary, ['run', ...anywhere], { env: { ...process.env, INTERFLOW_HOME: home, NO_COLOR: '1' } });
+    // Variables of this harness are no keys of the instance's configuration.
+    const ours = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
+    const child = spawn(binary, ['run', ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_HOME: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const admin = /admin +http:\/\/([^/]+)\/\?token=(\S+)/.exec(said);
@@ -95,12 +99,12 @@ export class World {
   }
 
   /** Sends a request through the proxy and reads the answer to its end. */
-  send(path: string, { method = 'GET', headers = {}, body = '' }: Sent = {}): Promise<number> {
+  send(path: string, { method = 'GET', headers = {}, body = '', authority = this.origin }: Sent = {}): Promise<number> {
     const [host, port] = this.proxy.split(':');
     return new Promise((done) => {
       const request = httpRequest({
-        host, port, method, path: `http://${this.origin}${path}`, agent: false,
-        headers: { host: this.origin, ...headers },
+        host, port, method, path: `http://${authority}${path}`, agent: false,
+        headers: { host: authority, ...headers },
       });
       request.on('response', (response) => {
         response.resume();

@@ -90,7 +90,7 @@ async function filtered(page: Page, query: string, fits: string): Promise<number
       const from = event.timeStamp;
       const look = () => {
         const drawn = [...document.querySelectorAll('.drawn .line[data-id]')];
-        if (drawn.length > 20 && drawn.every((row) => row.textContent?.includes(words))) mark.took = performance.now() - from;
+        if (drawn.length > 0 && drawn.every((row) => row.textContent?.includes(words))) mark.took = performance.now() - from;
         else requestAnimationFrame(look);
       };
       requestAnimationFrame(look);
@@ -110,7 +110,7 @@ it('filters', async () => {
   for (const n of [7, 11, 23, 31, 42]) hosts.push(await filtered(page, `host:host-${n}.test`, `host-${n}.test`));
   note('filter on a host (indexed)', median(hosts), 'ms', 300, `worst of ${hosts.length}: ${Math.round(Math.max(...hosts))} ms`);
   note('filter on a status (not indexed)', await filtered(page, 'status:500', '500'), 'ms');
-  note('filter on words of the URL (not indexed)', await filtered(page, '/v3/items/9999', '/v3/items/9999'), 'ms');
+  note('filter on words of the URL (not indexed)', await filtered(page, '/v3/items/99', '/v3/items/99'), 'ms');
   await page.context().close();
 });
 
