@@ -67,6 +67,13 @@ fn engine(page: &mut String, s: &Snapshot) {
         "Client connections refused by a limit.",
         s.connections_refused,
     );
+    // Under the name of Philter's proxy: they are closed before their handshake.
+    counter(
+        page,
+        "philter_proxy_tls_handshakes_shed_total",
+        "Client connections closed before their handshake, since there were too many.",
+        s.connections_refused,
+    );
     gauge(page, "interflow_connections_open", "Client connections open now.", s.connections_open as f64);
     counter(page, "interflow_requests_total", "Requests that began.", s.requests);
     gauge(page, "interflow_flows_active", "Flows under way.", s.active as f64);

@@ -63,6 +63,12 @@ impl Price {
 struct File {
     #[serde(rename = "about", default)]
     _about: String,
+    /// When the prices were written down: a year and a month.
+    #[serde(rename = "as_of", default)]
+    _as_of: String,
+    /// Where they stand.
+    #[serde(rename = "sources", default)]
+    _sources: Vec<String>,
     prices: BTreeMap<String, Price>,
 }
 
@@ -118,6 +124,14 @@ impl Prices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_built_in_list_says_when_and_from_where() {
+        let file: File = serde_json::from_str(BUILT_IN).unwrap();
+        assert_eq!(file._as_of.len(), "2025-11".len());
+        assert!(file._sources.len() > 3 && file._sources.iter().all(|s| s.starts_with("https://")));
+        assert_eq!(Prices::default().cost("openai", Some("no-such-model"), &Tokens::default()), None);
+    }
 
     #[test]
     fn the_longest_pattern_decides_and_the_owners_list_wins() {

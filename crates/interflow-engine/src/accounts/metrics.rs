@@ -42,6 +42,8 @@ pub(super) struct Metrics {
     refused: Labelled<Key, u64>,
     tokens: Labelled<Key, u64>,
     dollars: Labelled<Key, u64>,
+    /// Tokens of models without a price.
+    unpriced: Labelled<Key, u64>,
     backend_errors: AtomicU64,
 }
 
@@ -57,6 +59,7 @@ impl Default for Metrics {
             refused: Labelled::new(200),
             tokens: Labelled::new(1_000),
             dollars: Labelled::new(500),
+            unpriced: Labelled::new(500),
             backend_errors: AtomicU64::new(0),
         }
     }
@@ -105,8 +108,14 @@ impl Metrics {
                 add(&self.tokens, vec![provider(), model.clone(), direction.to_owned()], n);
             }
         }
-        if let Some(micros) = f.micros {
-            add(&self.dollars, vec![provider(), model], micros);
+        match f.micros {
+            Some(micros) => add(&self.dollars, vec![provider(), model], micros),
+            None => {
+                let tokens = f.usage.map_or(0, |u| u.total());
+                if tokens > 0 {
+                    add(&self.unpriced, vec![provider(), model], tokens);
+                }
+            }
         }
     }
 
@@ -133,6 +142,7 @@ impl Metrics {
         p.family("interflow_llm_tokens_total", "counter", &["provider", "model", "direction"], of(&self.tokens));
         let dollars = of(&self.dollars).into_iter().map(|(k, v)| (k, v / 1e6)).collect();
         p.family("interflow_llm_dollars_total", "counter", &["provider", "model"], dollars);
+        p.family("interflow_llm_unpriced_tokens_total", "counter", &["provider", "model"], of(&self.unpriced));
         p.family("interflow_audit_lost_total", "counter", &[], one(audit_lost));
         p.family("interflow_spans_dropped_total", "counter", &[], one(spans_dropped));
         p.0

@@ -200,7 +200,9 @@ impl Stage for Redact {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         let verdict = match flow.note::<Exchange>().cloned() {
-            Some(exchange) if live::is_websocket(head) => socket::begin(&self.0, flow, head, &exchange),
+            Some(exchange) if changes_protocol(head, exchange.operation) => {
+                socket::begin(&self.0, flow, head, &exchange)
+            }
             _ => Verdict::Continue,
         };
         Step::Now(verdict)
@@ -306,6 +308,12 @@ impl Stage for Restore {
             self.0.keep(id, session);
         }
     }
+}
+
+/// Whether what follows may be no HTTP any more. Some clients offer HTTP/2 with each request; whoever looks up something
+/// sends nothing behind it.
+fn changes_protocol(head: &RequestHead, operation: Operation) -> bool {
+    live::is_websocket(head) || head.protocol.is_some() && operation != Operation::Lookup
 }
 
 /// Whether later requests may name an answer of this operation to go on from it.

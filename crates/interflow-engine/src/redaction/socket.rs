@@ -43,7 +43,7 @@ pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &RequestHead, excha
     let settings = room.settings();
     let choice = Arc::new(settings.choose(flow, head, exchange));
     let strict = choice.mode == RedactMode::Redact;
-    if exchange.operation != Operation::Realtime {
+    if exchange.operation != Operation::Realtime || !live::is_websocket(head) {
         if !strict || settings.unknown == UnknownRule::Pass {
             return Verdict::Continue;
         }

@@ -50,6 +50,8 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
         "philter_proxy_entities_redacted_total{entity_type=\"email-address\",provider=\"openai\"} 1",
         "interflow_llm_refused_total{code=\"scope_denied_model\"} 1",
         "philter_proxy_active_requests 0",
+        "philter_proxy_tls_handshakes_shed_total 0",
+        "# TYPE interflow_llm_unpriced_tokens_total counter",
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
@@ -61,6 +63,33 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
     assert!(home.say(&["audit", "verify", &path]).ok().contains("2 lines"));
     std::fs::write(&path, log.replace("\"k1\"", "\"k2\"")).unwrap();
     assert!(home.say(&["audit", "verify", &path]).fails(1).contains("line 1"));
+}
+
+#[tokio::test]
+async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_is_counted() {
+    let home = Home::new().await;
+    let config = format!(
+        "[audit]\nenabled = true\n[redact]\noutbound = \"flag\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        home.provider.url("")
+    );
+    let running = home.start(&config);
+    let ask = CHAT.replace("gpt-4o", "house-model").replacen(
+        '{',
+        "{\"stream\":true,\"stream_options\":{\"include_usage\":true},",
+        1,
+    );
+    let path = format!("/v1/chat/completions?chunks=9&text=ask+{MARKER}+for+it");
+    let answer = running.post(&path, "Authorization: Bearer k\r\n", &ask).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    running.until(async || home.file("audit.jsonl").lines().count() == 1).await;
+    let log = home.file("audit.jsonl");
+    let line: Value = serde_json::from_str(&log).unwrap();
+    assert_eq!(line["outbound_entity_count"], 1, "{line}");
+    assert_eq!(line["dollars"], Value::Null, "{line}");
+    let page = running.admin("GET", "/metrics", "").await.text();
+    let unpriced = "interflow_llm_unpriced_tokens_total{provider=\"openai\",model=\"house-model\"}";
+    assert!(page.contains(unpriced), "{line}\n{page}");
+    assert!(!log.contains(MARKER) && !page.contains(MARKER));
 }
 
 #[tokio::test]

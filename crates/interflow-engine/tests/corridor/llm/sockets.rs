@@ -129,6 +129,10 @@ async fn a_websocket_of_another_path_is_refused() {
     let answer = gate.send("GET", "/openai/v1/voices", upgrade, b"").await.unwrap();
     assert_eq!(answer.status, 501);
     assert_eq!(answer.json()["error"]["code"], "websocket_unscannable");
+    // Nor does another protocol get in behind a chat.
+    let upgrade = "Connection: Upgrade\r\nUpgrade: raw\r\n";
+    let answer = gate.send("POST", "/openai/v1/chat/completions", upgrade, b"{}").await.unwrap();
+    assert_eq!(answer.status, 501, "{}", answer.text());
 }
 
 #[tokio::test]
