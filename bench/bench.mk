@@ -29,3 +29,18 @@ bench-instructions:
 # Detection on labelled texts (PII_DATA=FOLDER), per type, beside Presidio's pattern recognisers.
 bench-pii:
 	@bench/pii/run
+
+.PHONY: bench-media-costs bench-media-viewers media-soak
+# Playlists, manifests, decryption by themselves, beside openssl and mediaflow-proxy's decrypter.
+bench-media-costs:
+	@python3 bench/media/costs.py --write bench/results/media-costs.json
+
+# A thousand viewers of one live stream.
+bench-media-viewers:
+	@cargo build --locked --release -q -p interflow
+	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --write bench/results/media-viewers.json
+
+# The same with slow viewers among them for an hour (MINUTES=60): memory must stay flat.
+media-soak:
+	@cargo build --locked --release -q -p interflow
+	@ulimit -n 20000; python3 bench/media/viewers.py target/release/interflow --viewers 200 --slow 0.3 --minutes $(or $(MINUTES),60) --write bench/results/media-soak.json

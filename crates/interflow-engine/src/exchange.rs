@@ -18,6 +18,7 @@ use crate::access::Asked;
 use crate::answers::{error_response, provider_error};
 use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
+use crate::limits::Counted;
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::unrecorded::NotRecorded;
@@ -247,6 +248,9 @@ async fn run_to(
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
     let mut head = request_head(method, url, version, headers, protocol);
+    if let Some(name) = handler.as_ref().and_then(|h| h.enter(&mut flow, &head)) {
+        flow.note_mut::<Counted>().0 = Some(name);
+    }
     let plan = match conn.plan(&live, &key, head.method.as_str()) {
         Ok(plan) => plan,
         Err(e) => {

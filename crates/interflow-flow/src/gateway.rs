@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{BoxFuture, ByteStr, Flow, Headers, Host, Method, Request, Response, Result, Url};
+use crate::{BoxFuture, ByteStr, Flow, Headers, Host, Method, Request, RequestHead, Response, Result, Url};
 
 /// What the gateway port knows of a request before anything is decided.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +45,12 @@ pub trait Handler: Send + Sync {
     /// Whether its flows must not be recorded, since they carry what is yet to be redacted.
     fn is_private(&self) -> bool {
         false
+    }
+
+    /// Tells the flow who asks, as far as the room can know it, before any stage sees the request; gives the name under which
+    /// limits count such requests, if they do.
+    fn enter(&self, _flow: &mut Flow, _head: &RequestHead) -> Option<&'static str> {
+        None
     }
 
     /// Answers. The request's URL carries the authority that the client named.

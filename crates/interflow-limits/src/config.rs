@@ -78,7 +78,8 @@ pub struct RuleConfig {
     /// Only requests by these routes (names, with `*`); empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
-    /// Only requests to these providers (names, with `*`); empty: all.
+    /// Only requests to these providers (names, with `*`); empty: all. `media` stands for the media endpoints, whose requests
+    /// no other rule counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub providers: Vec<String>,
     /// Only requests for these models (names, with `*`); empty: all.

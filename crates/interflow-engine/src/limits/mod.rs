@@ -83,6 +83,10 @@ pub struct KeyNote {
     pub key: Option<Arc<VirtualKey>>,
 }
 
+/// The name under which a room's own requests are counted: only by rules that name it among their providers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted(pub Option<&'static str>);
+
 /// What the stage remembers of a flow until its end.
 #[derive(Default)]
 struct Held {
@@ -186,7 +190,9 @@ impl LimitStage {
 
     /// Asks the counters, once the model is known.
     async fn begin(&self, flow: &mut Flow, head: &RequestHead, body: Body) -> Result<Body, Verdict> {
-        let Some(mut called) = Called::of(flow, head) else { return Ok(body) };
+        let Some(mut called) = Called::of(flow, head) else {
+            return self.begin_room(flow).await.map(|()| body);
+        };
         if called.call.operation == Operation::Lookup {
             return Ok(body);
         }
@@ -225,7 +231,31 @@ impl LimitStage {
                 *flow.note_mut::<Held>().grant.get_mut() = Some(grant);
                 Ok(body)
             }
-            Err(why) => Err(refusals::not_now(flow, &called, &why)),
+            Err(why) => Err(refusals::not_now(flow, called.call.provider, &why)),
+        }
+    }
+}
+
+impl LimitStage {
+    /// Asks the counters about a request that a room answers itself.
+    async fn begin_room(&self, flow: &mut Flow) -> Result<(), Verdict> {
+        let Some(name) = flow.note::<Counted>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
+            return Ok(());
+        };
+        let subject = Subject {
+            key: None,
+            user: flow.user.clone(),
+            route: None,
+            provider: name.into(),
+            model: None,
+            client: flow.client.peer.ip(),
+        };
+        match self.limits.begin(subject, Estimate::default()).await {
+            Ok(grant) => {
+                *flow.note_mut::<Held>().grant.get_mut() = Some(grant);
+                Ok(())
+            }
+            Err(why) => Err(refusals::not_now(flow, Provider::Unknown, &why)),
         }
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn too_large(flow: &mut Flow, called: &Called) -> Verdict {
 }
 
 /// A limit is reached, or cannot be asked for.
-pub(super) fn not_now(flow: &mut Flow, called: &Called, why: &NotNow) -> Verdict {
+pub(super) fn not_now(flow: &mut Flow, provider: Provider, why: &NotNow) -> Verdict {
     let refusal = match why {
         NotNow::Limit { rule, counter, who, wait } => Refusal {
             status: StatusCode::TOO_MANY_REQUESTS,
@@ -108,7 +108,7 @@ pub(super) fn not_now(flow: &mut Flow, called: &Called, why: &NotNow) -> Verdict
             }
         }
     };
-    let mut verdict = answer(flow, called.call.provider, &refusal);
+    let mut verdict = answer(flow, provider, &refusal);
     // SDKs try again after a short pause whatever Retry-After says; until tomorrow that is of no use.
     if let (NotNow::Limit { counter, .. }, Verdict::Answer(response)) = (why, &mut verdict)
         && counter.period().is_some()

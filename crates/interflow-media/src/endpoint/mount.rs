@@ -337,6 +337,16 @@ impl Mount for MediaDoor {
 }
 
 impl Handler for Media {
+    fn enter(&self, flow: &mut Flow, head: &RequestHead) -> Option<&'static str> {
+        let state = self.state();
+        let prefix = prefix_of(&state.config, &head.url.path).unwrap_or_default();
+        let asked = admit(&state, prefix, &flow.client, head, None).ok()?;
+        if let Some(user) = asked.user() {
+            flow.user = Some(user.into());
+        }
+        Some("media")
+    }
+
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {
         Box::pin(async move {
             let state = self.state();

@@ -96,3 +96,24 @@ async fn pages_may_read_what_they_were_given_a_link_for() {
     let preflight = gateway.send("OPTIONS", &path, "Origin: https://player.test\r\n").await;
     assert_eq!((preflight.status, preflight.header("access-control-allow-origin")), (204, Some("https://player.test")));
 }
+
+#[tokio::test]
+async fn quotas_hold_for_each_user_and_rules_for_models_leave_media_alone() {
+    let origin = Origin::http().start().await;
+    let user = |name: &str| format!("[[media.user]]\nname = \"{name}\"\npassword = \"{name}-pass\"\n");
+    let rule = |more: &str| format!("[[quota.rule]]\nname = \"{}\"\nper = \"user\"\n{more}\n", more.len());
+    let rules =
+        rule("providers = [\"media\"]\nallow = { requests = \"2/m\" }") + &rule("allow = { requests = \"1/m\" }");
+    let gateway = Gateway::start(&format!("{LOCAL}{}{}{rules}", user("ann"), user("bob")));
+    let path = gateway.path("/proxy/stream", &origin.url("/bytes/9"));
+    let mut statuses = Vec::new();
+    for name in ["ann", "ann", "ann", "bob"] {
+        let answer = gateway.get(&format!("{path}&api_password={name}-pass")).await;
+        assert!(answer.status != 429 || answer.header("retry-after").is_some());
+        statuses.push(answer.status);
+    }
+    assert_eq!(statuses, [200, 200, 429, 200]);
+    let wish = serde_json::json!({ "destination_url": origin.url("/bytes/9") });
+    let link = gateway.post("/media/generate_url?api_password=ann-pass", &wish).await;
+    assert_eq!(link.status, 429, "links are made by people who are counted as well");
+}

@@ -262,3 +262,47 @@ async fn lists_are_merged_and_guides_kept() {
         assert_eq!((answer.header("x-epg-cache"), answer.header("content-type")), (Some(hit), Some("application/xml")));
     }
 }
+
+#[tokio::test]
+async fn a_list_of_a_hundred_thousand_channels_keeps_its_attributes() {
+    let channel = |n: usize| {
+        format!(
+            "#EXTINF:-1 tvg-id=\"c{n}\" tvg-logo=\"http://l/{n}.png\" group-title=\"A, b\" catchup=\"xc\",Channel {n}, HD\n#EXTVLCOPT:http-user-agent=x\nhttp://line.test/live/u/p/{n}\n"
+        )
+    };
+    let list =
+        "#EXTM3U x-tvg-url=\"http://g.test/e.xml\"\n".to_owned() + &(0..100_000).map(channel).collect::<String>();
+    let served = list.clone();
+    let origin = Origin::http().answering(move |_| Reply::ok(served.clone())).start().await;
+    let gateway = Gateway::local();
+    let text = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/l.m3u"))).await.text();
+    let tags = |t: &str| t.lines().skip(1).filter(|l| l.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    assert!(tags(&text) == tags(&list), "every attribute and name is what it was");
+    let front = format!("http://{}/media/proxy/stream?d=http://line.test/live/u/p/", gateway.addr);
+    let addresses: Vec<_> = text.lines().filter(|l| !l.starts_with('#')).collect();
+    assert!(addresses.iter().enumerate().all(|(n, l)| *l == format!("{front}{n}")) && addresses.len() == 100_000);
+    assert!(text.starts_with(&format!(
+        "#EXTM3U x-tvg-url=\"http://{}/media/proxy/epg?d=http://g.test/e.xml\"\n",
+        gateway.addr
+    )));
+}
+
+#[tokio::test]
+async fn children_are_resolved_behind_redirects() {
+    let origin = Origin::http()
+        .answering(|r| match r.path() {
+            "/a.m3u8" => Reply::status(302).header("Location", "/deep/er/b.m3u8"),
+            "/a.mpd" => Reply::status(302).header("Location", "/deep/er/b.mpd"),
+            "/deep/er/b.mpd" => Reply::ok("<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='video/mp4'><SegmentTemplate duration='4' media='$Number$.m4s'/><Representation id='v' bandwidth='1'/></AdaptationSet></Period></MPD>"),
+            _ => Reply::ok("#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\nc.ts\n"),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let text = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/a.m3u8"))).await.text();
+    assert!(text.contains(&format!("d={}", origin.url("/deep/er/c.ts"))), "{text}");
+    let text = gateway.get(&gateway.path("/proxy/mpd/manifest.m3u8", &origin.url("/a.mpd"))).await.text();
+    let track = text.lines().find(|l| l.starts_with("http")).unwrap().to_owned();
+    let text = gateway.follow(&track).await.text();
+    assert!(text.contains(&format!("segment_url={}", origin.url("/deep/er/1.m4s"))), "{text}");
+}
