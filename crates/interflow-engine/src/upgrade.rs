@@ -78,7 +78,13 @@ struct Carried {
     followed: bool,
     /// Messages that stages put in while they were shown one of the other direction, by where they go.
     put_in: [Vec<Message>; 2],
+    /// How many bytes they take.
+    unread: [usize; 2],
 }
+
+/// The most bytes of messages put in that wait to be written, each counted with what it takes itself.
+const MOST_PUT_IN: usize = 4 << 20;
+const MESSAGE: usize = size_of::<Message>();
 
 /// How long the ends of a WebSocket that both have closed may take to let go of their connections.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -101,7 +107,8 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let moved = tokio::time::Instant::now();
     let bytes = TunnelBytes::default();
     let (followed, closed) = (tracker.is_followed(), [false; 2]);
-    let carried = Mutex::new(Carried { tracker, bytes, moved, closed, followed, put_in: Default::default() });
+    let carried =
+        Mutex::new(Carried { tracker, bytes, moved, closed, followed, put_in: Default::default(), unread: [0; 2] });
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
     let up =
@@ -211,6 +218,7 @@ impl Pump<'_> {
     async fn put_in(&mut self, out: &mut Vec<u8>) {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return };
         let mut carried = self.shared.0.lock().await;
+        carried.unread[side(self.direction)] = 0;
         for message in std::mem::take(&mut carried.put_in[side(self.direction)]) {
             carried.tracker.message(&message);
             leg.put(out, &message);
@@ -250,7 +258,12 @@ impl Pump<'_> {
                 let (back, asked) = batch::ask_stages(tracker, leg, seen, out).await;
                 if !back.is_empty() {
                     let other = 1 - side(self.direction);
+                    carried.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE).sum::<usize>();
                     carried.put_in[other].extend(back);
+                    if carried.unread[other] > MOST_PUT_IN {
+                        let what = "the messages that a stage puts in are not read by the one they go to";
+                        return Err(Error::new(Kind::BodyTooLarge, what));
+                    }
                     self.waiting[other].notify_one();
                 }
                 asked?;

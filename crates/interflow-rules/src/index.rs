@@ -222,7 +222,8 @@ pub(crate) struct RequestIndex {
     always: Vec<u32>,
     texts: Option<AhoCorasick>,
     by_text: Vec<Vec<u32>>,
-    headers: HashMap<Box<str>, Vec<u32>>,
+    /// Names in lower case, shorter ones first.
+    headers: Vec<(Box<[u8]>, Vec<u32>)>,
     /// The lengths of the names in `headers`: most fields of a request fall out by theirs.
     lengths: u64,
     methods: Vec<(String, Vec<u32>)>,
@@ -239,6 +240,7 @@ impl RequestIndex {
         }
         let mut index = Self { len: conds.len(), ..Self::default() };
         let mut texts: HashMap<String, Vec<u32>> = HashMap::new();
+        let mut fields: HashMap<String, Vec<u32>> = HashMap::new();
         for (i, cond) in conds.enumerate() {
             let i = i as u32;
             match anchors(cond) {
@@ -247,7 +249,7 @@ impl RequestIndex {
                     Anchor::Target(text) => texts.entry(text).or_default().push(i),
                     Anchor::Header(name) => {
                         index.lengths |= 1 << name.len().min(63);
-                        index.headers.entry(name.into()).or_default().push(i);
+                        fields.entry(name).or_default().push(i);
                     }
                     Anchor::Method(method) => {
                         match index.methods.iter_mut().find(|(m, _)| m.eq_ignore_ascii_case(&method)) {
@@ -258,6 +260,8 @@ impl RequestIndex {
                 }),
             }
         }
+        index.headers = fields.into_iter().map(|(name, list)| (name.into_bytes().into(), list)).collect();
+        index.headers.sort_unstable_by_key(|(name, _)| name.len());
         if !texts.is_empty() {
             let (names, lists): (Vec<String>, Vec<Vec<u32>>) = texts.into_iter().unzip();
             let built =
@@ -290,11 +294,9 @@ impl RequestIndex {
         if self.lengths != 0 {
             for (name, _) in &request.headers {
                 if self.lengths & 1 << name.len().min(63) != 0 {
-                    let mut lower: SmallVec<[u8; 64]> = SmallVec::from_slice(name);
-                    lower.make_ascii_lowercase();
-                    if let Some(list) = std::str::from_utf8(&lower).ok().and_then(|n| self.headers.get(n)) {
-                        put(list);
-                    }
+                    let first = self.headers.partition_point(|(n, _)| n.len() < name.len());
+                    let same = self.headers[first..].iter().take_while(|(n, _)| n.len() == name.len());
+                    same.filter(|(n, _)| n.eq_ignore_ascii_case(name)).for_each(|(_, list)| put(list));
                 }
             }
         }

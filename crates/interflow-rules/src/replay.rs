@@ -159,7 +159,11 @@ fn read(from: &ReplayFrom, around: &Surroundings) -> Result<Recording, String> {
         (ReplayFrom::Flows(query), recordings) => {
             interflow_query::Query::parse(query).map_err(|e| format!("the query `{query}`, {e}"))?;
             match recordings {
-                Some(recordings) => recordings.flows(query).map_err(|e| format!("the flows of `{query}`: {e}"))?,
+                Some(recordings) => {
+                    let found = recordings.flows(query).map_err(|e| format!("the flows of `{query}`: {e}"))?;
+                    tracing::info!("`{query}` finds {} recorded answers to replay", found.len());
+                    found
+                }
                 // Rules that are only looked at have no store to ask.
                 None => Vec::new(),
             }

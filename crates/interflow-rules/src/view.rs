@@ -62,7 +62,7 @@ impl<'a> View<'a> {
     /// The request's URL, or what is known of it before there is a request.
     pub fn url(&self) -> &str {
         self.shared_url.unwrap_or(&self.url).get_or_init(|| match self.request {
-            Some(r) => r.url.to_string(),
+            Some(r) => written(&r.url),
             None => format!("{}://{}/", self.flow.scheme, self.flow.authority.host_field(self.flow.scheme)),
         })
     }
@@ -264,6 +264,31 @@ impl Subject for View<'_> {
     }
 }
 
+/// The URL as a text, without the detours of formatting: rules on it are asked with every request.
+fn written(url: &interflow_flow::Url) -> String {
+    let (Host::Name(host), path) = (&url.authority.host, url.path.as_str()) else { return url.to_string() };
+    if path == "*" {
+        return url.to_string();
+    }
+    let mut text = String::with_capacity(host.len() + path.len() + 16);
+    text.push_str(url.scheme.as_str());
+    text.push_str("://");
+    text.push_str(host);
+    if url.authority.port != url.scheme.default_port() {
+        let mut digits = [0; 5];
+        let (mut port, mut at) = (url.authority.port, digits.len());
+        while port > 0 {
+            at -= 1;
+            digits[at] = b'0' + (port % 10) as u8;
+            port /= 10;
+        }
+        text.push(':');
+        text.extend(digits[at..].iter().map(|d| char::from(*d)));
+    }
+    text.push_str(path);
+    text
+}
+
 trait Known {
     fn map_known(self, and: bool) -> Truth;
 }
@@ -299,4 +324,24 @@ pub(crate) fn shadow(flow: &Flow) -> Flow {
 /// A message of our own making, for explanations and tests.
 pub(crate) fn message(direction: Direction, kind: MessageKind, payload: bytes::Bytes) -> Message {
     Message { direction, kind, payload, at: Timestamp::now() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_written_as_they_are_shown() {
+        for text in [
+            "http://a.test/",
+            "https://a.test:8443/x?y=1",
+            "http://a.test:1/",
+            "http://a.test:65535/",
+            "http://[::1]:80/x",
+            "https://127.0.0.1/",
+        ] {
+            let url = crate::sample::parse_url(text).unwrap();
+            assert_eq!(written(&url), url.to_string());
+        }
+    }
 }

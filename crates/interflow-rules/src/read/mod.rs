@@ -2,6 +2,7 @@
 
 mod place;
 
+use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -60,7 +61,15 @@ pub(crate) struct Parsed {
     pub source: Source,
     pub form: Form,
     pub content: Content,
+    /// Where each rule stands, found in one go when it is first asked for.
+    places: OnceCell<Vec<(usize, usize)>>,
+    /// How many places inside of rules were looked for one by one.
+    looked: Cell<usize>,
 }
+
+/// In a file of more rules than this, only so many places inside of rules are looked for: each walks the file anew. The others
+/// are told by their rule.
+const MOST_LOOKED: usize = 200;
 
 #[derive(Debug)]
 pub(crate) enum Content {
@@ -71,9 +80,21 @@ pub(crate) enum Content {
 impl Parsed {
     /// What is wrong at a path into the file.
     pub fn problem(&self, path: &[Seg<'_>], rule: Option<&str>, message: impl Into<String>) -> Problem {
-        let (line, column) = place_of(&self.source.text, self.form, path).unwrap_or_default();
+        let (line, column) = self.place(path);
         let (file, rule) = (self.source.name.clone(), rule.map(ToOwned::to_owned));
         Problem { file, line, column, rule, message: message.into() }
+    }
+
+    fn place(&self, path: &[Seg<'_>]) -> (usize, usize) {
+        let exactly = || place_of(&self.source.text, self.form, path).unwrap_or_default();
+        let [Seg::Key("rules"), Seg::Index(i), inside @ ..] = path else { return exactly() };
+        let places = self.places.get_or_init(|| place::rules(&self.source.text, self.form));
+        let Some(place) = places.get(*i) else { return exactly() };
+        if inside.is_empty() {
+            return *place;
+        }
+        self.looked.set(self.looked.get() + 1);
+        if places.len() > MOST_LOOKED && self.looked.get() > MOST_LOOKED { *place } else { exactly() }
     }
 }
 
@@ -115,7 +136,7 @@ impl Source {
                 Problem { file: self.name.clone(), line, column, rule: None, message: suggest(message) }
             }),
         }?;
-        Ok(Parsed { source: self, form, content })
+        Ok(Parsed { source: self, form, content, places: OnceCell::new(), looked: Cell::new(0) })
     }
 }
 

@@ -21,6 +21,57 @@ pub(crate) fn place_of(text: &str, form: Form, path: &[Seg<'_>]) -> Option<(usiz
     (0..=path.len()).rev().find_map(|n| find(text, form, &path[..n]))
 }
 
+/// The places of all entries under `rules`, in one walk; fewer, or none, where they cannot be told apart so.
+pub(crate) fn rules(text: &str, form: Form) -> Vec<(usize, usize)> {
+    match form {
+        Form::Toml => toml_rules(text).unwrap_or_default(),
+        Form::Yaml => yaml_rules(text).unwrap_or_default(),
+    }
+}
+
+fn toml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
+    #[derive(serde::Deserialize)]
+    struct File {
+        #[serde(default)]
+        rules: Vec<toml::Spanned<IgnoredAny>>,
+    }
+    let file: File = toml::from_str(text).ok()?;
+    let starts: Vec<usize> = file.rules.iter().map(|r| r.span().start).collect();
+    // In one go from the top: the next place is looked for behind the last.
+    let (mut line, mut begin, mut seen) = (1, 0, 0);
+    let mut places = Vec::with_capacity(starts.len());
+    for start in starts {
+        for (i, _) in text.get(seen..start)?.match_indices('\n') {
+            (line, begin) = (line + 1, seen + i + 1);
+        }
+        seen = start;
+        places.push((line, text[begin..start].chars().count() + 1));
+    }
+    Some(places)
+}
+
+/// A list in block style has its items' dashes in one column, and everything inside of them further right.
+fn yaml_rules(text: &str) -> Option<Vec<(usize, usize)>> {
+    let (first, column) = find(text, Form::Yaml, &[Seg::Key("rules"), Seg::Index(0)])?;
+    let dash = text.lines().nth(first - 1)?.find("- ").filter(|at| at + 3 == column)?;
+    let mut places = Vec::new();
+    for (i, line) in text.lines().enumerate().skip(first - 1) {
+        let indent = line.len() - line.trim_start_matches(' ').len();
+        let content = &line[indent..];
+        if content.is_empty() || content.starts_with('#') || indent > dash {
+            continue;
+        }
+        let inside = content.strip_prefix("- ").filter(|_| indent == dash);
+        let Some(inside) = inside else { break };
+        // More space behind the dash, or a comment there, is left to the parser.
+        if inside.starts_with([' ', '#']) {
+            return None;
+        }
+        places.push((i + 1, dash + 3));
+    }
+    Some(places)
+}
+
 fn find(text: &str, form: Form, path: &[Seg<'_>]) -> Option<(usize, usize)> {
     let reached = Cell::new(false);
     let walk = Walk { path, reached: &reached };
@@ -123,5 +174,35 @@ mod tests {
         assert_eq!(place_of(toml, Form::Toml, &path), Some((6, 11)));
         let missing = [Seg::Key("rules"), Seg::Index(1), Seg::Key("none")];
         assert_eq!(place_of(yaml, Form::Yaml, &missing).map(|p| p.0), Some(4));
+    }
+
+    #[test]
+    fn the_places_of_all_rules_are_those_of_each() {
+        let block = "# top\nvariables: {a: b}\nrules:\n  - name: a\n    then: [x]\n  # between\n\n  - name: |\n      - no rule\n    then: y\n  - {name: c}\ntests: []\n";
+        let tables =
+            "x = 1\n[[rules]]\nname = \"\"\"\n[[rules]]\n\"\"\"\n\n  [[rules]]\nname = 'b'\n\n[[tests]]\nname = 't'\n";
+        for (form, text) in
+            [(Form::Yaml, block), (Form::Yaml, "rules:\n- filter: {a: b}\n- filter:\n  - x\n"), (Form::Toml, tables)]
+        {
+            let all = rules(text, form);
+            assert!(all.len() >= 2, "{text}");
+            for (i, place) in all.iter().enumerate() {
+                let one = place_of(text, form, &[Seg::Key("rules"), Seg::Index(i)]);
+                assert_eq!(one, Some(*place), "rule {i} of {text}");
+            }
+        }
+        // Other ways of writing lists are left to the parser, rule by rule.
+        for text in ["rules: [{name: a}, {name: b}]", "rules:\n  -   name: a\n  - name: b\n", "rules: 7"] {
+            assert_eq!(rules(text, Form::Yaml), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_rules_are_placed_in_one_walk() {
+        let text: String = (0..5000).map(|i| format!("[[rules]]\nname = '{i}'\nthen = ['abort']\n")).collect();
+        let began = std::time::Instant::now();
+        let all = rules(&text, Form::Toml);
+        assert_eq!((all.len(), all[4999].0), (5000, 14_998));
+        assert!(began.elapsed() < std::time::Duration::from_secs(20));
     }
 }

@@ -1,6 +1,7 @@
 //! The way out for rooms that are built before the corridor runs.
 
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use interflow_engine::Engine;
 use interflow_flow::{Authority, BoxFuture, Egress, Error, Kind, Reply, Request};
@@ -46,6 +47,10 @@ impl Egress for LateEgress {
 impl Opener for LateEgress {
     fn open<'a>(&'a self, authority: &'a Authority) -> BoxFuture<'a, Result<Box<dyn Duplex>, Error>> {
         Box::pin(async move {
+            // Services are connected to as soon as they are read, which is before the engine runs. Whoever asks bounds the wait.
+            while self.0.get().is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             let engine = self.engine().ok_or_else(stopped)?;
             Ok(Box::new(engine.open_tls(authority).await?) as Box<dyn Duplex>)
         })

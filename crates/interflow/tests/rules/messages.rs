@@ -78,6 +78,28 @@ async fn websocket_messages_are_changed_dropped_put_in_answered_and_tagged() {
     assert!(counted.contains("answer itself  201 matches") && counted.contains("drop  1 matches"), "{counted}");
 }
 
+#[tokio::test]
+async fn whoever_does_not_read_what_rules_answer_is_let_go() {
+    let home = Home::new().await;
+    let rules = r#"rules: [{when: {message: '*', from: client}, then: [{inject_message: {text: '${message}', to: back}}, drop_message]}]"#;
+    let running = home.start(&home.write("r.yaml", rules));
+    let mut socket = open(&running, &home.origin).await;
+    let long = "x".repeat(256 << 10);
+    // Far more than all buffers on the way hold, and nothing is read.
+    let mut ended = false;
+    for _ in 0..400 {
+        let sent =
+            tokio::time::timeout(std::time::Duration::from_secs(20), socket.send(Frame::text(long.clone()))).await;
+        ended |= !matches!(sent, Ok(Ok(())));
+        if ended {
+            break;
+        }
+    }
+    assert!(ended, "the connection goes on without bound");
+    until("the flow's end", async || recorded(&home, "is:websocket").is_some()).await;
+    assert_eq!(recorded(&home, "is:websocket").unwrap()["error"]["kind"], "body_too_large");
+}
+
 fn frame(text: &str) -> Vec<u8> {
     [&[0][..], &(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }

@@ -25,7 +25,7 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
         }
         until("both flows", async || home.run(&["flows", "count", "-is:open"]).out.trim() == "2").await;
     }
-    let mut sources = vec![format!("flows: 'host:{}'", origin.addr().ip())];
+    let mut sources = vec!["flows: 'path:/a is:http'".to_owned()];
     for format in ["har", "jsonl", "saz", "fxzy", "mitm"] {
         let file = home.path(&format!("kept.{format}")).display().to_string();
         let said = home.run(&["flows", "export", "--format", format, "-o", &file]);
