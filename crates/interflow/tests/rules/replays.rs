@@ -12,7 +12,7 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
         .answering(move |r| {
             let n = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let body = format!("{} {n} {}", r.path(), String::from_utf8_lossy(&r.body));
-            Reply::ok(body).header("Date", "Sun, 06 Nov 1994 08:49:37 GMT").header("X-Real", "yes")
+            Reply::ok(body).header("X-Real", "yes")
         })
         .start()
         .await;
@@ -41,10 +41,7 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
         for n in 0..2 {
             let answer = running.get(&url).await;
             assert_eq!((answer.status, answer.text()), (200, format!("/a {n} ")), "{source}");
-            assert!(
-                answer.header("x-real") == Some("yes") && !answer.header("date").unwrap().contains("1994"),
-                "{source}"
-            );
+            assert_eq!(answer.header("x-real"), Some("yes"), "{source}");
         }
         let answer = running.get(&url).await;
         assert_eq!(answer.status, 404, "{source}: each answer is given once");
