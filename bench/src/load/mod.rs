@@ -368,7 +368,7 @@ async fn closed(state: Rc<Thread>) {
     while !state.over() {
         sent = sent.wrapping_add(1);
         match state.job.spec.cancel_every {
-            n if n > 0 && sent % n == 0 => state.break_off(sent / n).await,
+            n if n > 0 && sent.is_multiple_of(n) => state.break_off(sent / n).await,
             _ => state.bounded(Instant::now(), &mut buffer, &mut conn).await,
         }
     }
