@@ -191,19 +191,20 @@ it('is not frozen by flows that come fast', async () => {
         }
       }).observe({ type: 'longtask', buffered: false });
     });
+    await page.evaluate(() => {
+      const keys: number[] = [];
+      Object.assign(window, { keys });
+      addEventListener('keydown', (e) => requestAnimationFrame(() => requestAnimationFrame(() => keys.push(performance.now() - e.timeStamp))));
+    });
     const sent = send(FAST, FAST_SECONDS);
-    const keys: number[] = [];
-    for (let i = 0; i < FAST_SECONDS * 2 - 6; i += 1) {
+    const until = Date.now() + (FAST_SECONDS - 3) * 1000;
+    while (Date.now() < until) {
       await page.waitForTimeout(400);
-      const answered = page.evaluate(() => new Promise<number>((done) => {
-        addEventListener('keydown', (e) => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - e.timeStamp))), { once: true });
-      }));
-      await page.waitForTimeout(20);
       await page.keyboard.press('j');
-      keys.push(await answered);
     }
     const { reached, failed } = await sent;
     const tasks = await page.evaluate(() => (window as unknown as { tasks: { n: number; longest: number; sum: number } }).tasks);
+    const keys = await page.evaluate(() => (window as unknown as { keys: number[] }).keys);
     const detail = `${reached} flows/s came (${failed} failed); ${tasks.n} long tasks, ${Math.round(tasks.sum)} ms in ${FAST_SECONDS} s`;
     note(`longest task while ${FAST} flows/s come, ${place}`, tasks.longest, 'ms', 200, detail);
     note(`a key until it is drawn, ${place}, median`, median(keys), 'ms', 100, `worst of ${keys.length}: ${Math.round(Math.max(...keys))} ms`);
