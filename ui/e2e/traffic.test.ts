@@ -548,7 +548,8 @@ describe('many flows', () => {
     const sent = Promise.all(Array.from({ length: 16 }, async () => {
       while (going) await world.send('/fast');
     }));
-    expect(await longest).toBeLessThan(500);
+    // A page that freezes stands still for seconds; a busy machine may keep it waiting for a while.
+    expect(await longest).toBeLessThan(1000);
     going = false;
     await sent;
   });

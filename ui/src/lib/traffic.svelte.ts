@@ -283,7 +283,7 @@ export class Traffic {
       this.offset += (anchor === undefined ? added : above) * ROW;
       this.fresh += above;
     }
-    if (added > 0 && this.segment.total > PAGE) this.countSoon();
+    if (added > 0 && this.segment.total > FIRST) this.countSoon();
     this.changed();
   }
 
@@ -358,7 +358,7 @@ export class Traffic {
 
   /** Selects the oldest flow. */
   async toEnd(): Promise<void> {
-    if (this.total >= PAGE) await this.count();
+    if (this.total >= FIRST) await this.count();
     this.scrollTo(Infinity);
     await this.held(() => this.total - 1);
     this.selectAt(this.total - 1);
