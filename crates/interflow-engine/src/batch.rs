@@ -61,6 +61,9 @@ async fn ask(
     if !shown {
         batch.record(tracker);
     }
+    for stage in plan.stages(Phase::Message) {
+        batch.messages.iter_mut().for_each(|(message, _)| stage.message_sending(&mut tracker.flow, message));
+    }
     let mut kept = false;
     for (message, own) in &batch.messages {
         if *own {

@@ -51,6 +51,12 @@ pub struct ProxyConfig {
     /// Look for the process of each client on this machine (Linux), for records, queries and rules; costs some
     /// milliseconds of CPU per connection.
     pub processes: bool,
+    /// Look for the Docker or Podman container of each client, for records, queries, rules and approvals.
+    pub containers: bool,
+    /// The sockets of the engines that are asked for containers; when the list is empty, the usual ones of Docker and
+    /// Podman.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub container_sockets: Vec<PathBuf>,
     /// Take the client's address from a PROXY protocol header (v1 or v2) sent by these addresses; a connection from
     /// one of them without the header is refused.
     #[schemars(with = "Vec<String>")]
@@ -72,6 +78,8 @@ impl Default for ProxyConfig {
             transparent: Vec::new(),
             reverse: Vec::new(),
             processes: false,
+            containers: false,
+            container_sockets: Vec::new(),
             tls: None,
             proxy_protocol_from: Vec::new(),
             announce: None,
@@ -150,13 +158,16 @@ pub struct TlsFiles {
 pub struct AuthConfig {
     /// A file with a line `name:hash` per user, the hash bcrypt (`htpasswd -B`) or argon2. Without it nobody is asked.
     pub users: Option<PathBuf>,
+    /// Where there is no file of users: take the name that a client gives for its name, whatever its password. It tells
+    /// clients apart in rules and records, and proves nothing.
+    pub trust_names: bool,
     /// The realm that clients show when they ask for a password.
     pub realm: String,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { users: None, realm: "Interflow".into() }
+        Self { users: None, trust_names: false, realm: "Interflow".into() }
     }
 }
 

@@ -107,7 +107,11 @@ impl Conn {
     /// # Errors
     /// [`Kind::Unauthorized`].
     pub async fn authenticate(&self, live: &Live, headers: &Headers) -> Result<Option<Arc<str>>> {
-        let Some(users) = &live.settings.users else { return Ok(None) };
+        let Some(users) = &live.settings.users else {
+            let trusting = live.settings.config.auth.trust_names;
+            let claimed = headers.get("proxy-authorization").filter(|_| trusting).and_then(Credentials::from_basic);
+            return Ok(claimed.filter(|c| !c.name.is_empty()).map(|c| c.name.into()));
+        };
         let Some(value) = headers.get("proxy-authorization") else {
             return Err(Error::new(Kind::Unauthorized, "this proxy asks for a user name and a password"));
         };

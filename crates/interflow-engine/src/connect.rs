@@ -120,9 +120,13 @@ pub(crate) async fn socks(conn: &Conn, live: Arc<Live>, io: Io) -> Result<()> {
             }
         }) as BoxFuture<'_, bool>
     };
-    let auth = if live.settings.users.is_some() { socks5::Auth::Password(&check) } else { socks5::Auth::Open };
+    let auth = match (&live.settings.users, live.settings.config.auth.trust_names) {
+        (Some(_), _) => socks5::Auth::Password(&check),
+        (None, true) => socks5::Auth::Named,
+        (None, false) => socks5::Auth::Open,
+    };
     let socks5::Asked { authority, mut io, user } = socks5::accept(io, auth, timeout).await?;
-    let user = Ok(user.map(Arc::from));
+    let user = Ok(user.filter(|u| !u.is_empty()).map(Arc::from));
     let tunnel = match admit(conn, &live, Transport::Socks5, authority, user).await {
         Ok(tunnel) => tunnel,
         Err((mut tracker, e)) => {

@@ -315,6 +315,7 @@ fn internal_client(worker: &Worker) -> ClientInfo {
         local: nowhere,
         listener: "internal".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
     }
 }
@@ -332,6 +333,7 @@ fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
         egress: EgressShared::new(u32::try_from(config.upstream.connections_per_host).ok().filter(|n| *n > 0)),
         next_connection: AtomicU64::new(1),
         processes: Default::default(),
+        containers: Default::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ClientInfo, ClientTls, Error, Kind, Process, Result, Timestamp, Verdict};
+use interflow_flow::{ByteStr, ClientInfo, ClientTls, Error, Kind, Process, Result, Timestamp, Verdict};
 use interflow_limits::{Connections, Permit, Refused};
 use interflow_net::ca::Ca;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
@@ -20,6 +20,7 @@ use crate::access::Guard;
 use crate::config::{EngineConfig, TlsFiles};
 use crate::conn::{Conn, Entry};
 use crate::connect;
+use crate::containers::{self, Containers};
 use crate::pinning::Pinning;
 use crate::plan::Plans;
 use crate::settings::{ConfigError, Settings};
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub egress: Arc<EgressShared>,
     pub next_connection: AtomicU64,
     pub processes: Processes,
+    pub containers: Containers,
 }
 
 /// What a worker works with until the next reload.
@@ -173,6 +175,7 @@ impl Worker {
             local: stream.local_addr().unwrap_or(local),
             listener,
             accepted: Timestamp::now(),
+            container: None,
             process: None,
         };
         let mut io = Io::from(stream);
@@ -191,6 +194,9 @@ impl Worker {
         }
         if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
             client.process = Box::pin(self.process_of(&client)).await;
+        }
+        if live.settings.config.proxy.containers {
+            client.container = self.container_of(&live.settings.config, &client).await;
         }
         let client = Arc::new(client);
         for stage in live.settings.stages.iter().filter(|s| s.watches(&client.listener)) {
@@ -222,6 +228,22 @@ impl Worker {
     async fn process_of(&self, client: &ClientInfo) -> Option<Arc<Process>> {
         let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
         tokio::task::spawn_blocking(move || shared.processes.of(peer, local)).await.ok().flatten()
+    }
+
+    /// The container that a connection comes from.
+    async fn container_of(&self, config: &EngineConfig, client: &ClientInfo) -> Option<ByteStr> {
+        let mut sockets = config.proxy.container_sockets.clone();
+        if sockets.is_empty() {
+            sockets = containers::usual_sockets();
+        }
+        let (shared, peer, local) = (Arc::clone(&self.shared), client.peer, client.local);
+        let process = client.process.clone();
+        let find = move || {
+            let local_process = || peer.ip().to_canonical().is_loopback().then(|| shared.processes.of(peer, local));
+            let pid = process.or_else(|| local_process().flatten()).map(|p| p.pid);
+            shared.containers.of(&sockets, peer.ip(), pid)
+        };
+        tokio::task::spawn_blocking(find).await.ok().flatten()
     }
 
     /// Finds out what the client speaks, and speaks it. The outer error says why nothing could be spoken, the inner one

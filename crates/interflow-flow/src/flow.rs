@@ -55,6 +55,8 @@ pub struct ClientInfo {
     pub accepted: Timestamp,
     /// The client's process, when it was looked for and found.
     pub process: Option<Arc<Process>>,
+    /// The name of its Docker or Podman container, when it was looked for and found.
+    pub container: Option<ByteStr>,
 }
 
 /// The process that a connection comes from, when it runs on this machine.
@@ -266,6 +268,7 @@ mod tests {
             local: "127.0.0.1:2".parse().unwrap(),
             listener: "proxy".into(),
             accepted: Timestamp::now(),
+            container: None,
             process: None,
         };
         Flow::begin(client.into(), Transport::Absolute, Scheme::Http, "a:80".parse().unwrap())

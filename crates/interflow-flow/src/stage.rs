@@ -309,6 +309,10 @@ pub trait Stage: Send + Sync {
         Step::Now(Verdict::Continue)
     }
 
+    /// A message of a WebSocket leaves, and was recorded: what is put in now is seen by nobody else. Asked of stages that want
+    /// the phase `Message`.
+    fn message_sending(&self, _flow: &mut Flow, _message: &mut Message) {}
+
     /// Everything is over.
     fn done(&self, _flow: &Flow) {}
 }

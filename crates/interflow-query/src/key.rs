@@ -164,6 +164,7 @@ keys! {
         "Akamai's fingerprint of the client's HTTP/2 connection, or its start", "http2:\"1:65536;2:0\"";
     Process "process" ["program"] Kind::Whole, Accepted, "program of a client on this machine", "process:curl";
     Pid "pid" [] Kind::Count, Accepted, "process number of a client on this machine", "pid:4711";
+    Container "container" [] Kind::Whole, Accepted, "Docker or Podman container of a client", "container:web";
     Id "id" [] Kind::Prefix, Accepted, "id of the flow, or its start", "id:01JD3V7T2M";
     Parent "parent" [] Kind::Prefix, Accepted, "id of the flow it was replayed from", "parent:01JD3V7T2M";
     Model "model" [] Kind::Anywhere, Done, "model of an LLM call", "model:claude";

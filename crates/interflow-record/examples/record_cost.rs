@@ -75,6 +75,7 @@ fn run(name: &str, mut body: impl FnMut(u64) -> Bytes) {
         local: "127.0.0.1:7070".parse().expect("an address"),
         listener: "proxy".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
     });
     let authority: interflow_flow::Authority = "bench.test:80".parse().expect("an authority");

@@ -34,6 +34,7 @@ fn main() {
         local: "127.0.0.1:7070".parse().expect("an address"),
         listener: "proxy".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
     });
     let mut out = std::io::stdout();

@@ -137,6 +137,9 @@ pub struct ClientRow {
     /// Its process, when that was looked for and found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessRow>,
+    /// The name of its Docker or Podman container, when that was looked for and found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
 }
 
 /// A process of the machine that recorded.

@@ -60,6 +60,7 @@ impl Subject for FlowRow {
             Key::Ja4h => Truth::any(self.client.ja4h.as_deref(), fits),
             Key::Http2 => Truth::any(self.client.http2.as_deref(), fits),
             Key::Process => Truth::any(self.client.process.as_ref().map(|p| p.name.as_str()), fits),
+            Key::Container => Truth::any(self.client.container.as_deref(), fits),
             Key::Id => Truth::any([self.id.to_string().as_str()], fits),
             Key::Parent => Truth::any(self.parent.map(|p| p.to_string()).as_deref(), fits),
             _ => Truth::Known(false),

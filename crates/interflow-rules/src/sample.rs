@@ -63,6 +63,7 @@ impl Sample {
             local,
             listener: "proxy".into(),
             accepted: Timestamp::now(),
+            container: None,
             process: None,
         };
         let transport = if url.scheme == Scheme::Https { Transport::Connect } else { Transport::Absolute };

@@ -1,4 +1,4 @@
-//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, SSE, WebSocket, gRPC, AWS event stream.
+//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream.
 //!
 //! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
 //! holds no more of them than its limits allow.
@@ -7,6 +7,7 @@
 pub mod aws_event_stream;
 pub mod client_hello;
 mod cursor;
+pub mod dns;
 pub mod fingerprint;
 pub mod grpc;
 pub mod h1;

@@ -184,6 +184,7 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
         local: row.client.local.unwrap_or_else(|| ([0, 0, 0, 0], 0).into()),
         listener: Arc::clone(&row.client.listener),
         accepted: row.client.accepted,
+        container: row.client.container.as_deref().map(Into::into),
         process: row
             .client
             .process

@@ -404,7 +404,7 @@ fn flows() -> Value {
         "Timings": object(&[], &timings),
         "Client": object(
             &[("connection", number()), ("peer", maybe(&text())), ("local", maybe(&text())), ("listener", text()), ("accepted", number())],
-            &[("tls", named("ClientTls")), ("http2", text()), ("ja4h", text()), ("process", named("Process"))],
+            &[("tls", named("ClientTls")), ("http2", text()), ("ja4h", text()), ("process", named("Process")), ("container", text())],
         ),
         "Process": object(&[("pid", number()), ("name", text())], &[]),
         "ClientTls": object(&[], &[
@@ -483,7 +483,7 @@ fn approvals() -> Value {
     let mode = json!({"enum": ["observe", "ask", "enforce"]});
     let span = json!({"type": "string", "description": "a duration such as 30m or 7d"});
     let lists =
-        ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "sessions"].map(|name| (name, texts()));
+        ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "containers", "sessions"].map(|name| (name, texts()));
     let mut optional = lists.to_vec();
     optional.extend([("until", text()), ("note", text())]);
     let rule = object(&[("action", action.clone())], &optional);

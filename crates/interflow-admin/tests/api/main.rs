@@ -214,6 +214,7 @@ fn a_client() -> Arc<ClientInfo> {
         local: "127.0.0.1:9".parse().unwrap(),
         listener: "proxy".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
     })
 }

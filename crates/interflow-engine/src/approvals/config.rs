@@ -20,6 +20,11 @@ pub struct ApprovalsConfig {
     pub file: PathBuf,
     /// Where secrets for placeholders are kept, encrypted; relative to the data folder.
     pub secrets: PathBuf,
+    /// Rules that come with Interflow for known agents, registries and hosts of code: `npm`, `pypi`, `claude-code`;
+    /// `interflow approvals presets` lists them. They count as rules of the owner.
+    pub presets: Vec<String>,
+    /// Tell the desktop when somebody has to be asked.
+    pub notify: bool,
     /// Rules of the owner. The most specific one decides, and of two alike the one that denies.
     pub rule: Vec<RuleSpec>,
 }
@@ -32,6 +37,8 @@ impl Default for ApprovalsConfig {
             max_held: 1000,
             file: "approvals.json".into(),
             secrets: "secrets.json".into(),
+            presets: Vec::new(),
+            notify: false,
             rule: Vec::new(),
         }
     }
@@ -89,7 +96,7 @@ pub struct RuleSpec {
     /// Globs over the path without its query: `/repos/*`. Such a rule only holds for requests that can be seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// Users of the proxy.
+    /// Users of the proxy. In names of users, agents, programs, containers and sessions, `*` stands for any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
     /// Agents: the name that a session gives itself, or else the client's program.
@@ -98,6 +105,9 @@ pub struct RuleSpec {
     /// Programs of clients on this machine, by their file names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
+    /// Docker or Podman containers of clients, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<String>,
     /// Sessions by their ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<String>,
@@ -121,6 +131,7 @@ impl RuleSpec {
             users: Vec::new(),
             agents: Vec::new(),
             processes: Vec::new(),
+            containers: Vec::new(),
             sessions: Vec::new(),
             until: None,
             note: None,

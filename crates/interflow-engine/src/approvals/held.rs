@@ -26,6 +26,8 @@ pub struct HeldQuestion {
     pub user: Option<String>,
     /// The client's program.
     pub process: Option<String>,
+    /// The client's container.
+    pub container: Option<String>,
     /// The client's address.
     pub client: String,
     /// The sessions that it belongs to.
@@ -234,6 +236,7 @@ mod tests {
         HeldQuestion {
             user: None,
             process: None,
+            container: None,
             client: "127.0.0.1".into(),
             sessions: Vec::new(),
             host: host.into(),

@@ -4,6 +4,8 @@
 pub mod config;
 mod held;
 mod hosts;
+pub mod notify;
+pub mod presets;
 mod rules;
 mod secrets;
 mod sessions;
@@ -12,7 +14,7 @@ mod substitute;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -50,6 +52,8 @@ pub struct Approvals {
     state: Mutex<State>,
     home: PathBuf,
     reshaped: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Others who tell people what is held, so that the desktop need not.
+    claims: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -60,6 +64,15 @@ struct State {
     sessions: BTreeMap<Arc<str>, Session>,
     /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
     shape: (bool, bool),
+}
+
+/// Somebody who tells people of what is held.
+pub struct Claim(Arc<Approvals>);
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.claims.fetch_sub(1, Relaxed);
+    }
 }
 
 /// A rule as people see it.
@@ -165,6 +178,7 @@ impl Approvals {
             state: Mutex::new(state),
             home: home.to_owned(),
             reshaped: OnceLock::new(),
+            claims: AtomicUsize::new(0),
         };
         this.publish(&mut this.state.lock());
         Ok(this)
@@ -212,6 +226,22 @@ impl Approvals {
         self.settle();
         self.reshape();
         self.waiting.changed();
+    }
+
+    /// Whether the desktop is to be told of what is held.
+    pub fn notifies(&self) -> bool {
+        self.settings.load().notify && self.claims() == 0
+    }
+
+    /// Somebody else tells people of what is held, until what comes back is dropped.
+    pub fn claim_notifications(self: &Arc<Self>) -> Claim {
+        self.claims.fetch_add(1, Relaxed);
+        Claim(Arc::clone(self))
+    }
+
+    /// How many do.
+    pub fn claims(&self) -> usize {
+        self.claims.load(Relaxed)
     }
 
     /// How long a flow is held.
@@ -491,6 +521,7 @@ impl Approvals {
             let question = Question {
                 user: q.user.as_deref(),
                 process: q.process.as_deref(),
+                container: q.container.as_deref(),
                 sessions: &ids,
                 agents: &agents,
                 host: &host,
@@ -556,7 +587,14 @@ fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<Rule>>, String> {
         let rule = Rule::new(format!("config-{i}"), Layer::Global, spec.clone());
         rule.map(Arc::new).map_err(|e| format!("approvals.rule[{i}]: {e}"))
     };
-    config.rule.iter().enumerate().map(rule).collect()
+    let mut rules: Vec<Arc<Rule>> = config.rule.iter().enumerate().map(rule).collect::<Result<_, _>>()?;
+    for name in &config.presets {
+        let preset = presets::find(name).map_err(|e| format!("approvals.presets: {e}"))?;
+        for (i, spec) in preset.rules.iter().enumerate() {
+            rules.push(Arc::new(Rule::new(format!("preset-{name}-{i}"), Layer::Global, spec.clone())?));
+        }
+    }
+    Ok(rules)
 }
 
 /// Whether a configuration can be put in force.
@@ -578,7 +616,7 @@ fn view(rule: &Rule) -> RuleView {
     RuleView {
         id: rule.id.clone(),
         layer: rule.layer,
-        removable: rule.layer == Layer::Global && !rule.id.starts_with("config-"),
+        removable: rule.layer == Layer::Global && !rule.id.starts_with("config-") && !rule.id.starts_with("preset-"),
         used: rule.used.load(Relaxed),
         spec: rule.spec.clone(),
     }
@@ -622,6 +660,7 @@ fn rule_of(question: &HeldQuestion, answer: &Answer) -> RuleSpec {
     if !answer.everyone {
         rule.users = question.user.iter().cloned().collect();
         rule.processes = question.process.iter().cloned().collect();
+        rule.containers = question.container.iter().cloned().collect();
         rule.sessions = question.sessions.clone();
     }
     let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());

@@ -28,6 +28,7 @@ pub enum Layer {
 pub(crate) struct Question<'a> {
     pub user: Option<&'a str>,
     pub process: Option<&'a str>,
+    pub container: Option<&'a str>,
     /// The sessions that the flow belongs to, by index.
     pub sessions: &'a [Arc<str>],
     /// The names that these sessions give their agents.
@@ -140,7 +141,8 @@ impl Rule {
                 self.path(path)?
             }
         };
-        let lists = [&self.spec.users, &self.spec.agents, &self.spec.processes, &self.spec.sessions];
+        let spec = &self.spec;
+        let lists = [&spec.users, &spec.agents, &spec.processes, &spec.containers, &spec.sessions];
         Some(Weight {
             layer: self.layer,
             host: said?,
@@ -154,10 +156,10 @@ impl Rule {
 
     fn is_for(&self, q: &Question<'_>) -> bool {
         let named = |list: &[String], name: Option<&str>| {
-            list.is_empty() || name.is_some_and(|n| list.iter().any(|l| l.eq_ignore_ascii_case(n)))
+            list.is_empty() || name.is_some_and(|n| list.iter().any(|l| is_like(l, n)))
         };
         let member = |list: &[String], names: &[Arc<str>]| {
-            list.is_empty() || names.iter().any(|n| list.iter().any(|l| l.eq_ignore_ascii_case(n)))
+            list.is_empty() || names.iter().any(|n| list.iter().any(|l| is_like(l, n)))
         };
         let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
         let agent =
@@ -165,6 +167,7 @@ impl Rule {
         own && agent
             && named(&self.spec.users, q.user)
             && named(&self.spec.processes, q.process)
+            && named(&self.spec.containers, q.container)
             && member(&self.spec.sessions, q.sessions)
     }
 
@@ -210,6 +213,26 @@ fn normal(path: &str) -> String {
     }
     let end = if plain.ends_with('/') && !parts.is_empty() { "/" } else { "" };
     format!("/{}{end}", parts.join("/"))
+}
+
+/// Whether a name is like a pattern, in which `*` stands for any characters; upper and lower case are one.
+fn is_like(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = after(name, first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let found = (0..=rest.len()).filter_map(|at| after(rest.get(at..)?, part)).next();
+        let Some(behind) = found else { return false };
+        rest = behind;
+    }
+    rest.len().checked_sub(last.len()).and_then(|at| rest.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(last))
+}
+
+/// What comes behind this beginning.
+fn after<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
+    let (head, rest) = text.split_at_checked(beginning.len())?;
+    head.eq_ignore_ascii_case(beginning).then_some(rest)
 }
 
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
@@ -294,6 +317,7 @@ mod tests {
         let q = Question {
             user: Some("ann"),
             process: Some("curl"),
+            container: Some("agent-7"),
             sessions: &[],
             agents: &[],
             host: &host,
@@ -363,10 +387,28 @@ mod tests {
         assert!(who(|s| s.users = vec!["ANN".into()]) && !who(|s| s.users = vec!["bob".into()]));
         assert!(who(|s| s.processes = vec!["curl".into()]) && !who(|s| s.processes = vec!["node".into()]));
         assert!(who(|s| s.agents = vec!["curl".into()]), "without a session the program is the agent");
+        assert!(who(|s| s.containers = vec!["Agent-*".into()]) && !who(|s| s.containers = vec!["web".into()]));
         assert!(!who(|s| s.sessions = vec!["s1".into()]));
         assert!(who(|s| s.ports = vec!["400-500".into()]) && !who(|s| s.ports = vec!["80".into()]));
         assert!(who(|s| s.until = Some("2100-01-01T00:00:00Z".into())));
         assert!(!who(|s| s.until = Some("1970-01-02T00:00:00Z".into())));
+    }
+
+    #[test]
+    fn a_star_stands_for_any_characters_of_a_name() {
+        for (pattern, name, like) in [
+            ("claude", "CLAUDE", true),
+            ("claude", "claude2", false),
+            ("*", "", true),
+            ("c*e", "claude", true),
+            ("c*e", "c", false),
+            ("*a*b*", "xaxbx", true),
+            ("*a*b*", "ba", false),
+            ("a*a", "a", false),
+            ("gréy*", "Gréyproxy", true),
+        ] {
+            assert_eq!(is_like(pattern, name), like, "{pattern} {name}");
+        }
     }
 
     #[test]

@@ -69,9 +69,9 @@ impl Secret {
             return Err(wrong("`*` binds it to no host: name those that need it"));
         }
         let placeholder = spec.placeholder.unwrap_or_else(made);
-        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+        let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~' | b':');
         if placeholder.len() < MIN_PLACEHOLDER || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
-            return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~"));
+            return Err(wrong("a placeholder has 16 to 256 letters, digits, or any of - _ . ~ :"));
         }
         if placeholder == spec.value {
             return Err(wrong("it is its own placeholder"));

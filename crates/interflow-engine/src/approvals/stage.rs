@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_flow::{
-    Authority, Body, ByteStr, Error, Flow, Headers, Host, Interest, Kind, Phase, RequestHead, ResponseHead, Scheme,
+    Authority, Body, ByteStr, Direction, Error, Flow, Headers, Host, Interest, Kind, Message, MessageKind, Phase, RequestHead, ResponseHead, Scheme,
     Scope, Stage, Step, Transport, Verdict, Way,
 };
 
@@ -18,6 +18,7 @@ use super::sessions::now;
 use super::substitute::{Swap, SwapStream};
 use super::{Approvals, Word, bracketed};
 use crate::approvals::config::Action;
+use crate::dns::CalledByDns;
 
 /// Bodies up to this size, in bytes, are read whole, so that their length can be told beforehand.
 const WHOLE: usize = 1 << 20;
@@ -29,7 +30,24 @@ pub struct ApprovalsStage {
 
 /// The secrets that were put into a flow's request, which its response must not show.
 #[derive(Default)]
-struct Used(Vec<Arc<Secret>>);
+struct Used {
+    secrets: Vec<Arc<Secret>>,
+    /// What takes them out again, made when it is needed.
+    hides: Option<Arc<Swap>>,
+}
+
+impl Used {
+    fn add(&mut self, secret: &Arc<Secret>) {
+        if !self.secrets.iter().any(|u| Arc::ptr_eq(u, secret)) {
+            self.secrets.push(Arc::clone(secret));
+            self.hides = None;
+        }
+    }
+}
+
+/// The secrets that may be put into what a client says over a WebSocket.
+#[derive(Default)]
+struct Spoken(Vec<Arc<Secret>>);
 
 impl ApprovalsStage {
     /// The stage of these approvals.
@@ -50,6 +68,7 @@ impl ApprovalsStage {
         let question = Question {
             user: flow.user.as_deref(),
             process: process.as_deref(),
+            container: flow.client.container.as_deref(),
             sessions: &sessions,
             agents: &agents,
             host,
@@ -67,6 +86,7 @@ impl ApprovalsStage {
             Word::Ask => Err(Box::new(HeldQuestion {
                 user: flow.user.as_deref().map(str::to_owned),
                 process: process.map(|p| p.to_string()),
+                container: flow.client.container.as_deref().map(str::to_owned),
                 client: flow.client.peer.ip().to_canonical().to_string(),
                 sessions: sessions.iter().map(ToString::to_string).collect(),
                 host: super::hosts::shown(host).0,
@@ -157,6 +177,23 @@ fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     all
 }
 
+/// The names that a flow to an address is decided by, in place of the address: the one that the client itself gives (SNI,
+/// `Host`), where the DNS port gave the address out for it; else the one it was given out for last. A name that it was never
+/// given out for is a mere claim: the address must be allowed beside it.
+fn called(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
+    let (Host::Ip(_), Some(CalledByDns(names))) = (&flow.authority.host, flow.note::<CalledByDns>()) else {
+        return all;
+    };
+    let is_known = |a: &Authority| matches!(&a.host, Host::Name(n) if names.iter().any(|k| k.eq_ignore_ascii_case(n)));
+    let claims = all.iter().any(|a| matches!(a.host, Host::Name(_)));
+    if all.iter().any(is_known) {
+        all.retain(|a| a.host != flow.authority.host);
+    } else if let Some(Ok(name)) = names.first().filter(|_| !claims).map(|n| Host::parse(n)) {
+        all.iter_mut().filter(|a| a.host == flow.authority.host).for_each(|a| a.host = name.clone());
+    }
+    all
+}
+
 fn denied(host: &Host, port: u16, why: &str) -> Verdict {
     let name = bracketed(&super::hosts::shown(host).0);
     Verdict::Deny(Error::new(Kind::Denied, format!("{name}:{port} may not be reached: {why}")))
@@ -174,14 +211,13 @@ impl Stage for ApprovalsStage {
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         let (looks, secrets) = self.approvals.shape();
         let mut interest = Interest::NONE;
-        if scope.transport == Transport::Internal {
-            return interest;
-        }
-        if looks {
+        // Rules are for clients; a replay gets its secrets again.
+        if looks && scope.transport != Transport::Internal {
             interest = interest.and(Phase::Authority).and(Phase::RequestHead).and(Phase::Dial);
         }
         if secrets {
             interest = interest.and(Phase::Sending).and(Phase::ResponseHead).and(Phase::ResponseBody);
+            interest = interest.and(Phase::Message);
         }
         interest
     }
@@ -196,6 +232,7 @@ impl Stage for ApprovalsStage {
         let question = Question {
             user: flow.user.as_deref(),
             process: flow.client.process.as_deref().map(|p| p.name.as_str()),
+            container: flow.client.container.as_deref(),
             sessions: &sessions,
             agents: &agents,
             host,
@@ -210,7 +247,7 @@ impl Stage for ApprovalsStage {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        let hosts = named(flow, head);
+        let hosts = called(flow, named(flow, head));
         self.decide(flow, &hosts, Some((head.method.as_str(), path_only(&head.url.path))))
     }
 
@@ -219,7 +256,12 @@ impl Stage for ApprovalsStage {
         if head.is_some() {
             return Step::Now(Verdict::Continue);
         }
-        let hosts = [flow.authority.clone()];
+        let mut hosts = vec![flow.authority.clone()];
+        let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref());
+        if let (Host::Ip(_), Some(Ok(name @ Host::Name(_)))) = (&flow.authority.host, sni.map(Host::parse)) {
+            hosts.push(Authority::new(name, flow.authority.port));
+        }
+        let hosts = called(flow, hosts);
         self.decide(flow, &hosts, None)
     }
 
@@ -232,6 +274,9 @@ impl Stage for ApprovalsStage {
         let secrets = self.bound_for(flow, head);
         if secrets.is_empty() {
             return Step::Now(Ok(body));
+        }
+        if head.protocol.as_deref() == Some("websocket") {
+            flow.note_mut::<Spoken>().0.clone_from(&secrets);
         }
         Step::later(put_in(flow, head, body, secrets))
     }
@@ -259,20 +304,71 @@ impl Stage for ApprovalsStage {
         match hiding(flow) {
             Some(swap) if !coded && !body.is_empty() => {
                 head.headers.remove("content-length");
-                Step::Now(Ok(SwapStream::wrap(body, Arc::new(swap), |_| {})))
+                Step::Now(Ok(SwapStream::wrap(body, swap, |_| {})))
             }
             _ => Step::Now(Ok(body)),
         }
     }
+
+    fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
+        if message.direction == Direction::Response
+            && is_spoken(message)
+            && let Some((hidden, _)) = hiding(flow).and_then(|swap| swap.swap(&message.payload))
+        {
+            message.payload = hidden.into();
+        }
+        Step::Now(Verdict::Continue)
+    }
+
+    fn message_sending(&self, flow: &mut Flow, message: &mut Message) {
+        if message.direction != Direction::Request || !is_spoken(message) {
+            return;
+        }
+        let now = now();
+        let live = |s: &&Arc<Secret>| !s.is_over(now);
+        let secrets: Vec<_> = flow.note::<Spoken>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();
+        let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
+        let written: fn(&str) -> Vec<u8> = if json { in_json } else { |v| v.as_bytes().to_vec() };
+        let swap = Swap::new(pairs(&secrets, written));
+        if let Some((payload, found)) = swap.and_then(|swap| swap.swap(&message.payload)) {
+            message.payload = payload.into();
+            note_used(flow, &secrets, &found);
+        }
+    }
+}
+
+/// Whether a message is one of a WebSocket that its ends wrote.
+const fn is_spoken(message: &Message) -> bool {
+    matches!(message.kind, MessageKind::Text | MessageKind::Binary)
+}
+
+/// Placeholders, as they are and as they stand where they had to be percent-coded, and what is put in for them.
+fn pairs(secrets: &[Arc<Secret>], with: fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let plain = secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value())));
+    let coded = secrets.iter().map(|s| (escaped(&s.placeholder), with(s.value())));
+    plain.chain(coded).collect()
+}
+
+/// Counts what was put in, and writes it down. `found` are indices into the pairs of these secrets.
+fn note_used(flow: &mut Flow, secrets: &[Arc<Secret>], found: &[usize]) {
+    for secret in found.iter().filter_map(|i| secrets.get(i % secrets.len())) {
+        secret.used.fetch_add(1, Relaxed);
+        flow.tag(format!("secret:{}", secret.label));
+        flow.note_mut::<Used>().add(secret);
+    }
 }
 
 /// What takes the secrets out of a response again, as they are and as JSON writes them.
-fn hiding(flow: &Flow) -> Option<Swap> {
-    let used = flow.note::<Used>()?;
-    let pair = |value: Vec<u8>, s: &Secret| (value, s.placeholder.as_bytes().to_vec());
-    let plain = used.0.iter().map(|s| pair(s.value().as_bytes().to_vec(), s));
-    let json = used.0.iter().map(|s| pair(in_json(s.value()), s));
-    Swap::new(plain.chain(json).collect())
+fn hiding(flow: &mut Flow) -> Option<Arc<Swap>> {
+    flow.note::<Used>()?;
+    let used = flow.note_mut::<Used>();
+    if used.hides.is_none() {
+        let pair = |value: Vec<u8>, s: &Secret| (value, s.placeholder.as_bytes().to_vec());
+        let plain = used.secrets.iter().map(|s| pair(s.value().as_bytes().to_vec(), s));
+        let json = used.secrets.iter().map(|s| pair(in_json(s.value()), s));
+        used.hides = Swap::new(plain.chain(json).collect()).map(Arc::new);
+    }
+    used.hides.clone()
 }
 
 /// As it stands between the quotes of a JSON string.
@@ -288,30 +384,17 @@ async fn put_in(
     body: Body,
     secrets: Vec<Arc<Secret>>,
 ) -> Result<Body, Verdict> {
-    let pairs = |with: fn(&str) -> Vec<u8>| {
-        secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value()))).collect::<Vec<_>>()
-    };
-    let Some(swap) = Swap::new(pairs(|v| v.as_bytes().to_vec())) else { return Ok(body) };
+    let Some(swap) = Swap::new(pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
     let (headers, mut found) = swapped_headers(&swap, &head.headers);
     head.headers = headers;
-    if let Some(swap) = Swap::new(pairs(escaped))
+    if let Some(swap) = Swap::new(pairs(&secrets, escaped))
         && let Some((path, more)) = swap.swap(head.url.path.as_bytes())
         && let Ok(path) = String::from_utf8(path)
     {
         head.url.path = ByteStr::from(path);
         found.extend(more);
     }
-    let note = |flow: &mut Flow, found: &[usize]| {
-        for secret in found.iter().filter_map(|i| secrets.get(*i)) {
-            secret.used.fetch_add(1, Relaxed);
-            flow.tag(format!("secret:{}", secret.label));
-            let used = &mut flow.note_mut::<Used>().0;
-            if !used.iter().any(|u| Arc::ptr_eq(u, secret)) {
-                used.push(Arc::clone(secret));
-            }
-        }
-    };
-    note(flow, &found);
+    note_used(flow, &secrets, &found);
     if !found.is_empty() {
         // So that the response can be looked through for what was put in.
         let _ = head.headers.set("Accept-Encoding", "identity");
@@ -329,13 +412,13 @@ async fn put_in(
     } else {
         |v| v.as_bytes().to_vec()
     };
-    let Some(swap) = Swap::new(pairs(written)) else { return Ok(body) };
+    let Some(swap) = Swap::new(pairs(&secrets, written)) else { return Ok(body) };
     if body.remaining().is_none_or(|n| n > WHOLE as u64) {
         // What it holds shows later, so the response hides every secret of the host.
-        flow.note_mut::<Used>().0.extend(secrets.iter().cloned());
+        secrets.iter().for_each(|s| flow.note_mut::<Used>().add(s));
         let _ = head.headers.set("Accept-Encoding", "identity");
         let count = move |i: usize| {
-            if let Some(secret) = secrets.get(i) {
+            if let Some(secret) = secrets.get(i % secrets.len()) {
                 secret.used.fetch_add(1, Relaxed);
             }
         };
@@ -344,14 +427,16 @@ async fn put_in(
     match body.collect(WHOLE).await {
         Ok((bytes, None)) => match swap.swap(&bytes) {
             Some((bytes, found)) => {
-                note(flow, &found);
+                note_used(flow, &secrets, &found);
                 let _ = head.headers.set("Accept-Encoding", "identity");
                 Ok(Body::from(bytes::Bytes::from(bytes)))
             }
             None => Ok(Body::from(bytes)),
         },
         Ok((bytes, Some(trailers))) => {
-            Ok(whole_with_trailers(swap.swap(&bytes).map_or(bytes, |(b, _)| b.into()), trailers))
+            let (bytes, found) = swap.swap(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
+            note_used(flow, &secrets, &found);
+            Ok(whole_with_trailers(bytes, trailers))
         }
         // It promised to be shorter; whoever sends it is not to be trusted with more.
         Err(interflow_flow::CollectError::TooLarge(body)) => Ok(body),

@@ -15,6 +15,7 @@ fn question(host: &str, path: &str) -> HeldQuestion {
     HeldQuestion {
         user: None,
         process: Some("curl".into()),
+        container: None,
         client: "192.0.2.1".into(),
         sessions: Vec::new(),
         host: host.into(),
@@ -29,6 +30,7 @@ fn judge(approvals: &Approvals, host: &str, request: Option<(&str, &str)>) -> St
     let q = Question {
         user: None,
         process: Some("curl"),
+        container: None,
         sessions: &[],
         agents: &[],
         host: &host,
@@ -157,6 +159,7 @@ fn a_session_brings_rules_that_end_with_it() {
         let q = Question {
             user: None,
             process: Some("curl"),
+            container: None,
             sessions,
             agents: &[],
             host: &host,

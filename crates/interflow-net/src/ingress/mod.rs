@@ -3,6 +3,7 @@
 mod alarm;
 pub mod announce;
 mod detect;
+pub mod dns;
 mod drain;
 mod http1;
 mod http2;

@@ -17,6 +17,8 @@ use crate::io::Io;
 pub enum Auth<'a> {
     /// Everybody. A client that insists on sending a user is let in, whoever it says it is.
     Open,
+    /// Everybody. A client that can send a user is asked for it, and is believed.
+    Named,
     /// Those whose user and password are found right.
     Password(&'a Check<'a>),
 }
@@ -78,6 +80,7 @@ async fn sign_in(peek: &mut Peek, greeting: Greeting, auth: Auth<'_>) -> Result<
     let method = match auth {
         Auth::Open if greeting.none => Some(AuthMethod::None),
         _ if greeting.password => Some(AuthMethod::Password),
+        Auth::Named if greeting.none => Some(AuthMethod::None),
         _ => None,
     };
     say(peek, |out| socks5::write_choice(out, method)).await?;
@@ -88,7 +91,7 @@ async fn sign_in(peek: &mut Peek, greeting: Greeting, auth: Auth<'_>) -> Result<
             let Credentials { user, password } = message(peek, socks5::parse_credentials).await?;
             let texts = String::from_utf8(user).ok().zip(String::from_utf8(password).ok());
             let welcome = match (&texts, auth) {
-                (_, Auth::Open) => true,
+                (_, Auth::Open | Auth::Named) => true,
                 (Some((user, password)), Auth::Password(check)) => check(user, password).await,
                 (None, Auth::Password(_)) => false,
             };
@@ -96,7 +99,7 @@ async fn sign_in(peek: &mut Peek, greeting: Greeting, auth: Auth<'_>) -> Result<
             match (welcome, auth) {
                 (false, _) => Err(Error::new(Kind::Unauthorized, "the SOCKS5 user or password is wrong")),
                 (true, Auth::Open) => Ok(None),
-                (true, Auth::Password(_)) => Ok(texts.map(|(user, _)| user)),
+                (true, Auth::Password(_) | Auth::Named) => Ok(texts.map(|(user, _)| user)),
             }
         }
     }

@@ -292,6 +292,7 @@ fn client(o: &mut Vec<u8>, c: &ClientRow) {
             put_field(o, 2, p.name.as_bytes());
         });
     }
+    text(o, 9, c.container.as_deref());
 }
 
 fn read_client(mut input: Input<'_>, c: &mut ClientRow) -> Result<()> {
@@ -305,6 +306,7 @@ fn read_client(mut input: Input<'_>, c: &mut ClientRow) -> Result<()> {
             6 => c.http2 = Some(field.text()),
             7 => c.ja4h = Some(field.text()),
             8 => c.process = Some(read_process(field)?),
+            9 => c.container = Some(field.text()),
             _ => {}
         }
     }

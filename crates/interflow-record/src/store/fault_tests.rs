@@ -53,6 +53,7 @@ impl Rig {
             local: "127.0.0.1:2".parse().unwrap(),
             listener: "proxy".into(),
             accepted: Timestamp::now(),
+            container: None,
             process: None,
         };
         let flow = Flow::begin(client.into(), Transport::Absolute, Scheme::Http, "a.test:80".parse().unwrap());

@@ -146,6 +146,7 @@ pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
         listener: begin.client.listener.clone(),
         accepted: begin.client.accepted,
         process: begin.client.process.as_ref().map(|p| ProcessRow { pid: p.pid, name: p.name.to_string() }),
+        container: begin.client.container.as_deref().map(str::to_owned),
         ..ClientRow::default()
     };
     row.kind = match &begin.request {

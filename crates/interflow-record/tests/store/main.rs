@@ -32,6 +32,7 @@ fn client() -> Arc<ClientInfo> {
         local: "127.0.0.1:7070".parse().unwrap(),
         listener: "proxy".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
     })
 }

@@ -82,6 +82,7 @@ fn legs(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
 fn client(flow: &FlowRow) -> Vec<String> {
     let mut words: Vec<String> = flow.client.peer.iter().map(|p| format!("{p}")).collect();
     words.extend((!flow.client.listener.is_empty()).then(|| format!("listener {}", flow.client.listener)));
+    words.extend(flow.client.container.iter().map(|c| format!("container {}", c.escape_default())));
     words.extend(flow.client.process.iter().map(|p| format!("process {} ({})", p.name.escape_default(), p.pid)));
     words.extend(flow.client.http2.iter().map(|f| format!("HTTP/2 {}", f.escape_default())));
     words.extend(flow.client.ja4h.iter().map(|f| format!("JA4H {}", f.escape_default())));

@@ -1,0 +1,94 @@
+//! Rules that come with Interflow for known agents, package registries and hosts of code. They are data: `presets.toml`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::config::{Action, RuleSpec};
+
+/// A set of rules with a name.
+#[derive(Clone, Debug, Serialize)]
+pub struct Preset {
+    /// What the configuration calls it.
+    pub name: String,
+    /// What it is for.
+    pub about: String,
+    /// What it allows.
+    pub rules: Vec<RuleSpec>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    about: String,
+    rule: Vec<Allowed>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Allowed {
+    hosts: Vec<String>,
+    #[serde(default)]
+    methods: Vec<String>,
+    #[serde(default)]
+    paths: Vec<String>,
+}
+
+static ALL: LazyLock<Vec<Preset>> = LazyLock::new(|| {
+    let written: BTreeMap<String, Written> =
+        toml::from_str(include_str!("presets.toml")).expect("the presets that come with the program are right");
+    let preset = |(name, w): (String, Written)| {
+        let rule = |a: Allowed| RuleSpec {
+            hosts: a.hosts,
+            methods: a.methods,
+            paths: a.paths,
+            ports: vec!["443".to_owned()],
+            note: Some(format!("preset {name}")),
+            ..RuleSpec::new(Action::Allow)
+        };
+        Preset { rules: w.rule.into_iter().map(rule).collect(), about: w.about, name }
+    };
+    written.into_iter().map(preset).collect()
+});
+
+/// All of them, by name.
+pub fn all() -> &'static [Preset] {
+    &ALL
+}
+
+/// The preset of this name.
+///
+/// # Errors
+/// There is none; the names that there are.
+pub fn find(name: &str) -> Result<&'static Preset, String> {
+    ALL.iter().find(|p| p.name == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|p| p.name.as_str()).collect();
+        format!("there is no preset `{name}`; there are {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::approvals::rules::{Layer, Rule};
+
+    #[test]
+    fn every_preset_holds_rules_that_are_right_and_name_hosts() {
+        assert!(all().len() >= 25);
+        for preset in all() {
+            assert!(!preset.about.is_empty() && !preset.rules.is_empty(), "{}", preset.name);
+            for rule in &preset.rules {
+                assert!(!rule.hosts.is_empty(), "{}: it would allow everything", preset.name);
+                Rule::new(preset.name.clone(), Layer::Global, rule.clone()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_preset_that_is_not_there_is_named_beside_those_that_are() {
+        assert_eq!(find("npm").unwrap().rules[0].ports, ["443"]);
+        let error = find("nmp").unwrap_err();
+        assert!(error.contains("`nmp`") && error.contains("claude-code, codex"), "{error}");
+    }
+}

@@ -1,0 +1,298 @@
+//! A DNS port, UDP and TCP: questions go on to other servers byte for byte, and whoever listens hears which names have which
+//! addresses.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::{Error, Kind};
+use interflow_wire::dns::{self, Answers};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// The largest message over UDP that is taken, in bytes.
+const LARGEST: usize = 4096;
+/// Questions on one TCP connection.
+const MOST_ON_A_CONNECTION: usize = 1000;
+/// How long a TCP connection may idle (RFC 7766 6.2.3 leaves it to us).
+const IDLE: Duration = Duration::from_secs(10);
+/// How often a free port for both UDP and TCP is looked for.
+const TRIES: usize = 16;
+
+/// Who is told what was answered.
+pub type Heard = Arc<dyn Fn(&Answers) + Send + Sync>;
+
+/// What a DNS port needs to know.
+#[derive(Clone, Debug)]
+pub struct DnsOptions {
+    /// The servers that are asked, in this order.
+    pub servers: Vec<SocketAddr>,
+    /// How long one of them may take.
+    pub timeout: Duration,
+    /// Questions under way at a time; more go unanswered.
+    pub most: usize,
+}
+
+/// A DNS port that is bound.
+#[derive(Debug)]
+pub struct DnsPort {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+/// The name servers that the system is set up with; none when that cannot be found out.
+pub fn system_name_servers() -> Vec<SocketAddr> {
+    let Ok((config, _)) = hickory_resolver::system_conf::read_system_conf() else { return Vec::new() };
+    let mut found: Vec<SocketAddr> = Vec::new();
+    for server in config.name_servers() {
+        let addr = SocketAddr::new(server.ip, 53);
+        if !found.contains(&addr) {
+            found.push(addr);
+        }
+    }
+    found
+}
+
+impl DnsPort {
+    /// Binds UDP and TCP to one port.
+    ///
+    /// # Errors
+    /// It is taken, or not ours to take.
+    pub async fn bind(addr: SocketAddr) -> Result<Self, Error> {
+        let cannot = |e: io::Error| {
+            Error::new(Kind::Internal, format!("the DNS port cannot listen on {addr}: {e}; choose another with dns.listen"))
+        };
+        let mut last = None;
+        for _ in 0..TRIES {
+            let tcp = TcpListener::bind(addr).await.map_err(cannot)?;
+            match UdpSocket::bind(tcp.local_addr().map_err(cannot)?).await {
+                Ok(udp) => return Ok(Self { udp, tcp }),
+                Err(e) if addr.port() == 0 => last = Some(e),
+                Err(e) => return Err(cannot(e)),
+            }
+        }
+        Err(cannot(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into())))
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Answers until it is dropped. Never ends by itself.
+    pub async fn serve(self, options: DnsOptions, heard: Heard) {
+        let desk =
+            Arc::new(Desk { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
+        tokio::join!(datagrams(&desk), connections(&desk, self.tcp));
+    }
+}
+
+/// What all questions share.
+struct Desk {
+    udp: Arc<UdpSocket>,
+    options: DnsOptions,
+    places: Semaphore,
+    heard: Heard,
+}
+
+async fn datagrams(desk: &Arc<Desk>) {
+    let mut buffer = vec![0; LARGEST];
+    loop {
+        let (n, peer) = match desk.udp.recv_from(&mut buffer).await {
+            Ok(got) => got,
+            Err(e) => {
+                // An answer to somebody who had gone comes back as an error (ICMP) on some systems.
+                tracing::debug!("DNS: {e}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                continue;
+            }
+        };
+        let (query, desk) = (buffer[..n].to_vec(), Arc::clone(desk));
+        tokio::spawn(async move {
+            let Ok(_place) = desk.places.try_acquire() else { return };
+            if let Some(answer) = desk.ask(&query, false).await {
+                let _ = desk.udp.send_to(&answer, peer).await;
+            }
+        });
+    }
+}
+
+async fn connections(desk: &Arc<Desk>, tcp: TcpListener) {
+    loop {
+        match tcp.accept().await {
+            Ok((stream, _)) => {
+                let desk = Arc::clone(desk);
+                tokio::spawn(async move {
+                    let Ok(_place) = desk.places.try_acquire() else { return };
+                    let _ = desk.talk(stream).await;
+                });
+            }
+            Err(e) => {
+                tracing::debug!("DNS: {e}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Questions of one connection, one after the other (RFC 7766).
+    async fn talk(&self, mut stream: TcpStream) -> io::Result<()> {
+        for _ in 0..MOST_ON_A_CONNECTION {
+            let query = timeout(IDLE, counted(&mut stream)).await??;
+            let Some(answer) = self.ask(&query, true).await else { return Ok(()) };
+            timeout(IDLE, stream.write_all(&with_count(&answer))).await??;
+        }
+        Ok(())
+    }
+
+    /// The answer of the first server that gives one; `None` when the question cannot be read.
+    async fn ask(&self, query: &[u8], over_tcp: bool) -> Option<Vec<u8>> {
+        let question = dns::question(query)?;
+        for server in &self.options.servers {
+            let asked = async {
+                if over_tcp { ask_over_tcp(*server, query).await } else { ask_over_udp(*server, query, &question).await }
+            };
+            match timeout(self.options.timeout, asked).await {
+                Ok(Ok(answer)) => {
+                    if let Some(told) = dns::answers(&answer).filter(|a| a.question == question) {
+                        (self.heard)(&told);
+                    }
+                    return Some(answer);
+                }
+                Ok(Err(e)) => tracing::debug!(%server, "DNS: {e}"),
+                Err(_) => tracing::debug!(%server, "DNS: no answer in time"),
+            }
+        }
+        dns::failure(query, dns::SERVFAIL)
+    }
+}
+
+/// A socket of its own for each question, so that its port is one more thing that a forger has to guess (RFC 5452).
+async fn ask_over_udp(server: SocketAddr, query: &[u8], question: &dns::Question) -> io::Result<Vec<u8>> {
+    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(server).await?;
+    socket.send(query).await?;
+    let mut buffer = vec![0; LARGEST.max(usize::from(u16::MAX))];
+    loop {
+        let n = socket.recv(&mut buffer).await?;
+        if dns::question(&buffer[..n]).as_ref() == Some(question) {
+            return Ok(buffer[..n].to_vec());
+        }
+    }
+}
+
+async fn ask_over_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(&with_count(query)).await?;
+    counted(&mut stream).await
+}
+
+/// A message behind its length (RFC 1035 4.2.2).
+async fn counted(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; usize::from(length)];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+fn with_count(message: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(message.len()).unwrap_or(u16::MAX);
+    [&length.to_be_bytes(), &message[..usize::from(length)]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    fn query(id: u16, name: &str) -> Vec<u8> {
+        let labels: Vec<u8> = name.split('.').flat_map(|l| [&[l.len() as u8], l.as_bytes()].concat()).collect();
+        [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 0], &labels, &[0, 0, 1, 0, 1]].concat()
+    }
+
+    /// The answer 192.0.2.7 to any question.
+    fn answered(query: &[u8]) -> Vec<u8> {
+        let mut out = query.to_vec();
+        (out[2], out[7]) = (0x81, 1);
+        out.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
+        out
+    }
+
+    /// A server that answers over both, a forged answer first.
+    async fn server() -> SocketAddr {
+        let DnsPort { udp, tcp } = DnsPort::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let addr = tcp.local_addr().unwrap();
+        tokio::spawn(async move {
+            let mut buffer = [0; 512];
+            loop {
+                let (n, peer) = udp.recv_from(&mut buffer).await.unwrap();
+                let mut forged = answered(&buffer[..n]);
+                forged[0] ^= 1;
+                udp.send_to(&forged, peer).await.unwrap();
+                udp.send_to(&answered(&buffer[..n]), peer).await.unwrap();
+            }
+        });
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = tcp.accept().await.unwrap();
+                let asked = counted(&mut stream).await.unwrap();
+                stream.write_all(&with_count(&answered(&asked))).await.unwrap();
+            }
+        });
+        addr
+    }
+
+    async fn port(servers: Vec<SocketAddr>) -> (SocketAddr, Arc<Mutex<Vec<Answers>>>) {
+        let port = DnsPort::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let addr = port.local_addr().unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let options = DnsOptions { servers, timeout: Duration::from_millis(300), most: 64 };
+        let keep = Arc::clone(&heard);
+        tokio::spawn(port.serve(options, Arc::new(move |a: &Answers| keep.lock().push(a.clone()))));
+        (addr, heard)
+    }
+
+    async fn ask(port: SocketAddr, query: &[u8]) -> Vec<u8> {
+        let client = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        client.send_to(query, port).await.unwrap();
+        let mut buffer = [0; 512];
+        let n = timeout(Duration::from_secs(5), client.recv(&mut buffer)).await.unwrap().unwrap();
+        buffer[..n].to_vec()
+    }
+
+    #[tokio::test]
+    async fn questions_go_on_and_what_is_answered_is_heard() {
+        let (port, heard) = port(vec![server().await]).await;
+        let query = query(7, "Api.shop.test");
+        assert_eq!(ask(port, &query).await, answered(&query));
+        let mut stream = TcpStream::connect(port).await.unwrap();
+        for _ in 0..2 {
+            stream.write_all(&with_count(&query)).await.unwrap();
+            assert_eq!(counted(&mut stream).await.unwrap(), answered(&query));
+        }
+        let heard = heard.lock();
+        assert_eq!(heard.len(), 3);
+        assert_eq!((&*heard[0].question.name, heard[0].addresses[0].1), ("api.shop.test", 60));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_is_passed_over_and_none_is_a_failure() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (both, heard) = port(vec![silent.local_addr().unwrap(), server().await]).await;
+        let asked = query(9, "a.test");
+        assert_eq!(ask(both, &asked).await, answered(&asked));
+        assert_eq!(heard.lock().len(), 1);
+        let (none, heard) = port(vec![silent.local_addr().unwrap()]).await;
+        let said = ask(none, &asked).await;
+        assert_eq!((said[0], said[1], said[3] & 0x0f), (0, 9, dns::SERVFAIL));
+        assert!(heard.lock().is_empty());
+    }
+}

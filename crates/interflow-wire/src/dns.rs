@@ -1,0 +1,225 @@
+//! DNS messages (RFC 1035), as far as somebody needs who passes them on: whose addresses an answer tells, and how a question
+//! that nobody answered is refused.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::cursor::Cursor;
+
+/// The shortest message: a header (RFC 1035 4.1.1).
+const HEADER: usize = 12;
+/// The longest name, in bytes (RFC 1035 2.3.4).
+const LONGEST_NAME: usize = 255;
+/// The most records that are looked at in an answer.
+const MOST_RECORDS: usize = 256;
+
+/// The code of a failed answer (RFC 1035 4.1.1): the server failed.
+pub const SERVFAIL: u8 = 2;
+/// The code of a failed answer: the server refuses.
+pub const REFUSED: u8 = 5;
+
+/// What a message asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The number that ties question and answer together.
+    pub id: u16,
+    /// The name, lower case, without the dot at its end.
+    pub name: String,
+    /// The type of record: 1 for A, 28 for AAAA.
+    pub kind: u16,
+}
+
+/// What an answer tells of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// The question.
+    pub question: Question,
+    /// The addresses, each with its time to live in seconds.
+    pub addresses: Vec<(IpAddr, u32)>,
+}
+
+/// Reads the one question of a query or a response; `None` when there is not exactly one, or it cannot be read.
+pub fn question(message: &[u8]) -> Option<Question> {
+    read_question(message, &mut Reader::new(message)?)
+}
+
+/// Reads the addresses that a response gives for the name it was asked for, by whatever aliases (CNAME); `None` when it is no
+/// response or cannot be read.
+pub fn answers(message: &[u8]) -> Option<Answers> {
+    let mut reader = Reader::new(message)?;
+    let is_response = message.get(2)? & 0x80 != 0;
+    let question = read_question(message, &mut reader).filter(|_| is_response)?;
+    let count = usize::from(u16::from_be_bytes([*message.get(6)?, *message.get(7)?])).min(MOST_RECORDS);
+    let mut addresses = Vec::new();
+    for _ in 0..count {
+        reader.name()?;
+        let mut rest = Cursor(message.get(reader.at..)?);
+        let (kind, class, ttl) = (rest.u16()?, rest.u16()?, rest.u32()?);
+        let data = rest.counted16()?;
+        reader.at += 10 + data.len();
+        let address = match (class, kind) {
+            (1, 1) => <[u8; 4]>::try_from(data).ok().map(|a| IpAddr::V4(Ipv4Addr::from(a))),
+            (1, 28) => <[u8; 16]>::try_from(data).ok().map(|a| IpAddr::V6(Ipv6Addr::from(a))),
+            _ => None,
+        };
+        // A time to live with its highest bit set counts as none (RFC 2181 8).
+        addresses.extend(address.map(|a| (a, if ttl > i32::MAX as u32 { 0 } else { ttl })));
+    }
+    Some(Answers { question, addresses })
+}
+
+/// The answer to a query that gives nothing but this code; `None` when the query cannot be answered at all.
+pub fn failure(query: &[u8], code: u8) -> Option<Vec<u8>> {
+    let mut reader = Reader::new(query)?;
+    read_question(query, &mut reader)?;
+    let mut out = query.get(..reader.at)?.to_vec();
+    // A response, recursion as it was asked for and offered; one question, nothing else.
+    out[2] = 0x80 | (out[2] & 0x79);
+    out[3] = 0x80 | (code & 0x0f);
+    out[6..HEADER].fill(0);
+    Some(out)
+}
+
+fn read_question(message: &[u8], reader: &mut Reader<'_>) -> Option<Question> {
+    let mut header = Cursor(message);
+    let (id, _, questions) = (header.u16()?, header.u16()?, header.u16()?);
+    if questions != 1 {
+        return None;
+    }
+    let name = reader.name()?;
+    let kind = Cursor(message.get(reader.at..)?).u16()?;
+    message.get(reader.at + 2..reader.at + 4)?;
+    reader.at += 4;
+    Some(Question { id, name, kind })
+}
+
+/// A place in a message.
+struct Reader<'a> {
+    message: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn new(message: &'a [u8]) -> Option<Self> {
+        (message.len() >= HEADER).then_some(Self { message, at: HEADER })
+    }
+
+    /// The name here (RFC 1035 4.1.4); a name that points anywhere but backwards is none, so that reading ends.
+    fn name(&mut self) -> Option<String> {
+        let mut name = String::new();
+        let (mut at, mut end, mut jumped) = (self.at, None, self.at);
+        loop {
+            let length = *self.message.get(at)?;
+            match length & 0xc0 {
+                0 if length == 0 => {
+                    self.at = end.unwrap_or(at + 1);
+                    return Some(name);
+                }
+                0 => {
+                    let label = self.message.get(at + 1..at + 1 + usize::from(length))?;
+                    if !name.is_empty() {
+                        name.push('.');
+                    }
+                    label.iter().for_each(|b| name.push(char::from(b.to_ascii_lowercase())));
+                    if name.len() > LONGEST_NAME {
+                        return None;
+                    }
+                    at += 1 + usize::from(length);
+                }
+                0xc0 => {
+                    let to = usize::from(u16::from_be_bytes([length & 0x3f, *self.message.get(at + 1)?]));
+                    end.get_or_insert(at + 2);
+                    if to >= jumped {
+                        return None;
+                    }
+                    (at, jumped) = (to, to);
+                }
+                _ => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> Vec<u8> {
+        let labels = text.split('.').flat_map(|l| [&[l.len() as u8], l.as_bytes()].concat());
+        labels.chain([0]).collect()
+    }
+
+    fn query(text: &str, kind: u8) -> Vec<u8> {
+        [&[0xab, 0xcd, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], &name(text), &[0, kind, 0, 1]].concat()
+    }
+
+    /// A response with records: the name as bytes, type, TTL, data.
+    fn response(text: &str, kind: u8, records: &[(&[u8], u8, u32, &[u8])]) -> Vec<u8> {
+        let mut out = query(text, kind);
+        (out[2], out[7]) = (0x81, records.len() as u8);
+        for (name, kind, ttl, data) in records {
+            out.extend_from_slice(name);
+            out.extend_from_slice(&[0, *kind, 0, 1]);
+            out.extend_from_slice(&ttl.to_be_bytes());
+            out.extend_from_slice(&(data.len() as u16).to_be_bytes());
+            out.extend_from_slice(data);
+        }
+        out
+    }
+
+    #[test]
+    fn an_answer_tells_the_addresses_of_the_name_that_was_asked_for() {
+        let back: &[u8] = &[0xc0, 12];
+        let alias = name("edge.cdn.test");
+        let message = response(
+            "WWW.Shop.test",
+            1,
+            &[(back, 5, 300, &alias), (&alias, 1, 60, &[192, 0, 2, 7]), (back, 1, u32::MAX, &[192, 0, 2, 8])],
+        );
+        let told = answers(&message).unwrap();
+        assert_eq!(told.question, Question { id: 0xabcd, name: "www.shop.test".into(), kind: 1 });
+        assert_eq!(told.addresses, [("192.0.2.7".parse().unwrap(), 60), ("192.0.2.8".parse().unwrap(), 0)]);
+        let six = "2001:db8::1".parse::<Ipv6Addr>().unwrap();
+        let message = response("v6.test", 28, &[(back, 28, 5, &six.octets())]);
+        assert_eq!(answers(&message).unwrap().addresses, [(IpAddr::V6(six), 5)]);
+        assert_eq!(answers(&query("a.test", 1)), None, "a question tells nothing");
+    }
+
+    #[test]
+    fn messages_that_are_none_are_refused() {
+        let mut looping = response("a.test", 1, &[(&[0xc0, 12], 1, 1, &[1, 2, 3, 4])]);
+        let at = looping.len() - 16;
+        (looping[at], looping[at + 1]) = (0xc0, at as u8);
+        assert_eq!(answers(&looping), None, "a name that points at itself");
+        let mut two = query("a.test", 1);
+        two[5] = 2;
+        assert_eq!(question(&two), None);
+        let whole = response("a.test", 1, &[(&[0xc0, 12], 1, 1, &[1, 2, 3, 4])]);
+        for cut in 0..whole.len() {
+            assert_eq!(answers(&whole[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_failure_repeats_the_question_and_nothing_else() {
+        let mut asked = query("a.test", 1);
+        asked[11] = 1;
+        asked.extend_from_slice(&[0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]);
+        let said = failure(&asked, SERVFAIL).unwrap();
+        assert_eq!((said[2], said[3], &said[4..12]), (0x81, 0x82, &[0, 1, 0, 0, 0, 0, 0, 0][..]));
+        assert_eq!(question(&said), question(&asked));
+        assert_eq!(failure(&asked[..15], SERVFAIL), None);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_comes_makes_it_stumble(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (answers(&bytes), question(&bytes), failure(&bytes, REFUSED));
+            let mut message = query("a.test", 1);
+            message[2] |= 0x80;
+            message[7] = 3;
+            message.extend_from_slice(&bytes);
+            let _ = answers(&message);
+        }
+    }
+}
