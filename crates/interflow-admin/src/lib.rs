@@ -3,6 +3,7 @@
 
 mod api;
 mod config;
+pub mod greyproxy;
 mod guard;
 mod health;
 pub mod mcp;

@@ -24,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::api::{self, ApiError, Viewers};
+use crate::greyproxy::{CompatConfig, Greyproxy};
 use crate::guard::{self, Guard};
 use crate::{AdminConfig, health, metrics, ui};
 
@@ -106,6 +107,7 @@ impl AdminState {
 
 /// The admin side, ready to serve.
 pub struct Admin {
+    state: Arc<AdminState>,
     router: Router,
     listener: TcpListener,
 }
@@ -142,10 +144,23 @@ impl Admin {
             .route("/mcp", post(api::mcp::post))
             .route("/metrics", get(metrics::metrics))
             .fallback(ui::serve)
-            .with_state(state)
+            .with_state(Arc::clone(&state))
             .layer(middleware::from_fn_with_state(guard, guard::check))
             .layer(middleware::from_fn(protect));
-        Ok(Self { router, listener })
+        Ok(Self { state, router, listener })
+    }
+
+    /// Greyproxy's API over the same things; nothing when there are no approvals. `dns` is where the DNS port listens.
+    ///
+    /// # Errors
+    /// The listener's address is none of loopback.
+    pub fn greyproxy(
+        &self,
+        config: CompatConfig,
+        listener: TcpListener,
+        dns: Option<SocketAddr>,
+    ) -> std::io::Result<Option<Greyproxy>> {
+        Greyproxy::new(config, listener, Arc::clone(&self.state), dns)
     }
 
     /// Serves until `end` is ready, then lets requests under way finish.

@@ -99,7 +99,7 @@ pub struct RuleSpec {
     /// Users of the proxy. In names of users, agents, programs, containers and sessions, `*` stands for any characters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<String>,
-    /// Agents: the name that a session gives itself, or else the client's program.
+    /// Agents: the name that a session gives itself; without one, the client's user, container or program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
     /// Programs of clients on this machine, by their file names.

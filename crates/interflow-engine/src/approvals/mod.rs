@@ -11,8 +11,9 @@ mod secrets;
 mod sessions;
 mod stage;
 mod substitute;
+pub mod wellknown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -106,6 +107,9 @@ pub struct Answer {
     /// Whether it holds for every client, not only for the user, program or session that asked.
     #[serde(default)]
     pub everyone: bool,
+    /// What the rule is for.
+    #[serde(default)]
+    pub note: Option<String>,
 }
 
 /// For what an answer holds.
@@ -624,13 +628,14 @@ fn view(rule: &Rule) -> RuleView {
 
 /// Labels and placeholders name one secret each.
 fn unique<'s>(secrets: impl Iterator<Item = &'s Arc<Secret>>) -> Result<(), ApprovalsError> {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for secret in secrets {
-        for name in [secret.label.as_str(), &secret.placeholder] {
-            if seen.contains(&name) {
+        // Sessions may each have a secret of the same label; a placeholder stands for one secret only.
+        let of = secret.session.as_ref().map_or("", |(id, _)| id);
+        for (place, name) in [(of, secret.label.as_str()), ("\n", &secret.placeholder)] {
+            if !seen.insert((place, name)) {
                 return Err(ApprovalsError::Wrong(format!("'{name}' is taken by another secret")));
             }
-            seen.push(name);
         }
     }
     Ok(())
@@ -663,6 +668,7 @@ fn rule_of(question: &HeldQuestion, answer: &Answer) -> RuleSpec {
         rule.containers = question.container.iter().cloned().collect();
         rule.sessions = question.sessions.clone();
     }
+    rule.note.clone_from(&answer.note);
     let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
     rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     rule

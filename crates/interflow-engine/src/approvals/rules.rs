@@ -162,8 +162,10 @@ impl Rule {
             list.is_empty() || names.iter().any(|n| list.iter().any(|l| is_like(l, n)))
         };
         let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
+        let itself = [q.user, q.container, q.process].into_iter().flatten();
+        let itself = self.spec.agents.iter().any(|l| itself.clone().any(|n| is_like(l, n)));
         let agent =
-            if q.agents.is_empty() { named(&self.spec.agents, q.process) } else { member(&self.spec.agents, q.agents) };
+            if q.agents.is_empty() { self.spec.agents.is_empty() || itself } else { member(&self.spec.agents, q.agents) };
         own && agent
             && named(&self.spec.users, q.user)
             && named(&self.spec.processes, q.process)

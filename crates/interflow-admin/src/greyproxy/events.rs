@@ -1,0 +1,316 @@
+//! `/ws`: events as they happen, and commands.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::response::Response;
+use interflow_engine::approvals::Claim;
+use interflow_engine::approvals::config::Action;
+use interflow_flow::Timestamp;
+use interflow_record::{ConversationOptions, Event, FlowKind, FlowState, FlowSummary, Subscription};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::pending::Decided;
+use super::{Grey, Shared, pending, shapes};
+use crate::api::ask;
+
+/// How long a client may take for one message.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often sessions and conversations are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The longest message that a client may send, in bytes.
+const MAX_MESSAGE: usize = 64 << 10;
+
+/// `GET /ws`
+pub(super) async fn socket(State(grey): Shared, upgrade: WebSocketUpgrade) -> Response {
+    let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
+    upgrade.on_upgrade(|socket| async move {
+        let mut client = Client {
+            waiting: waiting(&grey),
+            used: used(&grey),
+            answered: grey.approvals.history().first().map_or(0, |a| a.at),
+            updated: Timestamp::now().micros(),
+            grey,
+            socket,
+            wanted: None,
+            claim: None,
+            moved: false,
+            told: HashSet::new(),
+        };
+        let _ = client.serve().await;
+    })
+}
+
+/// The client is gone, or takes nothing.
+struct Gone;
+
+/// One client.
+struct Client {
+    grey: Arc<Grey>,
+    socket: WebSocket,
+    /// The types of events it asked for; all when it asked for none.
+    wanted: Option<HashSet<String>>,
+    claim: Option<Claim>,
+    /// What was held, and how many flows waited, when it was told last.
+    waiting: BTreeMap<u64, (usize, Value)>,
+    /// How often each session's credentials were put in.
+    used: BTreeMap<String, u64>,
+    /// The latest answer that it was told of.
+    answered: u64,
+    /// The latest conversation that it was told of.
+    updated: u64,
+    /// Flows ended since conversations were looked at.
+    moved: bool,
+    /// Flows that it was told of lately.
+    told: HashSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Command {
+    command: String,
+    #[serde(default)]
+    pending_id: u64,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    duration: String,
+    #[serde(default)]
+    notes: Option<String>,
+    #[serde(default)]
+    event_type: String,
+}
+
+fn now() -> String {
+    shapes::moment(Timestamp::now().micros())
+}
+
+fn waiting(grey: &Grey) -> BTreeMap<u64, (usize, Value)> {
+    grey.approvals.held().iter().map(|h| (h.id, (h.waiting, shapes::pending(h)))).collect()
+}
+
+fn used(grey: &Grey) -> BTreeMap<String, u64> {
+    grey.approvals.sessions().into_iter().map(|s| (s.id, s.secrets.iter().map(|s| s.used).sum())).collect()
+}
+
+/// The next news of the store; never, when nothing is recorded.
+async fn next(flows: &mut Option<Subscription>) -> Option<Event> {
+    match flows {
+        Some(flows) => flows.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Client {
+    async fn serve(&mut self) -> Result<(), Gone> {
+        let mut news = self.grey.news.subscribe();
+        let mut flows = self.grey.admin.store().ok().map(|s| s.subscribe());
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let approvals = Arc::clone(&self.grey.approvals);
+        let mut version = approvals.version();
+        self.send(&json!({"type": "connected", "message": "Connected to Interflow's event stream", "timestamp": now()}))
+            .await?;
+        loop {
+            tokio::select! {
+                said = self.socket.recv() => match said {
+                    Some(Ok(Message::Text(text))) => self.obey(text.as_str()).await?,
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return Err(Gone),
+                    Some(Ok(_)) => {}
+                },
+                () = approvals.changed_since(version) => {
+                    version = approvals.version();
+                    self.approvals().await?;
+                }
+                told = news.recv() => match told {
+                    Ok(message) => self.event(&message).await?,
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+                event = next(&mut flows) => match event {
+                    Some(Event::Flows(batch)) => self.flows(&batch).await?,
+                    Some(Event::Lagged(_)) => {}
+                    None => flows = None,
+                },
+                _ = look.tick() => self.look().await?,
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &Value) -> Result<(), Gone> {
+        let sent = timeout(PATIENCE, self.socket.send(Message::Text(message.to_string().into()))).await;
+        if matches!(sent, Ok(Ok(()))) { Ok(()) } else { Err(Gone) }
+    }
+
+    /// Sends an event, when it is wanted.
+    async fn event(&mut self, message: &Value) -> Result<(), Gone> {
+        let kind = message["type"].as_str().unwrap_or_default();
+        if kind == "session.deleted"
+            && let Some(id) = message["data"].as_str()
+        {
+            self.used.remove(id);
+        }
+        if self.wanted.as_ref().is_some_and(|w| !w.contains(kind)) {
+            return Ok(());
+        }
+        self.send(message).await
+    }
+
+    async fn tell(&mut self, kind: &str, data: Value) -> Result<(), Gone> {
+        self.event(&json!({"type": kind, "data": data})).await
+    }
+
+    /// What changed of what is held.
+    async fn approvals(&mut self) -> Result<(), Gone> {
+        let current = waiting(&self.grey);
+        for (id, (count, shape)) in &current {
+            let before = self.waiting.get(id).map(|(n, _)| *n);
+            match before {
+                None => self.tell("pending_request.created", shape.clone()).await?,
+                Some(n) if n != *count => self.tell("pending_request.updated", shape.clone()).await?,
+                Some(_) => continue,
+            }
+            self.waiters(shape, before.unwrap_or(0), *count).await?;
+        }
+        let rules = self.grey.approvals.rules();
+        let history = self.grey.approvals.history();
+        for (id, (count, shape)) in std::mem::replace(&mut self.waiting, current) {
+            if self.waiting.contains_key(&id) {
+                continue;
+            }
+            let answered = history.iter().find(|a| a.held.id == id);
+            let rule = answered.and_then(|a| rules.iter().find(|r| r.id == a.by)).map(shapes::rule);
+            let allowed = answered.is_some_and(|a| a.action == Some(Action::Allow));
+            let kind = if allowed { "pending_request.allowed" } else { "pending_request.dismissed" };
+            self.tell(kind, json!({"pending_id": id, "rule": rule})).await?;
+            self.waiters(&shape, count, 0).await?;
+        }
+        self.answered = history.first().map_or(self.answered, |a| a.at);
+        Ok(())
+    }
+
+    async fn waiters(&mut self, shape: &Value, before: usize, after: usize) -> Result<(), Gone> {
+        let data = json!({
+            "container_name": shape["container_name"], "host": shape["destination_host"],
+            "port": shape["destination_port"], "previous_count": before, "current_count": after,
+        });
+        self.tell("waiters.changed", data).await
+    }
+
+    /// Exchanges that ended.
+    async fn flows(&mut self, batch: &[FlowSummary]) -> Result<(), Gone> {
+        let ended = |f: &&FlowSummary| f.kind != FlowKind::Tunnel && f.state != FlowState::Open;
+        for flow in batch.iter().filter(ended) {
+            self.moved = true;
+            if self.told.len() > 10_000 {
+                self.told.clear();
+            }
+            if !self.told.insert(flow.id.to_string()) {
+                continue;
+            }
+            let data = json!({
+                "id": flow.started.micros(),
+                "timestamp": shapes::moment(flow.started.micros()),
+                "container_name": flow.user.as_deref().unwrap_or_default(),
+                "destination_host": flow.authority.host.to_string(),
+                "destination_port": flow.authority.port,
+                "method": flow.method,
+                "url": format!("{}://{}{}", flow.scheme, flow.authority.host_field(flow.scheme),
+                    flow.path.as_deref().unwrap_or_default()),
+                "status_code": flow.status,
+                "duration_ms": flow.duration / 1000,
+                "result": if flow.error.as_deref() == Some("denied") { "blocked" } else { "auto" },
+                "flow_id": flow.id.to_string(),
+            });
+            self.tell("transaction.new", data).await?;
+        }
+        Ok(())
+    }
+
+    /// Sessions that ended by themselves, credentials that were put in, conversations that went on.
+    async fn look(&mut self) -> Result<(), Gone> {
+        let current = used(&self.grey);
+        for (id, count) in std::mem::replace(&mut self.used, current.clone()) {
+            match current.get(&id) {
+                None => self.tell("session.expired", json!(id)).await?,
+                Some(n) if *n > count => {
+                    self.tell("session.substitution", json!({"session_id": id, "count": n})).await?;
+                }
+                Some(_) => {}
+            }
+        }
+        if !std::mem::take(&mut self.moved) {
+            return Ok(());
+        }
+        let options = ConversationOptions { all: true, limit: 50, ..ConversationOptions::default() };
+        let found = ask(&self.grey.admin, move |store, _| Ok(store.conversations(&options)?)).await.unwrap_or_default();
+        let new = found.iter().filter(|c| c.row.updated.micros() > self.updated);
+        let new: Vec<(u64, Value)> = new.map(|c| (c.row.updated.micros(), shapes::conversation(c))).collect();
+        for (at, shape) in new {
+            self.updated = self.updated.max(at);
+            self.tell("conversation.updated", json!({"conversation_id": shape["id"], "conversation": shape})).await?;
+        }
+        Ok(())
+    }
+
+    async fn obey(&mut self, text: &str) -> Result<(), Gone> {
+        let wrong = |why: String| json!({"type": "error", "error": why, "timestamp": now()});
+        let Ok(command) = serde_json::from_str::<Command>(text) else {
+            return self.send(&wrong("invalid JSON".to_owned())).await;
+        };
+        let done = |rule: Value| {
+            json!({"type": "command_success", "command": command.command, "pending_id": command.pending_id,
+                "rule_id": rule, "timestamp": now()})
+        };
+        let answer = match command.command.as_str() {
+            "ping" => json!({"type": "pong", "timestamp": now()}),
+            "allow" => {
+                let decided = Decided::of(&command.scope, &command.duration, command.notes.clone());
+                match pending::decide(&self.grey, command.pending_id, "allow", &decided) {
+                    Ok(rule) => done(rule["id"].clone()),
+                    Err(e) => wrong(e.1),
+                }
+            }
+            "dismiss" if pending::drop_one(&self.grey, command.pending_id) => done(Value::Null),
+            "dismiss" => wrong("pending request not found".to_owned()),
+            "subscribe" | "unsubscribe" if command.event_type.is_empty() => {
+                wrong(format!("event_type is required for {}", command.command))
+            }
+            "subscribe" => {
+                let wanted = self.wanted.get_or_insert_default();
+                if wanted.len() < 100 {
+                    wanted.insert(command.event_type.clone());
+                }
+                json!({"type": "subscribed", "event_type": command.event_type, "timestamp": now()})
+            }
+            "unsubscribe" => {
+                if let Some(wanted) = &mut self.wanted {
+                    wanted.remove(&command.event_type);
+                }
+                json!({"type": "unsubscribed", "event_type": command.event_type, "timestamp": now()})
+            }
+            "claim_notifications" => {
+                self.claim.get_or_insert_with(|| self.grey.approvals.claim_notifications());
+                let claims = self.grey.approvals.claims();
+                self.grey.tell("notification.claims_changed", json!({"claims": claims}));
+                json!({"type": "command_success", "command": "claim_notifications", "timestamp": now()})
+            }
+            other => wrong(format!("unknown command: {other}")),
+        };
+        self.send(&answer).await
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.claim.take().is_some() {
+            let claims = self.grey.approvals.claims();
+            self.grey.tell("notification.claims_changed", json!({"claims": claims}));
+        }
+    }
+}

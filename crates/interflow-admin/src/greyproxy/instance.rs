@@ -1,0 +1,193 @@
+//! Health, settings, silent mode, the certificate and maintenance.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use interflow_engine::approvals::config::Mode;
+use interflow_engine::config::InterceptMode;
+use interflow_flow::units::Span;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shapes;
+use super::{Answer, Given, Grey, Refused, Shared};
+
+/// The longest silent mode, in seconds.
+const LONGEST_SILENCE: u64 = 8 * 3600;
+
+/// `GET /api/health`
+pub(super) async fn health(State(grey): Shared) -> Json<Value> {
+    Json(json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "ports": grey.ports, "server": "interflow"}))
+}
+
+fn notices(grey: &Grey) -> Value {
+    json!({"enabled": grey.approvals.notifies(), "available": true, "backend": "interflow", "supportsActions": false,
+        "claims": grey.approvals.claims()})
+}
+
+/// `GET` and `PUT /api/notifications`: how it is; the configuration says how it shall be.
+pub(super) async fn notifications(State(grey): Shared) -> Json<Value> {
+    Json(notices(&grey))
+}
+
+/// `GET /api/settings`
+pub(super) async fn settings(State(grey): Shared) -> Json<Value> {
+    Json(all_settings(&grey))
+}
+
+fn all_settings(grey: &Grey) -> Value {
+    let config = grey.admin.engine.config();
+    let cert = certificate(grey);
+    json!({
+        "theme": *grey.theme.lock(),
+        "notifications": notices(grey),
+        "notificationsEnabled": grey.approvals.notifies(),
+        "mitm": {"enabled": config.intercept.mode != InterceptMode::None, "certGenerated": true,
+            "certPath": cert["certPath"], "installed": Value::Null},
+        "mitmEnabled": config.intercept.mode != InterceptMode::None,
+        "conversations": {"enabled": grey.admin.conversations.is_some()},
+        "conversationsEnabled": grey.admin.conversations.is_some(),
+        "redactedHeaders": grey.admin.config["record"]["mask_headers"],
+    })
+}
+
+/// `PUT /api/settings`: the theme, and whether TLS is looked into; the rest is said in the configuration.
+pub(super) async fn change_settings(State(grey): Shared, Given(given): Given<Value>) -> Answer {
+    if let Some(theme) = given["theme"].as_str() {
+        if !matches!(theme, "system" | "light" | "dark") {
+            return Err(Refused::bad("theme must be system, light, or dark"));
+        }
+        theme.clone_into(&mut grey.theme.lock());
+    }
+    if let Some(enabled) = given["mitmEnabled"].as_bool().or_else(|| given["mitm"]["enabled"].as_bool()) {
+        let mut config = grey.admin.engine.config();
+        let is_on = config.intercept.mode != InterceptMode::None;
+        if enabled != is_on {
+            config.intercept.mode = if enabled { InterceptMode::All } else { InterceptMode::None };
+            grey.admin.engine.reload(config).map_err(|e| Refused::bad(e.to_string()))?;
+        }
+    }
+    Ok(Json(all_settings(&grey)))
+}
+
+fn silence(grey: &Grey) -> Value {
+    match grey.approvals.meanwhile() {
+        Some((mode, until)) if mode != Mode::Ask => json!({
+            "active": true,
+            "enabled": true,
+            "mode": if mode == Mode::Observe { "allow" } else { "deny" },
+            "expires_at": (until != u64::MAX).then(|| shapes::moment(until.saturating_mul(1_000_000))),
+        }),
+        _ => json!({"active": false, "enabled": false, "mode": "", "expires_at": Value::Null}),
+    }
+}
+
+/// `GET /api/allowall`
+pub(super) async fn silent(State(grey): Shared) -> Json<Value> {
+    Json(silence(&grey))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Silence {
+    mode: String,
+    duration: String,
+}
+
+/// `POST /api/allowall`: nobody is asked for a while; all is allowed, or all that no rule allows is denied.
+pub(super) async fn set_silent(State(grey): Shared, Given(given): Given<Silence>) -> Answer {
+    let mode = match given.mode.as_str() {
+        "allow" => Mode::Observe,
+        "deny" => Mode::Enforce,
+        _ => return Err(Refused::bad("mode must be \"allow\" or \"deny\"")),
+    };
+    let lasting = match given.duration.as_str() {
+        "restart" => None,
+        text => {
+            let span: Result<Span, _> = text.parse();
+            let span = span.map_err(|_| Refused::bad("invalid duration: write it as \"5m\" or \"1h\", or \"restart\""))?;
+            if span.0.as_secs() > LONGEST_SILENCE || span.0.is_zero() {
+                return Err(Refused::bad("duration exceeds maximum of 8h"));
+            }
+            Some(span.0)
+        }
+    };
+    grey.approvals.set_mode(Some((mode, lasting)));
+    let now = silence(&grey);
+    grey.tell("allowall.changed", now.clone());
+    Ok(Json(now))
+}
+
+/// `DELETE /api/allowall`
+pub(super) async fn end_silent(State(grey): Shared) -> Json<Value> {
+    grey.approvals.set_mode(None);
+    let now = silence(&grey);
+    grey.tell("allowall.changed", now.clone());
+    Json(now)
+}
+
+fn certificate(grey: &Grey) -> Value {
+    json!({
+        "generated": true,
+        "certPath": "GET /api/cert/download",
+        "keyPath": "",
+        "fingerprint": grey.admin.engine.ca().fingerprint_sha256(),
+        "installCommands": {"linux": "interflow ca install", "macos": "interflow ca install"},
+    })
+}
+
+/// `GET /api/cert/status`
+pub(super) async fn cert_status(State(grey): Shared) -> Json<Value> {
+    Json(certificate(&grey))
+}
+
+/// `POST /api/cert/generate`, `/api/cert/reload`: there is one already, and it is in force.
+pub(super) async fn cert_unchanged(State(grey): Shared) -> Json<Value> {
+    let message = "cert unchanged, no reload needed; `interflow ca rotate` makes a new one";
+    Json(json!({"message": message, "certStatus": certificate(&grey)}))
+}
+
+/// `GET /api/cert/download`
+pub(super) async fn cert_download(State(grey): Shared) -> Result<Response, Refused> {
+    Response::builder()
+        .header(header::CONTENT_TYPE, "application/x-pem-file")
+        .header(header::CONTENT_DISPOSITION, "attachment; filename=interflow-ca.pem")
+        .body(Body::from(grey.admin.engine.ca().certificate_pem().to_owned()))
+        .map_err(|e| Refused(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))
+}
+
+/// `POST /api/maintenance/rebuild-conversations`
+pub(super) async fn rebuild(State(grey): Shared) -> Answer {
+    let live = grey.admin.conversations.clone();
+    let live = live.ok_or_else(|| Refused(StatusCode::SERVICE_UNAVAILABLE, "nothing is recorded".to_owned()))?;
+    tokio::spawn(async move {
+        let done = live.rebuild().await;
+        let state = if done.is_ok() { "completed" } else { "failed" };
+        let progress = json!({"task": "rebuild-conversations", "status": state, "processed": done.unwrap_or_default()});
+        grey.tell("maintenance.progress", progress);
+    });
+    Ok(Json(json!({"status": "started"})))
+}
+
+/// `POST /api/maintenance/redact-headers`: header secrets are masked when they are recorded, so nothing is left to do.
+pub(super) async fn redact_headers() -> Json<Value> {
+    Json(json!({"status": "completed", "processed": 0}))
+}
+
+/// `GET /api/maintenance/status`
+pub(super) async fn maintenance() -> Json<Value> {
+    Json(json!({"status": "idle", "running": false}))
+}
+
+/// `GET /api/dissectors`: what is read, whatever the host.
+pub(super) async fn dissectors() -> Json<Value> {
+    let names = ["anthropic", "openai", "openai-ws", "openai-chat", "google-ai", "bedrock", "ollama"];
+    Json(json!({"items": names.map(|n| json!({"name": n}))}))
+}
+
+/// `GET /api/endpoint-rules`: exchanges are recognised by what they are, so there are no rules for it.
+pub(super) async fn endpoint_rules() -> Json<Value> {
+    Json(json!({"items": [], "total": 0}))
+}

@@ -1,0 +1,272 @@
+//! Greyproxy's API and events on a port of their own, for programs that were made for it (`greywall` among them): its rules,
+//! pending requests, sessions and credentials are our approvals, its transactions our flows.
+
+mod config;
+mod events;
+mod instance;
+mod pending;
+mod rules;
+mod sessions;
+mod shapes;
+mod traffic;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, delete, get, post, put};
+use interflow_engine::approvals::{Approvals, ApprovalsError};
+use interflow_flow::{Authority, Host};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+
+use crate::api::ApiError;
+use crate::server::AdminState;
+pub use config::CompatConfig;
+
+/// The largest request body, in bytes.
+const LARGEST: usize = 8 << 20;
+/// Events that wait for a slow client.
+const WAITING: usize = 512;
+
+/// What its handlers share.
+pub(crate) struct Grey {
+    admin: Arc<AdminState>,
+    approvals: Arc<Approvals>,
+    config: CompatConfig,
+    ports: Value,
+    /// What happened by its API: messages as they go out.
+    news: broadcast::Sender<Arc<Value>>,
+    /// What sessions said of themselves that we have no place for, by their ids.
+    said: Mutex<HashMap<String, sessions::Said>>,
+    theme: Mutex<String>,
+}
+
+type Shared = State<Arc<Grey>>;
+type Answer = Result<axum::Json<Value>, Refused>;
+
+/// An error in Greyproxy's form.
+pub(crate) struct Refused(StatusCode, String);
+
+impl Refused {
+    fn bad(why: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, why.into())
+    }
+
+    fn missing(what: &str) -> Self {
+        Self(StatusCode::NOT_FOUND, format!("{what} not found"))
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(json!({"error": self.1}))).into_response()
+    }
+}
+
+impl From<ApprovalsError> for Refused {
+    fn from(error: ApprovalsError) -> Self {
+        let status = match &error {
+            ApprovalsError::Nothing(_) => StatusCode::NOT_FOUND,
+            ApprovalsError::Wrong(_) => StatusCode::BAD_REQUEST,
+            ApprovalsError::Disk(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<ApiError> for Refused {
+    fn from(error: ApiError) -> Self {
+        let told = error.to_json();
+        let message = told["error"]["message"].as_str().unwrap_or_default().to_owned();
+        Self(error.into_response().status(), message)
+    }
+}
+
+/// A request's JSON; nothing at all counts as an empty object.
+struct Given<T>(T);
+
+impl<T: serde::de::DeserializeOwned, S: Send + Sync> FromRequest<S> for Given<T> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refused> {
+        let body = axum::body::to_bytes(request.into_body(), LARGEST).await;
+        let body = body.map_err(|_| Refused(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large".to_owned()))?;
+        let text = if body.trim_ascii().is_empty() { &b"{}"[..] } else { &body };
+        serde_json::from_slice(text).map(Given).map_err(|e| Refused::bad(e.to_string()))
+    }
+}
+
+impl Grey {
+    fn tell(&self, kind: &str, data: Value) {
+        let _ = self.news.send(Arc::new(json!({"type": kind, "data": data})));
+    }
+}
+
+/// Greyproxy's side, ready to serve.
+pub struct Greyproxy {
+    router: Router,
+    listener: TcpListener,
+}
+
+impl Greyproxy {
+    /// Puts it together; nothing when there are no approvals.
+    pub(crate) fn new(
+        config: CompatConfig,
+        listener: TcpListener,
+        admin: Arc<AdminState>,
+        dns: Option<SocketAddr>,
+    ) -> std::io::Result<Option<Self>> {
+        let Some(approvals) = admin.approvals.clone() else { return Ok(None) };
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() {
+            let why = format!("{address} is no loopback address: Greyproxy's API asks for no token (compat.greyproxy_api)");
+            return Err(std::io::Error::other(why));
+        }
+        let proxies = admin.engine.proxy_addresses();
+        let proxy = |i: usize| {
+            let own = config.greyproxy_proxies.get(i).map(SocketAddr::port).filter(|p| *p != 0);
+            own.or_else(|| proxies.first().map(SocketAddr::port))
+        };
+        let ports = json!({
+            "dashboard": address.port(), "http": proxy(0), "socks5": proxy(1),
+            "dns": dns.map(|a| a.port()),
+        });
+        let grey = Arc::new(Grey {
+            admin,
+            approvals,
+            config,
+            ports,
+            news: broadcast::Sender::new(WAITING),
+            said: Mutex::default(),
+            theme: Mutex::new("system".to_owned()),
+        });
+        Ok(Some(Self { router: router(grey, address), listener }))
+    }
+
+    /// Serves until `end` is ready.
+    ///
+    /// # Errors
+    /// The listener fails.
+    pub async fn serve(self, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+        axum::serve(self.listener, self.router).with_graceful_shutdown(end).await
+    }
+}
+
+fn router(grey: Arc<Grey>, address: SocketAddr) -> Router {
+    Router::new()
+        .route("/api/health", get(instance::health))
+        .route("/api/dashboard", get(traffic::dashboard))
+        .route("/api/pending", get(pending::list))
+        .route("/api/pending/count", get(pending::count))
+        .route("/api/pending/bulk-allow", post(pending::bulk_allow))
+        .route("/api/pending/bulk-dismiss", post(pending::bulk_dismiss))
+        .route("/api/pending/{id}", delete(pending::dismiss))
+        .route("/api/pending/{id}/allow", post(pending::allow))
+        .route("/api/pending/{id}/deny", post(pending::deny))
+        .route("/api/rules", get(rules::list).post(rules::create))
+        .route("/api/rules/ingest", post(rules::ingest))
+        .route("/api/rules/{id}", put(rules::update).delete(rules::remove))
+        .route("/api/logs", get(traffic::logs))
+        .route("/api/logs/stats", get(traffic::log_stats))
+        .route("/api/transactions", get(traffic::transactions))
+        .route("/api/transactions/{id}", get(traffic::transaction))
+        .route("/api/conversations", get(traffic::conversations))
+        .route("/api/conversations/{id}", get(traffic::conversation))
+        .route("/api/conversations/{id}/subagents", get(traffic::subagents))
+        .route("/api/dissectors", get(instance::dissectors))
+        .route("/api/endpoint-rules", get(instance::endpoint_rules))
+        .route("/api/sessions", get(sessions::list).post(sessions::create))
+        .route("/api/sessions/{id}", delete(sessions::remove))
+        .route("/api/sessions/{id}/heartbeat", post(sessions::heartbeat))
+        .route("/api/sessions/{id}/fsevents", get(sessions::fs_events))
+        .route("/api/credentials", get(sessions::credentials).post(sessions::add_credential))
+        .route("/api/credentials/{id}", delete(sessions::remove_credential))
+        .route("/api/settings", get(instance::settings).put(instance::change_settings))
+        .route("/api/notifications", get(instance::notifications).put(instance::notifications))
+        .route("/api/allowall", get(instance::silent).post(instance::set_silent).delete(instance::end_silent))
+        .route("/api/cert/status", get(instance::cert_status))
+        .route("/api/cert/download", get(instance::cert_download))
+        .route("/api/cert/generate", post(instance::cert_unchanged))
+        .route("/api/cert/reload", post(instance::cert_unchanged))
+        .route("/api/maintenance/rebuild-conversations", post(instance::rebuild))
+        .route("/api/maintenance/redact-headers", post(instance::redact_headers))
+        .route("/api/maintenance/status", get(instance::maintenance))
+        .route("/ws", get(events::socket))
+        .fallback(any(nowhere))
+        .with_state(grey)
+        .layer(middleware::from_fn_with_state(address, check))
+}
+
+async fn nowhere() -> Refused {
+    Refused(StatusCode::NOT_FOUND, "Interflow serves Greyproxy's /api and /ws here; its web UI is on the admin port".to_owned())
+}
+
+/// There is no token, so pages of others are kept out: by a `Host` that is not this machine's (a name that was bound to it
+/// anew), and by the `Origin` that browsers send with what a page asks for.
+async fn check(State(address): State<SocketAddr>, request: Request, next: Next) -> Response {
+    if let Err(why) = stranger(request.headers(), address) {
+        return Refused(StatusCode::FORBIDDEN, why.to_owned()).into_response();
+    }
+    let mut response = next.run(request).await;
+    let fields = response.headers_mut();
+    fields.insert(header::X_CONTENT_TYPE_OPTIONS, axum::http::HeaderValue::from_static("nosniff"));
+    fields.insert(header::CACHE_CONTROL, axum::http::HeaderValue::from_static("no-store"));
+    response
+}
+
+fn stranger(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str> {
+    let text = |name| headers.get(name).map(|v| v.to_str().unwrap_or_default());
+    let ours = |authority: &str| match Authority::parse(authority, Some(80)) {
+        Ok(a) => matches!(&a.host, Host::Name(n) if &**n == "localhost")
+            || matches!(&a.host, Host::Ip(ip) if ip.to_canonical().is_loopback()),
+        Err(_) => false,
+    };
+    let host = text(header::HOST).unwrap_or_default();
+    if !ours(host) {
+        return Err("this Host is not this machine's");
+    }
+    let same = |origin: &str| {
+        origin.split_once("://").is_some_and(|(_, from)| {
+            ours(from) && Authority::parse(from, Some(80)).is_ok_and(|a| a.port == address.port())
+        })
+    };
+    match text(header::ORIGIN) {
+        Some(origin) if !same(origin) => Err("requests that pages of other origins make are refused"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_others_are_strangers() {
+        let address = "127.0.0.1:43080".parse().unwrap();
+        for (host, origin, fine) in [
+            ("127.0.0.1:43080", None, true),
+            ("localhost:43080", Some("http://localhost:43080"), true),
+            ("localhost:43080", Some("http://127.0.0.1:43080"), true),
+            ("evil.test:43080", None, false),
+            ("127.0.0.1:43080", Some("http://evil.test"), false),
+            ("127.0.0.1:43080", Some("http://localhost:3000"), false),
+            ("127.0.0.1:43080", Some("null"), false),
+            ("", None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            assert_eq!(stranger(&headers, address).is_ok(), fine, "{host} {origin:?}");
+        }
+    }
+}

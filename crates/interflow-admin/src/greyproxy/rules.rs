@@ -1,0 +1,102 @@
+//! `/api/rules`: the rules of our approvals.
+
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use interflow_engine::approvals::config::Action;
+use interflow_engine::approvals::{Layer, RuleView};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shapes::{self, GivenRule};
+use super::{Answer, Given, Refused, Shared};
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct Filter {
+    container: String,
+    destination: String,
+    action: String,
+    limit: Option<usize>,
+    offset: usize,
+}
+
+/// `GET /api/rules`
+pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> Json<Value> {
+    let holds = |value: &Value, key: &str, part: &str| {
+        part.is_empty() || value[key].as_str().is_some_and(|v| v.to_lowercase().contains(&part.to_lowercase()))
+    };
+    let all: Vec<Value> = grey.approvals.rules().iter().map(shapes::rule).collect();
+    let fits = |r: &&Value| {
+        holds(r, "container_pattern", &filter.container)
+            && holds(r, "destination_pattern", &filter.destination)
+            && (filter.action.is_empty() || r["action"] == filter.action.as_str())
+    };
+    let chosen: Vec<&Value> = all.iter().filter(fits).collect();
+    let page: Vec<_> = chosen.iter().skip(filter.offset).take(filter.limit.unwrap_or(100)).collect();
+    Json(json!({"items": page, "total": chosen.len()}))
+}
+
+/// `POST /api/rules`
+pub(super) async fn create(
+    State(grey): Shared,
+    Given(given): Given<GivenRule>,
+) -> Result<(StatusCode, Json<Value>), Refused> {
+    let made = grey.approvals.add_rule(given.spec().map_err(Refused::bad)?)?;
+    Ok((StatusCode::CREATED, Json(shapes::rule(&made))))
+}
+
+/// `POST /api/rules/ingest`: a list of rules.
+pub(super) async fn ingest(State(grey): Shared, Given(list): Given<Vec<GivenRule>>) -> Answer {
+    let before = grey.approvals.held().len();
+    let (mut imported, mut skipped) = (0, 0);
+    for given in list {
+        let known = grey.approvals.rules().len();
+        match given.spec().map(|spec| grey.approvals.add_rule(spec)) {
+            Ok(Ok(_)) if grey.approvals.rules().len() > known => imported += 1,
+            _ => skipped += 1,
+        }
+    }
+    let cleaned = before.saturating_sub(grey.approvals.held().len());
+    Ok(Json(json!({"imported": imported, "skipped": skipped, "pending_cleaned": cleaned})))
+}
+
+/// `PUT /api/rules/:id`: what is not given stays.
+pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given): Given<GivenRule>) -> Answer {
+    let old = find(&grey.approvals.rules(), id)?;
+    let mut all = given.clone();
+    let text = |list: &[String]| if list.is_empty() { "*".to_owned() } else { list.join(",") };
+    let who = [&old.spec.agents, &old.spec.users, &old.spec.containers, &old.spec.processes];
+    all.container_pattern =
+        given.container_pattern.or_else(|| who.into_iter().find(|l| !l.is_empty()).map(|l| l.join(",")));
+    all.destination_pattern = given.destination_pattern.or_else(|| Some(text(&old.spec.hosts)));
+    all.port_pattern = given.port_pattern.or_else(|| Some(text(&old.spec.ports)));
+    all.method_pattern = given.method_pattern.or_else(|| Some(text(&old.spec.methods)));
+    all.path_pattern = given.path_pattern.or_else(|| Some(text(&old.spec.paths)));
+    all.action = given.action.or_else(|| Some(if old.spec.action == Action::Deny { "deny" } else { "allow" }.into()));
+    all.expires_at = given.expires_at.or_else(|| old.spec.until.clone());
+    all.notes = given.notes.or_else(|| old.spec.note.clone());
+    let made = grey.approvals.add_rule(all.spec().map_err(Refused::bad)?)?;
+    if made.id != old.id {
+        grey.approvals.remove_rule(&old.id)?;
+    }
+    Ok(Json(shapes::rule(&made)))
+}
+
+/// `DELETE /api/rules/:id`
+pub(super) async fn remove(State(grey): Shared, Path(id): Path<i64>) -> Answer {
+    let deleted = match find(&grey.approvals.rules(), id) {
+        Ok(rule) => grey.approvals.remove_rule(&rule.id).map(|()| true)?,
+        Err(_) => false,
+    };
+    Ok(Json(json!({"status": "ok", "deleted": deleted})))
+}
+
+/// The rule of this number that can be changed.
+fn find(rules: &[RuleView], id: i64) -> Result<RuleView, Refused> {
+    let found = rules.iter().find(|r| shapes::number(&r.id) == id).ok_or_else(|| Refused::missing("rule"))?;
+    if !found.removable || found.layer != Layer::Global {
+        return Err(Refused::bad("this rule comes from the configuration or a session, and is changed there"));
+    }
+    Ok(found.clone())
+}

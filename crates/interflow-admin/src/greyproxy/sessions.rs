@@ -1,0 +1,247 @@
+//! `/api/sessions` and `/api/credentials`: sessions of our approvals and secrets for placeholders, each bound to hosts.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec, SessionSpec};
+use interflow_engine::approvals::wellknown;
+use interflow_engine::approvals::{SecretView, SessionView};
+use interflow_flow::units::Span;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::shapes::{self, GivenRule};
+use super::{Answer, Given, Grey, Refused, Shared};
+
+/// How long a session lives without a heartbeat when it does not say, in seconds.
+const TTL: u64 = 900;
+/// The longest that it may say.
+const MAX_TTL: u64 = 3600;
+/// The longest text that is kept of what a session says of itself, in bytes.
+const MAX_METADATA: usize = 64 << 10;
+/// What placeholders begin with.
+const PREFIX: &str = "greyproxy:credential:v1:";
+
+/// What a session said of itself.
+#[derive(Clone, Default)]
+pub(super) struct Said {
+    labels: BTreeMap<String, String>,
+    metadata: Map<String, Value>,
+    ttl: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct NewSession {
+    session_id: String,
+    container_name: String,
+    mappings: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+    global_credentials: Vec<String>,
+    metadata: Map<String, Value>,
+    ttl_seconds: u64,
+    network_rules: Vec<GivenRule>,
+    allow_all: bool,
+    /// Ours: the hosts that a credential is for, by its placeholder or its label.
+    hosts: BTreeMap<String, Vec<String>>,
+}
+
+/// `GET /api/sessions`
+pub(super) async fn list(State(grey): Shared) -> Json<Value> {
+    let sessions = grey.approvals.sessions();
+    let mut said = grey.said.lock();
+    said.retain(|id, _| sessions.iter().any(|s| s.id == *id));
+    Json(sessions.iter().map(|s| shape(s, said.get(&s.id))).collect())
+}
+
+fn shape(session: &SessionView, said: Option<&Said>) -> Value {
+    let said = said.cloned().unwrap_or_default();
+    let labels: Vec<&String> = said.labels.values().collect();
+    json!({
+        "session_id": session.id,
+        "container_name": session.agent,
+        "credential_labels": labels,
+        "labels": said.labels,
+        "ttl_seconds": said.ttl,
+        "created_at": shapes::moment(session.began * 1_000_000),
+        "expires_at": shapes::moment(session.until * 1_000_000),
+        "last_heartbeat": shapes::moment(session.until.saturating_sub(said.ttl) * 1_000_000),
+        "substitution_count": session.secrets.iter().map(|s| s.used).sum::<u64>(),
+        "metadata": said.metadata,
+    })
+}
+
+impl Grey {
+    /// The hosts that a credential may be sent to; none when nobody knows.
+    fn hosts_of(&self, label: &str, value: &str, given: Option<&Vec<String>>) -> Vec<String> {
+        let given = given.filter(|h| !h.is_empty()).cloned();
+        let known = || Some(wellknown::hosts_of(label, value)).filter(|h| !h.is_empty());
+        given.or_else(known).unwrap_or_else(|| self.config.credential_hosts.clone())
+    }
+}
+
+/// `POST /api/sessions`: one of the same id is replaced.
+pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -> Answer {
+    for (name, value) in [("session_id", &new.session_id), ("container_name", &new.container_name)] {
+        if value.is_empty() {
+            return Err(Refused::bad(format!("{name} is required")));
+        }
+    }
+    let nothing = new.mappings.is_empty() && new.global_credentials.is_empty() && new.network_rules.is_empty();
+    if nothing && !new.allow_all {
+        return Err(Refused::bad("no credentials or network rules provided"));
+    }
+    let globals = globals(&grey, &new.global_credentials)?;
+    let mut rules = new.network_rules.iter().map(GivenRule::spec).collect::<Result<Vec<_>, _>>().map_err(Refused::bad)?;
+    // The session knows whose it is.
+    rules.iter_mut().for_each(|r| r.agents.clear());
+    if new.allow_all {
+        rules.push(RuleSpec::new(Action::Allow));
+    }
+    let (mut secrets, mut unbound) = (Vec::new(), Vec::new());
+    for (placeholder, value) in &new.mappings {
+        let label = new.labels.get(placeholder).cloned().unwrap_or_else(|| placeholder.clone());
+        let given = new.hosts.get(placeholder).or_else(|| new.hosts.get(&label));
+        let hosts = grey.hosts_of(&label, value, given);
+        if hosts.is_empty() {
+            unbound.push(label);
+            continue;
+        }
+        let label: String = label.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(100).collect();
+        secrets.push(SecretSpec { label, value: value.clone(), hosts, placeholder: Some(placeholder.clone()), plain_http: false });
+    }
+    let ttl = if new.ttl_seconds == 0 { TTL } else { new.ttl_seconds.min(MAX_TTL) };
+    let view = grey.approvals.add_session(SessionSpec {
+        id: Some(new.session_id.clone()),
+        agent: Some(new.container_name.clone()),
+        user: Some(new.container_name),
+        ttl: Some(Span::secs(ttl)),
+        rules,
+        secrets,
+        ..SessionSpec::default()
+    })?;
+    if !unbound.is_empty() {
+        tracing::warn!("the session {} has credentials that are bound to no host and are put in nowhere: {}; name hosts for \
+            them in the session's `hosts`, or in compat.credential_hosts", view.id, unbound.join(", "));
+    }
+    let metadata = if json!(new.metadata).to_string().len() <= MAX_METADATA { new.metadata } else { Map::new() };
+    let mut labels = new.labels;
+    labels.extend(globals.iter().map(|(label, placeholder)| (placeholder.clone(), label.clone())));
+    grey.said.lock().insert(view.id.clone(), Said { labels, metadata, ttl });
+    grey.tell("session.created", json!(view.id));
+    let mut answer = json!({
+        "session_id": view.id,
+        "expires_at": shapes::moment(view.until * 1_000_000),
+        "credential_count": new.mappings.len() + globals.len(),
+        "rules_created": view.rules,
+    });
+    if !globals.is_empty() {
+        answer["global_credentials"] = json!(globals);
+    }
+    if !unbound.is_empty() {
+        answer["unbound_credentials"] = json!(unbound);
+    }
+    Ok(Json(answer))
+}
+
+/// The placeholders of credentials that are kept here, by their labels.
+fn globals(grey: &Grey, labels: &[String]) -> Result<BTreeMap<String, String>, Refused> {
+    let kept: Vec<SecretView> = grey.approvals.secrets().into_iter().filter(|s| s.session.is_none()).collect();
+    let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
+    for label in labels {
+        match kept.iter().find(|s| s.label == *label) {
+            Some(secret) => drop(found.insert(label.clone(), secret.placeholder.clone())),
+            None => missing.push(label.as_str()),
+        }
+    }
+    if missing.is_empty() { Ok(found) } else { Err(Refused::bad(format!("unknown global credentials: {}", missing.join(", ")))) }
+}
+
+/// `POST /api/sessions/:id/heartbeat`; what it carries of a sandbox's file system is not kept.
+pub(super) async fn heartbeat(State(grey): Shared, Path(id): Path<String>) -> Answer {
+    let gone = |_| Refused(StatusCode::NOT_FOUND, "session not found or expired".to_owned());
+    let session = grey.approvals.heartbeat(&id).map_err(gone)?;
+    grey.tell("session.heartbeat", json!(id));
+    Ok(Json(json!({"session_id": session.id, "expires_at": shapes::moment(session.until * 1_000_000)})))
+}
+
+/// `DELETE /api/sessions/:id`
+pub(super) async fn remove(State(grey): Shared, Path(id): Path<String>) -> Json<Value> {
+    let deleted = grey.approvals.end_session(&id).is_ok();
+    grey.said.lock().remove(&id);
+    if deleted {
+        grey.tell("session.deleted", json!(id));
+    }
+    Json(json!({"session_id": id, "deleted": deleted}))
+}
+
+/// `GET /api/sessions/:id/fsevents`: none are kept.
+pub(super) async fn fs_events(Path(id): Path<String>) -> Json<Value> {
+    Json(json!({"session_id": id, "events": [], "dropped": 0, "truncated": false}))
+}
+
+fn credential_id(label: &str) -> String {
+    format!("cred_{:016x}", shapes::number(label))
+}
+
+fn credential(secret: &SecretView) -> Value {
+    json!({
+        "id": credential_id(&secret.label),
+        "label": secret.label,
+        "placeholder": secret.placeholder,
+        "value_preview": "***",
+        "created_at": Value::Null,
+        "hosts": secret.hosts,
+    })
+}
+
+/// `GET /api/credentials`
+pub(super) async fn credentials(State(grey): Shared) -> Json<Value> {
+    Json(grey.approvals.secrets().iter().filter(|s| s.session.is_none()).map(credential).collect())
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(super) struct NewCredential {
+    label: String,
+    value: String,
+    /// Ours: the hosts that it is for.
+    hosts: Vec<String>,
+}
+
+/// `POST /api/credentials`
+pub(super) async fn add_credential(State(grey): Shared, Given(new): Given<NewCredential>) -> Answer {
+    for (name, value) in [("label", &new.label), ("value", &new.value)] {
+        if value.is_empty() {
+            return Err(Refused::bad(format!("{name} is required")));
+        }
+    }
+    let hosts = grey.hosts_of(&new.label, &new.value, Some(&new.hosts));
+    if hosts.is_empty() {
+        return Err(Refused::bad(
+            "it is not known which hosts this credential is for: give them as `hosts`, or set compat.credential_hosts",
+        ));
+    }
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|e| Refused(StatusCode::INTERNAL_SERVER_ERROR, e.to_string()))?;
+    let hex: String = random.iter().map(|b| format!("{b:02x}")).collect();
+    let made = grey.approvals.add_secret(SecretSpec {
+        label: new.label,
+        value: new.value,
+        hosts,
+        placeholder: Some(format!("{PREFIX}global:{hex}")),
+        plain_http: false,
+    })?;
+    Ok(Json(credential(&made)))
+}
+
+/// `DELETE /api/credentials/:id`
+pub(super) async fn remove_credential(State(grey): Shared, Path(id): Path<String>) -> Answer {
+    let kept = grey.approvals.secrets();
+    let found = kept.iter().find(|s| s.session.is_none() && credential_id(&s.label) == id);
+    let label = &found.ok_or_else(|| Refused::missing("credential"))?.label;
+    grey.approvals.remove_secret(label)?;
+    Ok(Json(json!({"id": id, "deleted": true})))
+}
