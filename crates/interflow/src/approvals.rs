@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand, ValueEnum};
+use interflow_engine::approvals::presets;
 use interflow_flow::units::Span;
 use serde_json::{Map, Value, json};
 
@@ -45,6 +46,14 @@ pub enum ApprovalsCommand {
         /// Make the rules.
         #[arg(long)]
         apply: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the rules that come with Interflow, or show what one set of them allows. `approvals.presets` puts them in force.
+    Presets {
+        /// One of them.
+        name: Option<String>,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -182,7 +191,29 @@ pub fn run(command: ApprovalsCommand, home: &Home) -> Result<(), Failure> {
         ApprovalsCommand::Suggest { query, apply, json } => suggest(&api, &query.join(" "), apply, json),
         ApprovalsCommand::Secrets(command) => secrets(&api, command),
         ApprovalsCommand::Sessions => sessions(&api),
+        ApprovalsCommand::Presets { name, json } => presets(name.as_deref(), json),
     }
+}
+
+/// Lists the presets, or shows one. Needs no instance.
+pub fn presets(name: Option<&str>, as_json: bool) -> Result<(), Failure> {
+    let chosen: Vec<&presets::Preset> = match name {
+        Some(name) => vec![presets::find(name).map_err(Failure::Usage)?],
+        None => presets::all().iter().collect(),
+    };
+    if as_json {
+        print_json(&json!(chosen));
+        return Ok(());
+    }
+    for preset in chosen {
+        print(&format!("{:<18}  {}\n", preset.name, preset.about));
+        for rule in preset.rules.iter().filter(|_| name.is_some()) {
+            let any = |list: &[String], all: &str| if list.is_empty() { all.to_owned() } else { list.join(" ") };
+            let paths = any(&rule.paths, "");
+            print(&format!("    allow  {:<12} {} {paths}\n", any(&rule.methods, "any method"), rule.hosts.join(" ")));
+        }
+    }
+    Ok(())
 }
 
 /// A reader that has seen enough (`head`) is no error.

@@ -48,6 +48,9 @@ pub enum Command {
     /// What may be reached: answer what is held, rules, modes, secrets for placeholders.
     #[command(subcommand)]
     Approvals(crate::approvals::ApprovalsCommand),
+    /// Take over what another program kept: greyproxy.
+    #[command(subcommand)]
+    Import(crate::import::ImportCommand),
     /// Take personal data and secrets out of text or JSON.
     Redact(RedactArgs),
     /// Media files: what is in them, decryption with your own keys.

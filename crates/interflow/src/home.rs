@@ -22,6 +22,12 @@ pub struct Instance {
     pub gateway: Option<SocketAddr>,
     /// The admin's address.
     pub admin: Option<SocketAddr>,
+    /// Where Greyproxy's API is served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub greyproxy: Option<SocketAddr>,
+    /// The DNS port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<SocketAddr>,
 }
 
 impl Home {
@@ -190,7 +196,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::find(Some(dir.path())).unwrap();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let instance = Instance { pid: 7, proxy: vec![listener.local_addr().unwrap()], gateway: None, admin: None };
+        let instance = Instance {
+            pid: 7,
+            proxy: vec![listener.local_addr().unwrap()],
+            gateway: None,
+            admin: None,
+            greyproxy: None,
+            dns: None,
+        };
         let announced = home.announce(&instance).unwrap();
         assert_eq!(home.running().map(|i| i.pid), Some(7));
         drop(listener);

@@ -14,6 +14,7 @@ mod doctor;
 mod exec;
 mod flows;
 mod home;
+mod import;
 mod keys;
 mod log;
 mod mcp;
@@ -86,6 +87,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         return config_command::run(command, loaded);
     }
     let loaded = loaded?;
+    if let Command::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
+        return approvals::presets(name.as_deref(), *json);
+    }
     if let Command::Redact(args) = &cli.command {
         return redact::run(args);
     }
@@ -99,6 +103,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Ca(command) => ca::run(&command, &home),
         Command::Conversations(command) => conversations::run(command, &loaded.config, &home),
         Command::Flows(command) => flows::run(command, &loaded.config, &home),
+        Command::Import(command) => import::run(&command, &loaded.config, &home),
         Command::Audit(command) => audit::run(&command),
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use interflow_admin::greyproxy::Greyproxy;
 use interflow_admin::{Admin, AdminParts, Doctor, LimitParts};
 use interflow_engine::config::InterceptMode;
 use interflow_engine::conversations::live::Live;
+use interflow_engine::dns;
 use interflow_engine::{Engine, Parts};
 use interflow_flow::Recorder;
 use interflow_net::ca::{Ca, CaOptions};
@@ -33,6 +35,10 @@ pub struct Running {
     conversations: Option<Live>,
     /// The admin side, when it listens.
     pub admin: Option<(Admin, SocketAddr)>,
+    /// Greyproxy's API, when it is served.
+    pub greyproxy: Option<(Greyproxy, SocketAddr)>,
+    /// Where the DNS port listens.
+    dns: Option<SocketAddr>,
     /// The token of the admin side.
     pub token: String,
     /// The rooms beside the corridor.
@@ -154,12 +160,18 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
             })?),
             None => None,
         };
-    let own = admin.iter().filter_map(|l| l.local_addr().ok()).collect();
+    let compat = match &config.compat {
+        c if c.greyproxy && admin.is_some() => Some(bind_greyproxy(c.greyproxy_api).await?),
+        _ => None,
+    };
+    let own = admin.iter().chain(&compat).filter_map(|l| l.local_addr().ok()).collect();
     let rooms = Rooms::new(config, home, store.as_ref())?;
     let parts = Parts { ca, recorder, stages: rooms.stages.clone(), mounts: rooms.mounts.clone(), own };
     let engine = Engine::start(config.engine(), parts).map_err(|e| e.to_string())?;
     rooms.attach(&engine);
     let conversations = store.as_ref().map(|s| rooms.conversations(s)).transpose()?;
+    let dns = dns::start(&config.dns(), &rooms.names).await.map_err(|e| e.to_string())?.map(|(addr, _)| addr);
+    rooms.approvals.tell_the_desktop();
     let token = home.admin_token()?;
     let admin = match admin {
         Some(listener) => {
@@ -187,12 +199,37 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
         }
         None => None,
     };
+    let greyproxy = match (&admin, compat) {
+        (Some((admin, _)), Some(listener)) => {
+            let wrong = |e: std::io::Error| format!("Greyproxy's API: {e}");
+            let addr = listener.local_addr().map_err(wrong)?;
+            admin.greyproxy(config.compat.clone(), listener, dns).map_err(wrong)?.map(|door| (door, addr))
+        }
+        _ => None,
+    };
     if config.upstream.danger_insecure {
         tracing::warn!(
             "certificates of origins are NOT verified: whoever sits on the way can read and change everything"
         );
     }
-    Ok(Running { engine, store, conversations, admin, token, rooms: Arc::new(rooms), home: home.clone() })
+    Ok(Running {
+        engine,
+        store,
+        conversations,
+        admin,
+        greyproxy,
+        dns,
+        token,
+        rooms: Arc::new(rooms),
+        home: home.clone(),
+    })
+}
+
+/// Before the engine starts, which must know the address: nobody shall reach it through the proxy.
+async fn bind_greyproxy(addr: SocketAddr) -> Result<tokio::net::TcpListener, String> {
+    tokio::net::TcpListener::bind(addr).await.map_err(|e| {
+        format!("Greyproxy's API cannot listen on {addr}: {e}; is Greyproxy itself running? compat.greyproxy_api takes another")
+    })
 }
 
 /// What looks at this machine for the admin side, as `interflow doctor` does.
@@ -225,6 +262,8 @@ impl Running {
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
+            greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
+            dns: self.dns,
         })
     }
 
@@ -273,6 +312,12 @@ impl Running {
         if let Some((_, addr)) = &self.admin {
             anstream::println!("  admin    http://{addr}/?token={}", self.token);
         }
+        if let Some((_, addr)) = &self.greyproxy {
+            anstream::println!("  compat   http://{addr}   Greyproxy's API, without a token");
+        }
+        if let Some(addr) = &self.dns {
+            anstream::println!("  DNS      {addr}");
+        }
         anstream::println!("  CA       {}", self.ca_file().display());
         match &self.store {
             Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
@@ -289,12 +334,21 @@ impl Running {
 
     /// Serves until SIGTERM or SIGINT, then drains. A second signal ends at once.
     pub async fn until_told(mut self, mut stop: Stop) {
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        if let Some((admin, _)) = self.admin.take() {
+        let (end, ended) = tokio::sync::watch::channel(false);
+        let until = |mut ended: tokio::sync::watch::Receiver<bool>| async move {
+            let _ = ended.wait_for(|e| *e).await;
+        };
+        if let Some((door, _)) = self.greyproxy.take() {
+            let until = until(ended.clone());
             tokio::spawn(async move {
-                let until = async {
-                    let _ = ended.await;
-                };
+                if let Err(e) = door.serve(until).await {
+                    tracing::error!("Greyproxy's API ended: {e}");
+                }
+            });
+        }
+        if let Some((admin, _)) = self.admin.take() {
+            let until = until(ended);
+            tokio::spawn(async move {
                 if let Err(e) = admin.serve(until).await {
                     tracing::error!("the admin side ended: {e}");
                 }
@@ -306,7 +360,7 @@ impl Running {
             () = self.engine.stop() => {}
             () = stop.told() => tracing::warn!("stopped at once"),
         }
-        let _ = end.send(());
+        let _ = end.send(true);
         self.close();
     }
 

@@ -482,8 +482,8 @@ fn approvals() -> Value {
     let action = json!({"enum": ["allow", "deny"]});
     let mode = json!({"enum": ["observe", "ask", "enforce"]});
     let span = json!({"type": "string", "description": "a duration such as 30m or 7d"});
-    let lists =
-        ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "containers", "sessions"].map(|name| (name, texts()));
+    let lists = ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "containers", "sessions"]
+        .map(|name| (name, texts()));
     let mut optional = lists.to_vec();
     optional.extend([("until", text()), ("note", text())]);
     let rule = object(&[("action", action.clone())], &optional);

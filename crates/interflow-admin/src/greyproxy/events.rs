@@ -114,8 +114,10 @@ impl Client {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let approvals = Arc::clone(&self.grey.approvals);
         let mut version = approvals.version();
-        self.send(&json!({"type": "connected", "message": "Connected to Interflow's event stream", "timestamp": now()}))
-            .await?;
+        self.send(
+            &json!({"type": "connected", "message": "Connected to Interflow's event stream", "timestamp": now()}),
+        )
+        .await?;
         loop {
             tokio::select! {
                 said = self.socket.recv() => match said {

@@ -107,7 +107,8 @@ pub(super) async fn set_silent(State(grey): Shared, Given(given): Given<Silence>
         "restart" => None,
         text => {
             let span: Result<Span, _> = text.parse();
-            let span = span.map_err(|_| Refused::bad("invalid duration: write it as \"5m\" or \"1h\", or \"restart\""))?;
+            let span =
+                span.map_err(|_| Refused::bad("invalid duration: write it as \"5m\" or \"1h\", or \"restart\""))?;
             if span.0.as_secs() > LONGEST_SILENCE || span.0.is_zero() {
                 return Err(Refused::bad("duration exceeds maximum of 8h"));
             }

@@ -127,7 +127,8 @@ impl Greyproxy {
         let Some(approvals) = admin.approvals.clone() else { return Ok(None) };
         let address = listener.local_addr()?;
         if !address.ip().is_loopback() {
-            let why = format!("{address} is no loopback address: Greyproxy's API asks for no token (compat.greyproxy_api)");
+            let why =
+                format!("{address} is no loopback address: Greyproxy's API asks for no token (compat.greyproxy_api)");
             return Err(std::io::Error::other(why));
         }
         let proxies = admin.engine.proxy_addresses();
@@ -206,7 +207,10 @@ fn router(grey: Arc<Grey>, address: SocketAddr) -> Router {
 }
 
 async fn nowhere() -> Refused {
-    Refused(StatusCode::NOT_FOUND, "Interflow serves Greyproxy's /api and /ws here; its web UI is on the admin port".to_owned())
+    Refused(
+        StatusCode::NOT_FOUND,
+        "Interflow serves Greyproxy's /api and /ws here; its web UI is on the admin port".to_owned(),
+    )
 }
 
 /// There is no token, so pages of others are kept out: by a `Host` that is not this machine's (a name that was bound to it
@@ -225,8 +229,10 @@ async fn check(State(address): State<SocketAddr>, request: Request, next: Next) 
 fn stranger(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str> {
     let text = |name| headers.get(name).map(|v| v.to_str().unwrap_or_default());
     let ours = |authority: &str| match Authority::parse(authority, Some(80)) {
-        Ok(a) => matches!(&a.host, Host::Name(n) if &**n == "localhost")
-            || matches!(&a.host, Host::Ip(ip) if ip.to_canonical().is_loopback()),
+        Ok(a) => {
+            matches!(&a.host, Host::Name(n) if &**n == "localhost")
+                || matches!(&a.host, Host::Ip(ip) if ip.to_canonical().is_loopback())
+        }
         Err(_) => false,
     };
     let host = text(header::HOST).unwrap_or_default();

@@ -32,9 +32,8 @@ pub(super) struct Decided {
 pub(super) async fn list(State(grey): Shared, Query(filter): Query<Filter>) -> Json<Value> {
     let held: Vec<Value> = grey.approvals.held().iter().map(shapes::pending).collect();
     let holds = |v: &Value, key: &str, part: &str| part.is_empty() || v[key].as_str().is_some_and(|t| t.contains(part));
-    let fits = |v: &&Value| {
-        holds(v, "container_name", &filter.container) && holds(v, "destination_host", &filter.destination)
-    };
+    let fits =
+        |v: &&Value| holds(v, "container_name", &filter.container) && holds(v, "destination_host", &filter.destination);
     let chosen: Vec<&Value> = held.iter().filter(fits).collect();
     let page: Vec<_> = chosen.iter().skip(filter.offset).take(filter.limit.unwrap_or(100)).collect();
     Json(json!({"items": page, "total": chosen.len()}))

@@ -94,7 +94,8 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
         return Err(Refused::bad("no credentials or network rules provided"));
     }
     let globals = globals(&grey, &new.global_credentials)?;
-    let mut rules = new.network_rules.iter().map(GivenRule::spec).collect::<Result<Vec<_>, _>>().map_err(Refused::bad)?;
+    let mut rules =
+        new.network_rules.iter().map(GivenRule::spec).collect::<Result<Vec<_>, _>>().map_err(Refused::bad)?;
     // The session knows whose it is.
     rules.iter_mut().for_each(|r| r.agents.clear());
     if new.allow_all {
@@ -110,7 +111,13 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
             continue;
         }
         let label: String = label.chars().filter(|c| !c.is_whitespace() && !c.is_control()).take(100).collect();
-        secrets.push(SecretSpec { label, value: value.clone(), hosts, placeholder: Some(placeholder.clone()), plain_http: false });
+        secrets.push(SecretSpec {
+            label,
+            value: value.clone(),
+            hosts,
+            placeholder: Some(placeholder.clone()),
+            plain_http: false,
+        });
     }
     let ttl = if new.ttl_seconds == 0 { TTL } else { new.ttl_seconds.min(MAX_TTL) };
     let view = grey.approvals.add_session(SessionSpec {
@@ -123,8 +130,12 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
         ..SessionSpec::default()
     })?;
     if !unbound.is_empty() {
-        tracing::warn!("the session {} has credentials that are bound to no host and are put in nowhere: {}; name hosts for \
-            them in the session's `hosts`, or in compat.credential_hosts", view.id, unbound.join(", "));
+        tracing::warn!(
+            "the session {} has credentials that are bound to no host and are put in nowhere: {}; name hosts for \
+            them in the session's `hosts`, or in compat.credential_hosts",
+            view.id,
+            unbound.join(", ")
+        );
     }
     let metadata = if json!(new.metadata).to_string().len() <= MAX_METADATA { new.metadata } else { Map::new() };
     let mut labels = new.labels;
@@ -156,7 +167,11 @@ fn globals(grey: &Grey, labels: &[String]) -> Result<BTreeMap<String, String>, R
             None => missing.push(label.as_str()),
         }
     }
-    if missing.is_empty() { Ok(found) } else { Err(Refused::bad(format!("unknown global credentials: {}", missing.join(", ")))) }
+    if missing.is_empty() {
+        Ok(found)
+    } else {
+        Err(Refused::bad(format!("unknown global credentials: {}", missing.join(", "))))
+    }
 }
 
 /// `POST /api/sessions/:id/heartbeat`; what it carries of a sandbox's file system is not kept.

@@ -212,15 +212,19 @@ async fn figures(grey: &Grey, filter: Filter) -> Result<Value, Refused> {
     let rate = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
     let mut by_container: Vec<Value> = containers
         .iter()
-        .map(|(name, c)| json!({"name": name, "total": c.total, "allowed": c.total - c.blocked, "blocked": c.blocked,
-            "percentage": rate(c.total, all.total)}))
+        .map(|(name, c)| {
+            json!({"name": name, "total": c.total, "allowed": c.total - c.blocked, "blocked": c.blocked,
+            "percentage": rate(c.total, all.total)})
+        })
         .collect();
     by_container.sort_by_key(|c| std::cmp::Reverse(c["total"].as_u64()));
     by_container.truncate(20);
     let mut top: Vec<Value> = blocked_places
         .iter()
-        .map(|((host, port), (count, who))| json!({"host": host, "port": port, "resolved_hostname": "", "count": count,
-            "containers": who}))
+        .map(|((host, port), (count, who))| {
+            json!({"host": host, "port": port, "resolved_hostname": "", "count": count,
+            "containers": who})
+        })
         .collect();
     top.sort_by_key(|t| std::cmp::Reverse(t["count"].as_u64()));
     top.truncate(10);
@@ -283,7 +287,9 @@ pub(super) async fn conversation(State(grey): Shared, Path(id): Path<String>) ->
         let last = turn.items.last().map_or(first, |i| i.at);
         let text = |role: &str| {
             let items = turn.items.iter().filter_map(|i| serde_json::to_value(i).ok());
-            items.filter(|i| i["role"] == role && i["kind"] == "text").find_map(|i| i["text"].as_str().map(str::to_owned))
+            items
+                .filter(|i| i["role"] == role && i["kind"] == "text")
+                .find_map(|i| i["text"].as_str().map(str::to_owned))
         };
         json!({
             "turn_number": turn.number,

@@ -1,6 +1,7 @@
 //! Who may reach what, decided by rules, or by somebody who is asked while the flow waits; sessions of clients that bring
 //! their own rules; and secrets that are put in for placeholders on the last step to the hosts they are bound to.
 
+mod answer;
 pub mod config;
 mod held;
 mod hosts;
@@ -27,10 +28,11 @@ use serde::{Deserialize, Serialize};
 use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
 pub use held::{Answered, Held, HeldQuestion};
 pub use rules::Layer;
-pub use secrets::SecretView;
+pub use secrets::{SecretView, open_of_greyproxy};
 pub use sessions::SessionView;
 pub use stage::ApprovalsStage;
 
+use answer::rule_of;
 use held::Waiting;
 use rules::{Book, Question, Rule, Ruling};
 use secrets::{Secret, Vault, write_private};
@@ -639,51 +641,6 @@ fn unique<'s>(secrets: impl Iterator<Item = &'s Arc<Secret>>) -> Result<(), Appr
         }
     }
     Ok(())
-}
-
-/// The rule that an answer makes of a question.
-fn rule_of(question: &HeldQuestion, answer: &Answer) -> RuleSpec {
-    let mut rule = RuleSpec::new(answer.action);
-    let host = bracketed(&question.host);
-    rule.hosts = vec![match answer.scope {
-        Scope::Subdomains => match question.host.split_once('.') {
-            // A name of two labels is the domain itself.
-            Some((_, parent)) if parent.contains('.') && question.host.parse::<std::net::IpAddr>().is_err() => {
-                format!("*.{parent}")
-            }
-            _ => host,
-        },
-        _ => host,
-    }];
-    if matches!(answer.scope, Scope::Path | Scope::Host) {
-        rule.ports = vec![question.port.to_string()];
-    }
-    if answer.scope == Scope::Path {
-        rule.methods = question.method.iter().cloned().collect();
-        rule.paths = question.path.as_deref().map(literal).into_iter().collect();
-    }
-    if !answer.everyone {
-        rule.users = question.user.iter().cloned().collect();
-        rule.processes = question.process.iter().cloned().collect();
-        rule.containers = question.container.iter().cloned().collect();
-        rule.sessions = question.sessions.clone();
-    }
-    rule.note.clone_from(&answer.note);
-    let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
-    rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    rule
-}
-
-/// A path as a glob that matches nothing else.
-fn literal(path: &str) -> String {
-    path.chars().fold(String::new(), |mut out, c| {
-        if matches!(c, '*' | '?' | '[' | ']' | '{' | '}' | '\\' | '!') {
-            out.extend(['[', c, ']']);
-        } else {
-            out.push(c);
-        }
-        out
-    })
 }
 
 /// An IPv6 address in brackets, as an authority has it.

@@ -10,6 +10,8 @@ use tokio::time::{sleep, timeout};
 
 use super::{Approvals, Held};
 
+/// How long questions are gathered.
+const GATHER: Duration = Duration::from_millis(300);
 /// The shortest time between two notifications.
 const PAUSE: Duration = Duration::from_secs(3);
 /// How long the desktop's program may take.
@@ -23,19 +25,21 @@ pub async fn watch(approvals: Arc<Approvals>) {
     let mut version = 0;
     loop {
         approvals.changed_since(version).await;
+        // Questions that come together are told together.
+        sleep(GATHER).await;
         version = approvals.version();
         let held = approvals.held();
         let new: Vec<&Held> = held.iter().filter(|h| !told.contains(&h.id)).collect();
         let quiet = !approvals.notifies();
         if !new.is_empty() && !quiet {
-            if let Err(e) = timeout(PATIENCE, show("Interflow asks", &text(&new))).await.unwrap_or_else(|e| Err(e.into())) {
+            told.extend(new.iter().map(|h| h.id));
+            let shown = timeout(PATIENCE, show("Interflow asks", &text(&new))).await;
+            if let Err(e) = shown.unwrap_or_else(|e| Err(e.into())) {
                 tracing::debug!("the desktop cannot be told: {e}");
             }
-        }
-        told = held.iter().map(|h| h.id).collect();
-        if !quiet {
             sleep(PAUSE).await;
         }
+        told.retain(|id| held.iter().any(|h| h.id == *id));
     }
 }
 

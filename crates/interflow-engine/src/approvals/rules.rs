@@ -164,8 +164,11 @@ impl Rule {
         let own = self.session.as_ref().is_none_or(|(id, _)| q.sessions.contains(id));
         let itself = [q.user, q.container, q.process].into_iter().flatten();
         let itself = self.spec.agents.iter().any(|l| itself.clone().any(|n| is_like(l, n)));
-        let agent =
-            if q.agents.is_empty() { self.spec.agents.is_empty() || itself } else { member(&self.spec.agents, q.agents) };
+        let agent = if q.agents.is_empty() {
+            self.spec.agents.is_empty() || itself
+        } else {
+            member(&self.spec.agents, q.agents)
+        };
         own && agent
             && named(&self.spec.users, q.user)
             && named(&self.spec.processes, q.process)

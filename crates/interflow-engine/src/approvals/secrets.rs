@@ -255,6 +255,13 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
     Ok(secret)
 }
 
+/// Opens what Greyproxy sealed with the key in its `session.key`: nonce, ciphertext and tag of AES-256-GCM.
+pub fn open_of_greyproxy(key: &[u8], sealed: &[u8]) -> Option<String> {
+    let cipher = Aes256Gcm::new_from_slice(key).ok()?;
+    let (nonce, sealed) = sealed.split_at_checked(12)?;
+    String::from_utf8(cipher.decrypt(Nonce::from_slice(nonce), sealed).ok()?).ok()
+}
+
 /// Writes a file that its owner alone reads, under another name first.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = path.with_extension("part");

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use interflow_flow::{
-    Authority, Body, ByteStr, Direction, Error, Flow, Headers, Host, Interest, Kind, Message, MessageKind, Phase, RequestHead, ResponseHead, Scheme,
-    Scope, Stage, Step, Transport, Verdict, Way,
+    Authority, Body, ByteStr, Direction, Error, Flow, Headers, Host, Interest, Kind, Message, MessageKind, Phase,
+    RequestHead, ResponseHead, Scheme, Scope, Stage, Step, Transport, Verdict, Way,
 };
 
 use super::held::HeldQuestion;
@@ -240,7 +240,17 @@ impl Stage for ApprovalsStage {
             request: None,
             now: now(),
         };
+        // An address may stand for a name that is allowed; which one, what is inside will tell.
+        let may_be_called = |name: &Arc<str>| {
+            Host::parse(name).is_ok_and(|name| {
+                let question = Question { host: &name, ..question.clone() };
+                !matches!(self.approvals.judge(&question, true), Word::Deny(_))
+            })
+        };
         Step::Now(match self.approvals.judge(&question, true) {
+            Word::Deny(_) if flow.note::<CalledByDns>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
+                Verdict::Continue
+            }
             Word::Deny(why) => denied(host, port, &why),
             _ => Verdict::Continue,
         })

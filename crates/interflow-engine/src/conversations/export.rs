@@ -26,6 +26,8 @@ pub enum Form {
     Jsonl,
     /// One HTML file.
     Html,
+    /// Spans of OpenTelemetry's GenAI conventions, as a request to a collector in OTLP's JSON, in one line.
+    Otel,
 }
 
 impl Form {
@@ -35,6 +37,7 @@ impl Form {
             Self::Markdown => ("md", "text/markdown; charset=utf-8"),
             Self::Jsonl => ("jsonl", "application/x-ndjson"),
             Self::Html => ("html", "text/html; charset=utf-8"),
+            Self::Otel => ("otlp.json", "application/json"),
         }
     }
 }
@@ -47,7 +50,8 @@ impl FromStr for Form {
             "markdown" | "md" => Self::Markdown,
             "jsonl" => Self::Jsonl,
             "html" => Self::Html,
-            other => return Err(format!("`{other}` is no form of a conversation: markdown, jsonl or html")),
+            "otel" | "otlp" => Self::Otel,
+            other => return Err(format!("`{other}` is no form of a conversation: markdown, jsonl, html or otel")),
         })
     }
 }
@@ -86,6 +90,7 @@ pub fn write(tree: &Tree, form: Form) -> String {
         Form::Markdown => markdown(&mut out, tree, 1),
         Form::Jsonl => jsonl(&mut out, tree),
         Form::Html => html(&mut out, tree),
+        Form::Otel => writeln!(out, "{}", super::otel::otlp(std::slice::from_ref(tree))),
     };
     out
 }

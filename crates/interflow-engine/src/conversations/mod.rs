@@ -6,6 +6,7 @@
 pub mod export;
 pub mod live;
 pub mod open;
+mod otel;
 pub mod read;
 mod rows;
 

@@ -245,6 +245,25 @@ fn documents_hold_everything_and_let_nothing_run() {
     for words in ["ask somebody", "look closely at <a>", "found", "it is fine", "all well"] {
         assert!(markdown.contains(words) && export::write(&tree, Form::Jsonl).contains(words), "{words}");
     }
+    let otel: Value = serde_json::from_str(&export::write(&tree, Form::Otel)).unwrap();
+    let spans = otel["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap();
+    let named = |name: &str| spans.iter().filter(|s| s["name"] == name).collect::<Vec<_>>();
+    let value = |span: &Value, key: &str| {
+        let all = span["attributes"].as_array().unwrap();
+        all.iter().find(|a| a["key"] == key).map(|a| a["value"].clone()).unwrap_or_default()
+    };
+    assert_eq!((spans.len(), named("invoke_agent claude-code").len(), named("chat claude-x").len()), (6, 2, 3));
+    let tool = named("execute_tool Task")[0];
+    assert_eq!(value(tool, "gen_ai.tool.call.arguments")["stringValue"], r#"{"prompt":"look closely at <a>"}"#);
+    assert_eq!(value(tool, "gen_ai.tool.call.result")["stringValue"], "it is fine");
+    assert!(spans.iter().any(|s| s["name"] == "invoke_agent claude-code" && s["parentSpanId"] == tool["spanId"]));
+    assert!(spans.iter().all(|s| s["traceId"] == spans[0]["traceId"]), "a sub-agent is in its parent's trace");
+    let last = named("chat claude-x")
+        .into_iter()
+        .find(|s| value(s, "gen_ai.output.messages").to_string().contains("all well"));
+    let last = last.expect("the answer's span");
+    assert!(value(last, "gen_ai.input.messages").to_string().contains("it is fine"));
+    assert_eq!(value(last, "gen_ai.usage.input_tokens")["intValue"], "100");
     for line in export::write(&tree, Form::Jsonl).lines() {
         assert!(serde_json::from_str::<Value>(line).unwrap().is_object());
     }

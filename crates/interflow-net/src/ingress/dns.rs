@@ -63,7 +63,10 @@ impl DnsPort {
     /// It is taken, or not ours to take.
     pub async fn bind(addr: SocketAddr) -> Result<Self, Error> {
         let cannot = |e: io::Error| {
-            Error::new(Kind::Internal, format!("the DNS port cannot listen on {addr}: {e}; choose another with dns.listen"))
+            Error::new(
+                Kind::Internal,
+                format!("the DNS port cannot listen on {addr}: {e}; choose another with dns.listen"),
+            )
         };
         let mut last = None;
         for _ in 0..TRIES {
@@ -87,8 +90,7 @@ impl DnsPort {
 
     /// Answers until it is dropped. Never ends by itself.
     pub async fn serve(self, options: DnsOptions, heard: Heard) {
-        let desk =
-            Arc::new(Desk { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
+        let desk = Arc::new(Desk { places: Semaphore::new(options.most), udp: Arc::new(self.udp), options, heard });
         tokio::join!(datagrams(&desk), connections(&desk, self.tcp));
     }
 }
@@ -157,7 +159,11 @@ impl Desk {
         let question = dns::question(query)?;
         for server in &self.options.servers {
             let asked = async {
-                if over_tcp { ask_over_tcp(*server, query).await } else { ask_over_udp(*server, query, &question).await }
+                if over_tcp {
+                    ask_over_tcp(*server, query).await
+                } else {
+                    ask_over_udp(*server, query, &question).await
+                }
             };
             match timeout(self.options.timeout, asked).await {
                 Ok(Ok(answer)) => {

@@ -9,6 +9,7 @@ pub mod diff;
 mod foreign;
 mod frames;
 pub mod fxzy;
+pub mod greyproxy;
 pub mod har;
 pub mod jsonl;
 mod mitm;

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_admin::AdminConfig;
+use interflow_admin::greyproxy::CompatConfig;
 use interflow_engine::EngineConfig;
 use interflow_engine::accounts::{AuditConfig, TelemetryConfig};
 use interflow_engine::approvals::config::ApprovalsConfig;
@@ -16,6 +17,7 @@ use interflow_engine::config::{
     AccessConfig, AuthConfig, GatewayConfig, InterceptConfig, LimitsConfig, ProxyConfig, TimeoutsConfig,
     UpstreamConfig, WorkersConfig,
 };
+use interflow_engine::dns::config::DnsConfig;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_media::MediaConfig;
@@ -48,6 +50,10 @@ pub struct Config {
     pub access: AccessConfig,
     /// What may be reached by rules that can be asked for while a flow waits; secrets for placeholders.
     pub approvals: ApprovalsConfig,
+    /// The DNS port, by which connections to addresses get names.
+    pub dns: DnsConfig,
+    /// Speaking as other programs do.
+    pub compat: CompatConfig,
     /// Looking inside TLS.
     pub intercept: InterceptConfig,
     /// The way to the origins.
@@ -120,10 +126,15 @@ impl Config {
         {
             gateway.listen.push(SocketAddr::new(first.ip(), MEDIAFLOW_PORT));
         }
+        let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
+        if self.compat.greyproxy {
+            proxy.listen.extend(&self.compat.greyproxy_proxies);
+            auth.trust_names = true;
+        }
         EngineConfig {
-            proxy: self.proxy.clone(),
+            proxy,
             gateway,
-            auth: self.auth.clone(),
+            auth,
             access: self.access.clone(),
             intercept: self.intercept.clone(),
             upstream: UpstreamConfig { idle_total: self.unused_connections(), ..self.upstream.clone() },
@@ -144,6 +155,14 @@ impl Config {
         self.auth.users = None;
         self.gateway.listen = Vec::new();
         self.admin.listen = None;
+        self.compat.greyproxy = false;
+        self.dns.listen = None;
+    }
+
+    /// The DNS port as it is in force.
+    pub fn dns(&self) -> DnsConfig {
+        let compat = self.compat.greyproxy.then_some(self.compat.greyproxy_dns);
+        DnsConfig { listen: self.dns.listen.or(compat), ..self.dns.clone() }
     }
 
     /// How many unused connections a worker may keep: all workers together at most half of the files that the system

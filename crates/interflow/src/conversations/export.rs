@@ -20,7 +20,10 @@ const PAGE: usize = 100;
 pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
     let form = form(args)?;
     let ids = chosen(store, args)?;
-    let several = ids.len() > 1 && form != Form::Jsonl;
+    if let Some(url) = &args.otlp {
+        return send(store, &ids, form, url);
+    }
+    let several = ids.len() > 1 && !matches!(form, Form::Jsonl | Form::Otel);
     match &args.output {
         Some(folder) if several => {
             fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
@@ -49,6 +52,9 @@ pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
 }
 
 fn form(args: &ExportArgs) -> Result<Form, Failure> {
+    if args.format.is_none() && args.otlp.is_some() {
+        return Ok(Form::Otel);
+    }
     let ending = args.output.as_ref().and_then(|p| p.extension()).and_then(|e| e.to_str());
     match (args.format, ending) {
         (Some(form), _) => Ok(form),
@@ -87,6 +93,28 @@ fn chosen(store: &dyn Store, args: &ExportArgs) -> Result<Vec<String>, Failure> 
     }
     ids.reverse();
     Ok(ids)
+}
+
+/// Hands each conversation to a collector (OTLP over HTTP).
+fn send(store: &dyn Store, ids: &[String], form: Form, url: &str) -> Result<(), Failure> {
+    if form != Form::Otel {
+        return Err(Failure::Usage("--otlp goes with the form otel".to_owned()));
+    }
+    let url = if url.contains("/v1/") { url.to_owned() } else { format!("{}/v1/traces", url.trim_end_matches('/')) };
+    let wrong = |why: String| Failure::Failed(format!("the collector {url}: {why}"));
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent: ureq::Agent = config.timeout_global(Some(std::time::Duration::from_secs(30))).build().into();
+    let mut progress = Progress::new("sending");
+    for (n, id) in ids.iter().enumerate() {
+        let Some(tree) = export::tree(store, id)? else { continue };
+        let body = export::write(&tree, Form::Otel);
+        let answer = agent.post(&url).header("Content-Type", "application/json").send(body);
+        match answer.map_err(|e| wrong(e.to_string()))?.status() {
+            status if status.is_success() => progress.at(n as u64 + 1, ids.len() as u64),
+            status => return Err(wrong(format!("it answered {status}"))),
+        }
+    }
+    written(writeln!(anstream::stderr(), "{} conversations sent to {url}", ids.len()))
 }
 
 fn one(store: &dyn Store, id: &str, form: Form, out: &mut impl Write) -> Result<(), Failure> {

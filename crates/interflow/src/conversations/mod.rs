@@ -56,7 +56,7 @@ pub struct ListArgs {
 pub struct ShowArgs {
     #[arg(help = ID, default_value = "last")]
     pub id: String,
-    /// The form: text, json, markdown, jsonl or html.
+    /// The form: text, json, markdown, jsonl, html or otel.
     #[arg(long, default_value = "text")]
     pub format: String,
     /// Everything in full: thoughts, context, whole arguments and results.
@@ -72,13 +72,16 @@ pub struct ShowArgs {
 pub struct ExportArgs {
     /// A conversation's id, or a query as for `list`; everything when it is empty.
     pub query: Vec<String>,
-    /// The form: markdown, jsonl or html. Told by the file's name when it is not given.
+    /// The form: markdown, jsonl, html, or otel for OpenTelemetry's GenAI spans (OTLP in JSON). Told by the file's name when it is not given.
     #[arg(long)]
     pub format: Option<Form>,
     /// The file; a folder when there are several conversations and the form is markdown or html. Standard output when it
     /// is not given.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Send the spans to this collector in place of a file: `http://127.0.0.1:4318`. Only with the form otel.
+    #[arg(long, value_name = "URL", conflicts_with = "output")]
+    pub otlp: Option<String>,
 }
 
 /// Does it.

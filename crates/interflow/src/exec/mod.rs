@@ -54,7 +54,14 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
     }
     let running = started?;
     let proxy = running.engine.proxy_addresses().first().copied().ok_or_else(|| "no proxy port".to_owned())?;
-    let instance = Instance { pid: std::process::id(), proxy: vec![proxy], gateway: None, admin: None };
+    let instance = Instance {
+        pid: std::process::id(),
+        proxy: vec![proxy],
+        gateway: None,
+        admin: None,
+        greyproxy: None,
+        dns: None,
+    };
     let began = Timestamp::now();
     let code = run_command(args, home, &instance).await?;
     running.engine.stop().await;

@@ -28,6 +28,7 @@ pub use open::for_reading;
 pub use progress::Progress;
 pub use table::width;
 pub use words::with_opposites;
+pub use writing::Writing;
 
 use crate::Failure;
 use crate::config::Config;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_engine::Engine;
-use interflow_engine::approvals::{Approvals, ApprovalsStage};
+use interflow_engine::approvals::{Approvals, ApprovalsStage, notify};
 
 use super::{Change, Room};
 use crate::config::Config;
@@ -26,6 +26,11 @@ impl ApprovalsRoom {
         let approvals = Arc::new(Approvals::new(&config.approvals, home.path())?);
         let stage = Arc::new(ApprovalsStage::new(Arc::clone(&approvals)));
         Ok(Self { approvals, stage })
+    }
+
+    /// Tells the desktop of what is held, as long as the configuration wishes it.
+    pub fn tell_the_desktop(&self) {
+        tokio::spawn(notify::watch(Arc::clone(&self.approvals)));
     }
 
     /// A first rule, a first secret or another mode changes what the stage wants: plans are made anew then.

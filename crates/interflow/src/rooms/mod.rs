@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use interflow_engine::Engine;
 use interflow_engine::conversations::live::Live;
+use interflow_engine::dns::{DnsNamesStage, Names};
 use interflow_engine::redaction::{FilterDoor, Redaction};
 use interflow_flow::{Mount, Stage};
 use interflow_media::{Media, MediaDoor};
@@ -65,6 +66,8 @@ pub struct Rooms {
     pub accounts: Arc<AccountRoom>,
     /// Approvals, for the admin side.
     pub approvals: Arc<ApprovalsRoom>,
+    /// What the DNS port hears.
+    pub names: Arc<Names>,
     /// The rules, for the admin side.
     pub rules: Arc<interflow_rules::Rules>,
     /// The media room, for those who look on.
@@ -92,7 +95,11 @@ impl Rooms {
         let approvals = Arc::new(ApprovalsRoom::new(config, home)?);
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RuleRoom::new(config, home, &egress, store)?);
+        let dns = config.dns();
+        let names = Arc::new(Names::new(&dns));
         let stages: Vec<Arc<dyn Stage>> = vec![
+            // Names first: who is asked about an address is to see what the client calls it.
+            Arc::new(DnsNamesStage::new(Arc::clone(&names), dns.listen.is_some())),
             // Who may go where is asked before anything else; secrets go in on the last step of all.
             Arc::clone(&approvals.stage) as _,
             // Whoever comes after it knows which requests are for an LLM, and sees what answers used up.
@@ -121,6 +128,7 @@ impl Rooms {
             mounts,
             limits: Arc::clone(&limits),
             accounts: Arc::clone(&accounts),
+            names,
             rules: Arc::clone(rules.rules()),
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),

@@ -1,0 +1,230 @@
+//! A conversation as OpenTelemetry's GenAI spans, in OTLP's JSON: one trace per conversation with its sub-agents, a span for
+//! the agent, one for each exchange, one for each tool call.
+
+use interflow_llm::conversation::view::{ExchangeView, Item, Turn, What};
+use interflow_llm::message::{Block, Role};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::export::{Tree, content};
+
+/// The conversations as one request to a collector.
+pub fn otlp(trees: &[Tree]) -> Value {
+    let spans: Vec<Value> = trees.iter().flat_map(|tree| Trace::of(tree).spans).collect();
+    json!({
+        "resourceSpans": [{
+            "resource": {"attributes": [text("service.name", "interflow")]},
+            "scopeSpans": [{
+                "scope": {"name": "interflow.conversations", "version": env!("CARGO_PKG_VERSION")},
+                "spans": spans,
+            }],
+        }],
+    })
+}
+
+/// The spans of one conversation.
+struct Trace {
+    id: String,
+    spans: Vec<Value>,
+}
+
+fn text(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": {"stringValue": value}})
+}
+
+fn number(key: &str, value: u64) -> Value {
+    // 64-bit integers are strings in OTLP's JSON.
+    json!({"key": key, "value": {"intValue": value.to_string()}})
+}
+
+fn real(key: &str, value: f64) -> Value {
+    json!({"key": key, "value": {"doubleValue": value}})
+}
+
+/// A name of so many hexadecimal digits: the same each time the same is written down.
+fn name(parts: &[&str], digits: usize) -> String {
+    let hash = Sha256::digest(parts.join("\n").as_bytes());
+    hash.iter().take(digits / 2).map(|b| format!("{b:02x}")).collect()
+}
+
+fn nanos(micros: u64) -> String {
+    (u128::from(micros) * 1000).to_string()
+}
+
+impl Trace {
+    fn of(tree: &Tree) -> Self {
+        let mut trace = Self { id: name(&[&tree.opened.listed.row.id], 32), spans: Vec::new() };
+        trace.agent(tree, None);
+        trace
+    }
+
+    fn span(
+        &mut self,
+        id: &str,
+        parent: Option<&str>,
+        (title, kind): (String, u8),
+        (from, to): (u64, u64),
+        attributes: Vec<Value>,
+        problem: Option<&str>,
+    ) {
+        let mut span = json!({
+            "traceId": self.id, "spanId": id, "name": title, "kind": kind,
+            "startTimeUnixNano": nanos(from), "endTimeUnixNano": nanos(to.max(from)),
+            "attributes": attributes,
+            "status": {},
+        });
+        if let Some(parent) = parent {
+            span["parentSpanId"] = parent.into();
+        }
+        if let Some(problem) = problem {
+            span["status"] = json!({"code": 2, "message": problem});
+        }
+        self.spans.push(span);
+    }
+
+    /// The conversation itself (`invoke_agent`), then what was asked and called in it.
+    fn agent(&mut self, tree: &Tree, parent: Option<&str>) {
+        let opened = &tree.opened;
+        let (row, used) = (&opened.listed.row, &opened.listed.used);
+        let id = name(&[&row.id, "agent"], 16);
+        let attributes = vec![
+            text("gen_ai.operation.name", "invoke_agent"),
+            text("gen_ai.provider.name", &row.provider),
+            text("gen_ai.agent.name", &row.agent),
+            text("gen_ai.agent.version", &opened.version),
+            text("gen_ai.conversation.id", &row.id),
+            text("gen_ai.response.model", &row.model),
+            number("gen_ai.usage.input_tokens", used.input),
+            number("gen_ai.usage.output_tokens", used.output),
+            number("gen_ai.usage.cache_read.input_tokens", used.cache_read),
+            number("gen_ai.usage.cache_creation.input_tokens", used.cache_write),
+            number("gen_ai.usage.reasoning_tokens", used.reasoning),
+            real("interflow.cost_usd", used.cost),
+            number("interflow.turns", row.turns),
+            text("interflow.title", &row.title),
+            text("server.address", &row.host),
+        ];
+        let title = format!("invoke_agent {}", row.agent);
+        self.span(&id, parent, (title, 1), (row.started.micros(), row.updated.micros()), attributes, None);
+        for exchange in &opened.thread.exchanges {
+            self.exchange(tree, exchange, &id);
+        }
+        for turn in &opened.thread.turns {
+            for item in &turn.items {
+                self.tool(tree, turn, item, &id);
+            }
+        }
+    }
+
+    /// A request to the model (`chat`) with what was asked and answered in it.
+    fn exchange(&mut self, tree: &Tree, e: &ExchangeView, agent: &str) {
+        let row = &tree.opened.listed.row;
+        let mut all = vec![
+            text("gen_ai.operation.name", "chat"),
+            text("gen_ai.provider.name", &row.provider),
+            text("gen_ai.conversation.id", &row.id),
+            text("gen_ai.request.model", &e.model),
+            text("gen_ai.response.model", &e.model),
+            text("server.address", &row.host),
+            text("interflow.flow", &e.flow),
+            number("interflow.turn", e.facts.turn),
+            json!({"key": "interflow.cache_missed", "value": {"boolValue": e.missed}}),
+        ];
+        if let Some(u) = &e.usage {
+            all.extend([
+                number("gen_ai.usage.input_tokens", u.input),
+                number("gen_ai.usage.output_tokens", u.output),
+                number("gen_ai.usage.cache_read.input_tokens", u.cache_read),
+                number("gen_ai.usage.cache_creation.input_tokens", u.cache_write),
+                number("gen_ai.usage.reasoning_tokens", u.reasoning),
+            ]);
+        }
+        all.extend(e.cost.map(|c| real("interflow.cost_usd", c)));
+        all.extend(e.speed.map(|s| real("gen_ai.server.tokens_per_second", s)));
+        all.extend(e.facts.first_byte.map(|us| real("gen_ai.server.time_to_first_token", us as f64 / 1e6)));
+        all.extend(e.facts.stop.as_deref().map(|stop| {
+            json!({"key": "gen_ai.response.finish_reasons", "value": {"arrayValue": {"values": [{"stringValue": stop}]}}})
+        }));
+        all.extend(e.facts.error.as_ref().map(|_| {
+            let status = e.facts.status.to_string();
+            text("error.type", if e.facts.status == 0 { "error" } else { &status })
+        }));
+        let (asked, said) = messages(tree, e);
+        all.push(text("gen_ai.input.messages", &asked.to_string()));
+        all.push(text("gen_ai.output.messages", &said.to_string()));
+        let id = name(&[&row.id, &e.flow, &e.part.to_string()], 16);
+        let span = (format!("chat {}", e.model), 3);
+        self.span(&id, Some(agent), span, (e.started, e.started + e.facts.duration), all, e.facts.error.as_deref());
+    }
+
+    /// A tool call (`execute_tool`), with the sub-agent that it began below it.
+    fn tool(&mut self, tree: &Tree, turn: &Turn, item: &Item, agent: &str) {
+        let What::Tool { id: call, name: tool, input, result, child, .. } = &item.what else { return };
+        let row = &tree.opened.listed.row;
+        let id = name(&[&row.id, "tool", call, &item.at.to_string()], 16);
+        let mut all = vec![
+            text("gen_ai.operation.name", "execute_tool"),
+            text("gen_ai.tool.name", tool),
+            text("gen_ai.tool.call.id", call),
+            text("gen_ai.tool.call.arguments", &input.to_string()),
+            text("gen_ai.conversation.id", &row.id),
+            number("interflow.turn", turn.number),
+        ];
+        all.extend(result.as_ref().map(|r| text("gen_ai.tool.call.result", &content(&r.content))));
+        let failed = result.as_ref().is_some_and(|r| r.is_error);
+        let end = result.as_ref().map_or(item.at, |r| r.at);
+        let problem = failed.then_some("the tool failed");
+        self.span(&id, Some(agent), (format!("execute_tool {tool}"), 1), (item.at, end), all, problem);
+        if let Some(child) = child.as_ref().and_then(|c| tree.children.get(c)) {
+            self.agent(child, Some(&id));
+        }
+    }
+}
+
+/// What was new in an exchange's request, and what the model said: `{role, parts}` as the conventions have it.
+fn messages(tree: &Tree, e: &ExchangeView) -> (Value, Value) {
+    let thread = &tree.opened.thread;
+    let Some(at) = thread.exchanges.iter().position(|x| x.flow == e.flow && x.part == e.part) else {
+        return (json!([]), json!([]));
+    };
+    let items: Vec<&Item> = thread.turns.iter().flat_map(|t| &t.items).collect();
+    let Some(first) = items.iter().position(|i| i.exchange == Some(at)) else { return (json!([]), json!([])) };
+    let before = items[..first].iter().rposition(|i| i.role == Role::Assistant).map_or(0, |n| n);
+    let end = items[first..].iter().position(|i| i.role != Role::Assistant || i.exchange.is_some_and(|x| x != at));
+    let end = end.map_or(items.len(), |n| first + n);
+    // The results of the calls that were made before are what this request brought.
+    let results: Vec<Value> = items[before..first].iter().filter_map(|i| result(i)).collect();
+    let asked: Vec<Value> =
+        items[before..first].iter().filter(|i| i.role == Role::User).filter_map(|i| part(i)).collect();
+    let said: Vec<Value> = items[first..end].iter().filter_map(|i| part(i)).collect();
+    let finish = e.facts.stop.clone().unwrap_or_default();
+    let mut input = Vec::new();
+    if !results.is_empty() {
+        input.push(json!({"role": "tool", "parts": results}));
+    }
+    if !asked.is_empty() {
+        input.push(json!({"role": "user", "parts": asked}));
+    }
+    (json!(input), json!([{"role": "assistant", "parts": said, "finish_reason": finish}]))
+}
+
+fn part(item: &Item) -> Option<Value> {
+    Some(match &item.what {
+        What::Text { text } | What::Context { text } => json!({"type": "text", "content": text}),
+        What::Thinking { text } if text.is_empty() => return None,
+        What::Thinking { text } => json!({"type": "reasoning", "content": text}),
+        What::Tool { id, name, input, .. } => {
+            json!({"type": "tool_call", "id": id, "name": name, "arguments": input})
+        }
+        What::Image(r) => json!({"type": "uri", "modality": "image", "mime_type": r.media_type, "uri": r.url}),
+        What::Document(r) => json!({"type": "uri", "modality": "document", "mime_type": r.media_type, "uri": r.url}),
+        What::Error { name, message } => json!({"type": "error", "name": name, "content": message}),
+        What::Other { name, value } => json!({"type": name, "content": value}),
+    })
+}
+
+fn result(item: &Item) -> Option<Value> {
+    let What::Tool { id, result: Some(result), .. } = &item.what else { return None };
+    let blocks: &[Block] = &result.content;
+    Some(json!({"type": "tool_call_response", "id": id, "response": content(blocks)}))
+}
