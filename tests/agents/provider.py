@@ -3,6 +3,7 @@ thing that was said: `tools` calls two tools at once, `think` thinks first, `fai
 of tools are summed up, `delegate` calls the tool that begins a sub-agent, anything else is repeated."""
 
 import json
+import socket
 import struct
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -72,18 +73,28 @@ class Provider(BaseHTTPRequestHandler):
             self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
         if cut:
             self.wfile.flush()
-            self.connection.close()
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+
+    def read_body(self):
+        if self.headers["Content-Length"]:
+            return self.rfile.read(int(self.headers["Content-Length"]))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     def do_POST(self):
-        raw = self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.loads(raw)
+        body = json.loads(self.read_body())
         path = self.path.split("?")[0]
         if path.endswith("/messages"):
             self.anthropic(body)
         elif path.endswith("/chat/completions"):
             self.chat(body)
         elif path.endswith("/responses"):
-            self.responses(body)
+            self.respond(body)
         elif "enerateContent" in path:
             self.gemini(body, "stream" in path)
         elif path == "/api/chat":
@@ -151,7 +162,7 @@ class Provider(BaseHTTPRequestHandler):
         chunks.append({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
         self.stream("text/event-stream", [*sse(chunks, named=False), b"data: [DONE]\n\n"], "cut" in last["content"])
 
-    def responses(self, body):
+    def respond(self, body):
         given = body["input"]
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         last = items[-1]

@@ -125,7 +125,7 @@ def use_ollama():
     tools = [{"type": "function", "function": {"name": "weather", "description": "", "parameters": SCHEMA}}]
     history = [{"role": "user", "content": "Ollama: use the tools"}]
     answer = client.chat(model="llama-x", messages=history, tools=tools).message
-    history += [answer.model_dump(exclude_none=True), {"role": "tool", "content": "sunny", "tool_name": "weather"}]
+    history += [answer.model_dump(exclude_none=True)] + [{"role": "tool", "content": "sunny", "tool_name": "weather"}] * 2
     text = "".join(c.message.content for c in client.chat(model="llama-x", messages=history, tools=tools, stream=True))
     assert text == "The tools say: sunny", text
 

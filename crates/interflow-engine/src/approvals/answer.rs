@@ -47,4 +47,3 @@ fn literal(path: &str) -> String {
         out
     })
 }
-

@@ -198,7 +198,14 @@ mod tests {
         home.create().unwrap();
         let [ours, theirs] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
         let addr = |l: &std::net::TcpListener| l.local_addr().unwrap();
-        let instance = crate::home::Instance { pid: 7, proxy: vec![addr(&ours)], gateway: None, admin: None };
+        let instance = crate::home::Instance {
+            pid: 7,
+            proxy: vec![addr(&ours)],
+            gateway: None,
+            admin: None,
+            greyproxy: None,
+            dns: None,
+        };
         let _announced = home.announce(&instance).unwrap();
         let mut config = Config::default();
         config.proxy.listen = vec![addr(&ours), addr(&theirs)];
