@@ -322,6 +322,10 @@ impl Stage for ApprovalsStage {
         }
     }
 
+    fn follows(&self, flow: &Flow) -> bool {
+        flow.note::<Spoken>().is_some() || flow.note::<Used>().is_some()
+    }
+
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
         if message.direction == Direction::Response
             && is_spoken(message)
