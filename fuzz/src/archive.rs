@@ -39,7 +39,12 @@ fn archive(format: Format, data: &[u8]) {
     for format in Format::ALL {
         let file = written(*format, &flows);
         if format.imports() {
-            assert_eq!(read(*format, &file).len(), flows.len());
+            // mitmproxy keeps a CONNECT with the flows inside of it, so one that stands alone is left out.
+            let left_out = |f: &&WholeFlow| {
+                *format == Format::Mitm && f.row.request.as_ref().is_some_and(|r| r.method == "CONNECT")
+            };
+            let kept = flows.len() - flows.iter().filter(left_out).count();
+            assert_eq!(read(*format, &file).len(), kept, "{format}");
         }
     }
     if format == Format::Jsonl {

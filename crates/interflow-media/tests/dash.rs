@@ -377,3 +377,21 @@ proptest! {
         let _ = xml::read(&text);
     }
 }
+
+#[test]
+fn long_patterns_for_many_segments_stay_within_a_bound() {
+    let id = "i".repeat(2000);
+    let media = "$RepresentationID$".repeat(2000);
+    let text = vod(
+        "PT100000S",
+        &format!(
+            "<SegmentTemplate timescale='1' media='{media}'><SegmentTimeline><S t='0' d='1' r='100000'/></SegmentTimeline></SegmentTemplate><Representation id='{id}' bandwidth='1'/>"
+        ),
+    );
+    let manifest = read(&text);
+    let period = &manifest.periods[0];
+    let segments = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0);
+    let bytes: usize = segments.iter().filter_map(|s| s.address.as_ref()).map(String::len).sum();
+    assert!(bytes > 1 << 20 && bytes <= 64 << 20 && segments.len() < 2000, "{bytes} in {}", segments.len());
+    assert!(segments.iter().all(|s| s.address.is_some()));
+}

@@ -172,11 +172,17 @@ pub struct Filling<'a> {
     pub part: u64,
 }
 
+/// What a pattern is filled to, in bytes, before the rest of it is let go: no server takes a longer address.
+const LONGEST: usize = 64 << 10;
+
 /// Fills a pattern (ISO 23009-1 5.3.9.4.4): `$Number%05d$`, `$$` and the others. What is no identifier stays.
 pub fn fill(pattern: &str, with: Filling<'_>) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     while let Some(at) = rest.find('$') {
+        if out.len() > LONGEST {
+            return out;
+        }
         out.push_str(&rest[..at]);
         let behind = &rest[at + 1..];
         let Some(end) = behind.find('$') else {

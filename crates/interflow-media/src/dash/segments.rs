@@ -7,6 +7,9 @@ use crate::bmff::SegmentIndex;
 /// The most segments that are listed of one representation.
 const MOST: usize = 200_000;
 
+/// The most bytes that their addresses take together: a pattern of a page, for each of them, would fill the memory.
+const MOST_BYTES: usize = 64 << 20;
+
 /// One segment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
@@ -39,7 +42,9 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
     };
     match &a.form {
         Form::Template { media } => {
-            for (segment, part) in &mut found {
+            let mut bytes = 0;
+            let mut named = found.len();
+            for (i, (segment, part)) in found.iter_mut().enumerate() {
                 let filling = Filling {
                     id: &representation.id,
                     bandwidth: representation.bandwidth,
@@ -47,8 +52,15 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
                     time: segment.time,
                     part: *part,
                 };
-                segment.address = Some(fill(media, filling));
+                let address = fill(media, filling);
+                bytes += address.len();
+                if bytes > MOST_BYTES {
+                    named = i;
+                    break;
+                }
+                segment.address = Some(address);
             }
+            found.truncate(named);
         }
         Form::List { media } => {
             if found.is_empty() && media.len() == 1 {

@@ -81,7 +81,12 @@ fn client(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Re
     };
     let mut absolute = row.clone();
     if let Some(r) = &mut absolute.request {
-        r.path = if request.path == "*" { format!("{}/*", row.url()) } else { row.url() };
+        r.path = match (request.method.as_str(), request.path.as_str()) {
+            // A tunnel that was refused: its request names an authority alone (RFC 9110 9.3.6).
+            ("CONNECT", _) => row.authority.to_string(),
+            (_, "*") => format!("{}/*", row.url()),
+            _ => row.url(),
+        };
     }
     raw::write_side(out, &absolute, contents, Direction::Request)
 }
