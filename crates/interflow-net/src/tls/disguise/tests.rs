@@ -333,7 +333,7 @@ async fn what_goes_wrong_is_said_in_words() {
         (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "not TLS"),
         (b"", "closed the connection during the TLS handshake"),
         (b"\x15\x03\x03\x00\x02\x02\x28", "none of our cipher suites"),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "neither TLS 1.2 nor TLS 1.3"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "no version of TLS that is wanted"),
         (b"\x16\x03\x03\x00\x04\x02\x00\x00\x00", "decode error"),
     ] {
         let (mut near, far) = tokio::io::duplex(64 * 1024);
