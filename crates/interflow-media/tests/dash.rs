@@ -312,6 +312,8 @@ fn what_would_lead_elsewhere_is_refused() {
     let period = |inside: &str| format!("<MPD xmlns:xlink='x'>{inside}</MPD>");
     let zero = "<Period xlink:href='urn:mpeg:dash:resolve-to-zero:2013'/><Period/>";
     assert_eq!(read(&period(zero)).periods.len(), 1);
+    let hidden = "<MPD><Period><SegmentTimeline><!DOCTYPE a></SegmentTimeline></Period></MPD>";
+    assert!(xml::read(hidden.as_bytes()).is_err(), "a document type hides nowhere");
     for bad in [period("<Period xlink:href='http://10.0.0.1/'/>"), "<MPD/>".into(), "<html/>".into()] {
         let root = xml::read(bad.as_bytes()).unwrap();
         assert!(model::read(&root, &Base::read("http://o.test/").unwrap()).is_err(), "{bad}");
@@ -337,7 +339,7 @@ fn a_manifest_keeps_everything_but_addresses() {
     for says in [
         "media=\"http://us/s?http://cdn.test/a/$Time$.m4s&amp;p=true&amp;_t=$Time$\"",
         "initialization=\"http://us/i?http://cdn.test/a/i.mp4\"",
-        "<SegmentTimeline><S t=\"0\" d=\"40\" r=\"1\"/></SegmentTimeline>",
+        "<SegmentTimeline><S t='0' d='40' r='1'/></SegmentTimeline>",
         "<BaseURL>http://us/s?http://cdn.test/b.mp4&amp;p=false</BaseURL>",
         "<SegmentBase indexRange=\"10-20\" timescale=\"10\"><Initialization range=\"0-9\"/></SegmentBase>",
         "<Location>http://us/m.mpd</Location>",

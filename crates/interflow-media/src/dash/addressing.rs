@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::xml::Element;
+use super::xml::{Element, each_in};
 
 /// One run of segments of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Addressing {
             own.available_early += early_by(early);
         }
         if let Some(timeline) = e.child("SegmentTimeline") {
-            own.timeline = Some(timeline.all("S").filter_map(run).collect());
+            own.timeline = Some(runs(timeline));
         }
         if let Some(init) = e.child("Initialization") {
             own.init = Initialization {
@@ -145,9 +145,15 @@ pub fn early_by(text: &str) -> f64 {
     }
 }
 
-fn run(s: &Element) -> Option<Run> {
-    let d = s.number("d")?;
-    Some(Run { t: s.number("t"), d, r: s.number("r").unwrap_or(0), k: s.number("k").unwrap_or(1) })
+fn runs(timeline: &Element) -> Vec<Run> {
+    let mut found = Vec::with_capacity(timeline.raw.len() / 24);
+    each_in(&timeline.raw, "S", |number| {
+        let Some(d) = number("d").and_then(|d| u64::try_from(d).ok()) else { return };
+        let positive = |n: Option<i128>| n.and_then(|n| u64::try_from(n).ok());
+        let r = number("r").and_then(|r| i64::try_from(r).ok()).unwrap_or(0);
+        found.push(Run { t: positive(number("t")), d, r, k: positive(number("k")).unwrap_or(1) });
+    });
+    found
 }
 
 /// `0-99`, first and last byte.

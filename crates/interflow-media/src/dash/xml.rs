@@ -25,7 +25,13 @@ pub struct Element {
     pub children: Vec<Element>,
     /// The text inside, trimmed.
     pub text: String,
+    /// What is inside, as written, of an element that is not taken apart: timelines have thousands of small elements, of
+    /// which a player wants one track's.
+    pub raw: String,
 }
+
+/// Elements that are kept as written.
+const KEPT: &[u8] = b"SegmentTimeline";
 
 impl Element {
     /// An attribute.
@@ -72,11 +78,12 @@ impl Element {
             out.push_str(&escape(value.as_str()));
             out.push('"');
         }
-        if self.children.is_empty() && self.text.is_empty() {
+        if self.children.is_empty() && self.text.is_empty() && self.raw.is_empty() {
             return out.push_str("/>");
         }
         out.push('>');
         out.push_str(&escape(self.text.as_str()));
+        out.push_str(&self.raw);
         self.children.iter().for_each(|c| c.write(out));
         out.push_str("</");
         out.push_str(&self.written);
@@ -101,7 +108,18 @@ pub fn read(bytes: &[u8]) -> Result<Element> {
                 if count > MOST || open.len() >= DEEPEST {
                     return Err(wrong("it has too many elements"));
                 }
-                open.push(element(&start)?);
+                let mut begun = element(&start)?;
+                if begun.name.as_bytes() != KEPT || open.is_empty() {
+                    open.push(begun);
+                    continue;
+                }
+                let inside = reader.read_text(start.name()).map_err(|e| wrong(e.to_string()))?.into_inner();
+                // A document type cannot hide in it; comments may stand there.
+                if inside.contains("<!D") || inside.contains("<!E") {
+                    return Err(wrong("it has a document type, which is not allowed here"));
+                }
+                begun.raw = inside.trim().to_owned();
+                open.last_mut().expect("there is one, as was just asked").children.push(begun);
             }
             Event::Empty(start) => {
                 count += 1;
@@ -130,6 +148,27 @@ pub fn read(bytes: &[u8]) -> Result<Element> {
             Event::DocType(_) => return Err(wrong("it has a document type, which is not allowed here")),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
             Event::Eof => return Err(wrong("it ends in the middle of an element")),
+        }
+    }
+}
+
+/// Calls for each element of this name in what an element keeps as written, with its attributes as numbers: those that
+/// are no numbers are left out.
+pub fn each_in(raw: &str, name: &str, mut see: impl FnMut(&mut dyn FnMut(&str) -> Option<i128>)) {
+    let mut reader = Reader::from_str(raw);
+    loop {
+        let (Ok(Event::Start(found)) | Ok(Event::Empty(found))) = (match reader.read_event() {
+            Ok(Event::Eof) | Err(_) => return,
+            event => event,
+        }) else {
+            continue;
+        };
+        if found.local_name().into_inner() == name {
+            see(&mut |wanted| {
+                let mut all = found.attributes();
+                let value = all.with_checks(false).flatten().find(|a| a.key.into_inner() == wanted)?.value;
+                value.trim().parse().ok()
+            });
         }
     }
 }

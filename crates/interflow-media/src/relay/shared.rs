@@ -17,6 +17,8 @@ use super::resume::{Patience, resuming};
 
 /// What one thing takes besides its bytes, so that many small ones are bounded as well.
 const EACH: u64 = 1024;
+/// How often what is no longer fresh is thrown away.
+const SWEPT: Duration = Duration::from_secs(5);
 /// How far the origin may be read ahead of the fastest reader when the memory is full, in bytes.
 const AHEAD: u64 = 1 << 20;
 
@@ -76,6 +78,8 @@ struct Store {
     /// Keys in the order in which they came.
     order: VecDeque<Key>,
     bytes: u64,
+    /// When what is no longer fresh was thrown away the last time.
+    swept: Option<Instant>,
 }
 
 /// One fetch that several may watch.
@@ -202,6 +206,7 @@ impl Shared {
             return (Arc::clone(flight), false);
         }
         store.forget(&key);
+        store.sweep(Instant::now());
         let flight = Arc::new(Flight { state: Mutex::default() });
         store.flights.insert(key, Arc::clone(&flight));
         store.order.push_back(key);
@@ -373,6 +378,17 @@ impl Store {
                 self.order.retain(|k| k != key);
             }
         }
+    }
+
+    /// Throws away what is no longer fresh, now and then, so that memory is full of what somebody may want.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|at| now.duration_since(at) < SWEPT) {
+            return;
+        }
+        self.swept = Some(now);
+        let is_over = |f: &Flight| matches!(&f.state.lock().stage, Stage::Whole(_, until) if *until <= now);
+        let over: Vec<Key> = self.flights.iter().filter(|(_, f)| is_over(f)).map(|(k, _)| *k).collect();
+        over.iter().for_each(|key| self.forget(key));
     }
 
     /// Makes room: what is whole goes, the oldest first.
