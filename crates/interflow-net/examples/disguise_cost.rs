@@ -67,6 +67,7 @@ async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64
         protocol: Protocol::Http1,
         tls: Arc::clone(tls),
         partition: 0,
+        names: None,
     };
     let resolver = Resolver::new(ResolverOptions::default());
     let dialer = Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()));
