@@ -56,6 +56,12 @@ impl TlsWish {
     }
 }
 
+/// A certificate for clients that a stage named: chain, key, protocols offered.
+type MadeLeaf = (PathBuf, PathBuf, Alpn, Arc<ServerTls>);
+
+/// The client certificates of the configuration: hosts, chain and key.
+type ClientFiles = Vec<(HostGlobs, (PathBuf, PathBuf))>;
+
 /// The most profiles, leaves and resolvers that are kept for stages. Rules name a handful of each; who names them without
 /// end pays with their preparation.
 const MOST_MADE: usize = 64;
@@ -85,10 +91,10 @@ pub(crate) struct Settings {
     /// Made for stages that named a server of DNS over HTTPS.
     resolvers_made: Mutex<Vec<(String, Resolver)>>,
     /// Made for stages that named a certificate for clients.
-    leaves_made: Mutex<Vec<(PathBuf, PathBuf, Alpn, Arc<ServerTls>)>>,
+    leaves_made: Mutex<Vec<MadeLeaf>>,
     tls_client: Vec<(HostGlobs, Arc<TlsProfile>, Arc<TlsProfile>)>,
     /// The files behind `tls_client`.
-    client_certificates: Vec<(HostGlobs, (PathBuf, PathBuf))>,
+    client_certificates: ClientFiles,
     /// Whom connections are to be taken for.
     pub likenesses: Likenesses,
     proxies: Proxies,
@@ -334,7 +340,7 @@ fn resolver(config: &EngineConfig) -> Result<Resolver, ConfigError> {
     Ok(Resolver::new(ResolverOptions { https, ..overrides(config) }))
 }
 
-fn client_certificates(config: &EngineConfig) -> Result<Vec<(HostGlobs, (PathBuf, PathBuf))>, ConfigError> {
+fn client_certificates(config: &EngineConfig) -> Result<ClientFiles, ConfigError> {
     let one = |c: &crate::config::ClientCertificate| {
         let globs = HostGlobs::new(&c.hosts).map_err(ConfigError::at("upstream.client_certificate"))?;
         Ok((globs, (c.certificate.clone(), c.key.clone())))
