@@ -69,6 +69,7 @@ impl Exchange {
             listener: "proxy".into(),
             accepted: Timestamp::now(),
             process: None,
+            container: None,
         };
         let authority: Authority = "localhost:8443".parse()?;
         let url = Url { scheme: Scheme::Https, authority, path: "/files/8192.bin".into() };

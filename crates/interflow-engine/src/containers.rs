@@ -66,8 +66,8 @@ fn container_of_process(pid: u32) -> Option<String> {
 }
 
 fn id_in(cgroup: &str) -> Option<String> {
-    let words = cgroup.split(|c: char| !c.is_ascii_hexdigit());
-    words.filter(|w| w.len() == 64).next_back().map(str::to_ascii_lowercase)
+    let mut words = cgroup.split(|c: char| !c.is_ascii_hexdigit());
+    words.rfind(|w| w.len() == 64).map(str::to_ascii_lowercase)
 }
 
 fn ask(sockets: &[PathBuf]) -> Known {

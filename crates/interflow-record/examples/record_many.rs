@@ -37,6 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         listener: "proxy".into(),
         accepted: Timestamp::now(),
         process: None,
+        container: None,
     });
     let mut dice = Dice(7);
     for i in 0..count {

@@ -223,7 +223,7 @@ fn bytes(row: &Row<'_>, at: usize) -> Result<Vec<u8>> {
 
 /// A moment as SQLite and Go write it: `2026-04-23 10:11:12`, with or without a fraction, an offset, a name of a zone.
 fn moment(text: &str) -> Option<Timestamp> {
-    let mut words = text.trim().split_whitespace();
+    let mut words = text.split_whitespace();
     let (date, rest) = match words.next()?.split_once('T') {
         Some((date, rest)) => (date.to_owned(), rest.to_owned()),
         None => (text.split_whitespace().next()?.to_owned(), words.next().unwrap_or("00:00:00").to_owned()),
