@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         local: "127.0.0.1:7070".parse()?,
         listener: "proxy".into(),
         accepted: Timestamp::now(),
+        container: None,
         process: None,
         container: None,
     });

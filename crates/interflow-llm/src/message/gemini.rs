@@ -16,7 +16,7 @@ pub fn request(mut body: Value) -> Request {
     });
     let system = system.collect();
     let tools = list(inner, "tools").into_iter().flat_map(tools).collect();
-    let messages = list(inner, "contents").into_iter().map(message).collect();
+    let messages = list(inner, "contents").into_iter().map(message).fold(Vec::new(), joined);
     Request {
         model,
         system,
@@ -45,7 +45,20 @@ fn tools(mut group: Value) -> Vec<Tool> {
 
 fn message(mut content: Value) -> Message {
     let role = if content["role"] == "model" { Role::Assistant } else { Role::User };
-    Message { role, blocks: list(&mut content, "parts").into_iter().filter_map(part).collect() }
+    let mut blocks = Vec::new();
+    list(&mut content, "parts").into_iter().filter_map(part).for_each(|block| add(&mut blocks, block));
+    Message { role, blocks }
+}
+
+/// Clients repeat the pieces of a streamed answer as they came: as parts of one message, or as messages in a row.
+fn joined(mut all: Vec<Message>, message: Message) -> Vec<Message> {
+    match all.last_mut() {
+        Some(last) if last.role == Role::Assistant && message.role == Role::Assistant => {
+            message.blocks.into_iter().for_each(|block| add(&mut last.blocks, block));
+        }
+        _ => all.push(message),
+    }
+    all
 }
 
 fn part(mut p: Value) -> Option<Block> {

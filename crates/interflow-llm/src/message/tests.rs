@@ -368,3 +368,14 @@ mod properties {
         }
     }
 }
+
+#[test]
+fn pieces_of_an_answer_that_gemini_clients_repeat_are_one_text() {
+    let said = |parts: serde_json::Value| serde_json::json!({"role": "model", "parts": parts});
+    let call = serde_json::json!({"functionCall": {"name": "weather", "args": {}}});
+    let whole = serde_json::json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}, said(serde_json::json!([{"text": "Let me look."}, call]))]});
+    let pieces = serde_json::json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]},
+        said(serde_json::json!([{"text": "Let "}, {"text": "me"}])), said(serde_json::json!([{"text": " look."}, call]))]});
+    let read = |body| format!("{:?}", super::gemini::request(body).messages);
+    assert_eq!(read(pieces), read(whole));
+}
