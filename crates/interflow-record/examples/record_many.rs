@@ -38,7 +38,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         accepted: Timestamp::now(),
         container: None,
         process: None,
-        container: None,
     });
     let mut dice = Dice(7);
     for i in 0..count {
