@@ -313,3 +313,41 @@ fn flows_are_found_by_model_agent_and_tokens() {
         assert_eq!(store.count(&query).unwrap(), n, "{query}");
     }
 }
+
+/// Words that do not repeat, so that nothing but the history does.
+fn fresh_words(seed: u64) -> String {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut text = String::new();
+    while text.len() < 2000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        text.push_str(&format!("w{:x} ", state & 0xff_ffff));
+    }
+    text
+}
+
+#[test]
+fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
+    let (_dir, store) = open_store();
+    let mut history: Vec<Value> = Vec::new();
+    let mut raw = 0;
+    for turn in 0..200 {
+        history.push(json!({"role": "user", "content": fresh_words(turn * 2)}));
+        let answer = json!([{"type": "text", "text": fresh_words(turn * 2 + 1)}]);
+        let flow = asked(turn + 1, &json!(history), &answer);
+        raw += (flow.request_body.len() + flow.response_body.len()) as u64;
+        assert!(store.insert(flow).unwrap());
+        history.push(json!({"role": "assistant", "content": answer}));
+    }
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 200);
+    store.flush().unwrap();
+    let stats = store.stats().unwrap();
+    let taken = stats.segment_bytes + stats.database_bytes;
+    println!(
+        "{taken} of {raw} bytes: {:.1} %, {} of them rows",
+        taken as f64 * 100.0 / raw as f64,
+        stats.database_bytes
+    );
+    assert!(taken * 10 <= raw, "{taken} of {raw}");
+}
