@@ -50,7 +50,7 @@ fn every_agent_of_the_demo_has_its_conversation() {
     let main = listed(&[]);
     let mut agents: Vec<&str> = main.iter().filter_map(|c| c["agent"].as_str()).collect();
     agents.sort_unstable();
-    assert_eq!(agents, ["claude-code", "codex", "gemini-cli", "ollama", "openai-js", "openai-python"]);
+    assert_eq!(agents, ["claude-code", "codex", "gemini-cli", "ollama", "openai-js", "openai-python", "openai-python"]);
     let coder = &listed(&["agent:claude-code"])[0];
     assert_eq!((coder["title"].as_str(), coder["turns"].as_u64()), (Some("Checkout total off by a cent"), Some(2)));
     assert!(coder["used"]["cost"].as_f64().is_some_and(|c| c > 0.0), "{coder}");
@@ -73,7 +73,7 @@ fn a_conversation_is_shown_with_its_tools_and_written_as_documents() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().join("talks");
     said(&["conversations", "export", "-o", place.to_str().expect("UTF-8"), "--format", "markdown"]);
-    assert_eq!(std::fs::read_dir(place).expect("the folder").count(), 6);
+    assert_eq!(std::fs::read_dir(place).expect("the folder").count(), 7);
     let out = interflow(HOME.path(), &["conversations", "show", "nobody"], "");
     assert_eq!(out.status.code(), Some(1));
 }
