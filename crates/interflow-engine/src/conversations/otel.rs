@@ -32,6 +32,17 @@ fn text(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
+/// Tokens in, out, read from the cache, written to it, and reasoned with.
+fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Value; 5] {
+    [
+        number("gen_ai.usage.input_tokens", input),
+        number("gen_ai.usage.output_tokens", output),
+        number("gen_ai.usage.cache_read.input_tokens", cache_read),
+        number("gen_ai.usage.cache_creation.input_tokens", cache_write),
+        number("gen_ai.usage.reasoning_tokens", reasoning),
+    ]
+}
+
 fn number(key: &str, value: u64) -> Value {
     // 64-bit integers are strings in OTLP's JSON.
     json!({"key": key, "value": {"intValue": value.to_string()}})
@@ -87,23 +98,19 @@ impl Trace {
         let opened = &tree.opened;
         let (row, used) = (&opened.listed.row, &opened.listed.used);
         let id = name(&[&row.id, "agent"], 16);
-        let attributes = vec![
+        let mut attributes = vec![
             text("gen_ai.operation.name", "invoke_agent"),
             text("gen_ai.provider.name", &row.provider),
             text("gen_ai.agent.name", &row.agent),
             text("gen_ai.agent.version", &opened.version),
             text("gen_ai.conversation.id", &row.id),
             text("gen_ai.response.model", &row.model),
-            number("gen_ai.usage.input_tokens", used.input),
-            number("gen_ai.usage.output_tokens", used.output),
-            number("gen_ai.usage.cache_read.input_tokens", used.cache_read),
-            number("gen_ai.usage.cache_creation.input_tokens", used.cache_write),
-            number("gen_ai.usage.reasoning_tokens", used.reasoning),
             real("interflow.cost_usd", used.cost),
             number("interflow.turns", row.turns),
             text("interflow.title", &row.title),
             text("server.address", &row.host),
         ];
+        attributes.extend(tokens([used.input, used.output, used.cache_read, used.cache_write, used.reasoning]));
         let title = format!("invoke_agent {}", row.agent);
         self.span(&id, parent, (title, 1), (row.started.micros(), row.updated.micros()), attributes, None);
         for exchange in &opened.thread.exchanges {
@@ -131,13 +138,7 @@ impl Trace {
             json!({"key": "interflow.cache_missed", "value": {"boolValue": e.missed}}),
         ];
         if let Some(u) = &e.usage {
-            all.extend([
-                number("gen_ai.usage.input_tokens", u.input),
-                number("gen_ai.usage.output_tokens", u.output),
-                number("gen_ai.usage.cache_read.input_tokens", u.cache_read),
-                number("gen_ai.usage.cache_creation.input_tokens", u.cache_write),
-                number("gen_ai.usage.reasoning_tokens", u.reasoning),
-            ]);
+            all.extend(tokens([u.input, u.output, u.cache_read, u.cache_write, u.reasoning]));
         }
         all.extend(e.cost.map(|c| real("interflow.cost_usd", c)));
         all.extend(e.speed.map(|s| real("gen_ai.server.tokens_per_second", s)));
