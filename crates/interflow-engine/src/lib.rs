@@ -29,6 +29,7 @@ pub mod limits;
 mod messages;
 mod no_proxy;
 mod opened;
+mod otlp;
 mod pages;
 pub mod pinning;
 mod plan;

@@ -12,23 +12,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Facts, TelemetryConfig};
+use crate::otlp::{self, name, number, text};
 
 /// Spans that wait to be sent.
 const WAITING: usize = 4_096;
-
-/// Names of attributes: still in development there, so they stand in one place.
-mod name {
-    pub const OPERATION: &str = "gen_ai.operation.name";
-    pub const PROVIDER: &str = "gen_ai.provider.name";
-    pub const REQUEST_MODEL: &str = "gen_ai.request.model";
-    pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
-    pub const RESPONSE_ID: &str = "gen_ai.response.id";
-    pub const MAX_TOKENS: &str = "gen_ai.request.max_tokens";
-    pub const INPUT: &str = "gen_ai.usage.input_tokens";
-    pub const OUTPUT: &str = "gen_ai.usage.output_tokens";
-    pub const CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
-    pub const CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
-}
 
 /// A flow's place in a trace.
 #[derive(Clone, Debug)]
@@ -143,15 +130,7 @@ impl Exporter {
     async fn send(&self) {
         let spans = std::mem::take(&mut *self.waiting.lock());
         let count = spans.len() as u64;
-        let body = json!({
-            "resourceSpans": [{
-                "resource": { "attributes": [text("service.name", &self.service)] },
-                "scopeSpans": [{
-                    "scope": { "name": "interflow", "version": env!("CARGO_PKG_VERSION") },
-                    "spans": spans
-                }]
-            }]
-        });
+        let body = otlp::request(&self.service, "interflow", spans);
         let head = RequestHead {
             method: Method::POST,
             url: self.url.clone(),
@@ -176,15 +155,6 @@ impl Exporter {
             tracing::info!("telemetry: the collector takes spans again");
         }
     }
-}
-
-fn text(key: &str, value: &str) -> Value {
-    json!({ "key": key, "value": { "stringValue": value } })
-}
-
-fn number(key: &str, value: u64) -> Value {
-    // 64-bit integers are strings in OTLP's JSON.
-    json!({ "key": key, "value": { "intValue": value.to_string() } })
 }
 
 fn span(f: &Facts<'_>, trace: &Trace) -> Value {

@@ -7,19 +7,12 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::export::{Tree, content};
+use crate::otlp::{self, name as attribute, number, real, text};
 
 /// The conversations as one request to a collector.
 pub fn otlp(trees: &[Tree]) -> Value {
     let spans: Vec<Value> = trees.iter().flat_map(|tree| Trace::of(tree).spans).collect();
-    json!({
-        "resourceSpans": [{
-            "resource": {"attributes": [text("service.name", "interflow")]},
-            "scopeSpans": [{
-                "scope": {"name": "interflow.conversations", "version": env!("CARGO_PKG_VERSION")},
-                "spans": spans,
-            }],
-        }],
-    })
+    otlp::request("interflow", "interflow.conversations", spans)
 }
 
 /// The spans of one conversation.
@@ -28,28 +21,15 @@ struct Trace {
     spans: Vec<Value>,
 }
 
-fn text(key: &str, value: &str) -> Value {
-    json!({"key": key, "value": {"stringValue": value}})
-}
-
 /// Tokens in, out, read from the cache, written to it, and reasoned with.
 fn tokens([input, output, cache_read, cache_write, reasoning]: [u64; 5]) -> [Value; 5] {
     [
-        number("gen_ai.usage.input_tokens", input),
-        number("gen_ai.usage.output_tokens", output),
-        number("gen_ai.usage.cache_read.input_tokens", cache_read),
-        number("gen_ai.usage.cache_creation.input_tokens", cache_write),
-        number("gen_ai.usage.reasoning_tokens", reasoning),
+        number(attribute::INPUT, input),
+        number(attribute::OUTPUT, output),
+        number(attribute::CACHE_READ, cache_read),
+        number(attribute::CACHE_WRITE, cache_write),
+        number(attribute::REASONING, reasoning),
     ]
-}
-
-fn number(key: &str, value: u64) -> Value {
-    // 64-bit integers are strings in OTLP's JSON.
-    json!({"key": key, "value": {"intValue": value.to_string()}})
-}
-
-fn real(key: &str, value: f64) -> Value {
-    json!({"key": key, "value": {"doubleValue": value}})
 }
 
 /// A name of so many hexadecimal digits: the same each time the same is written down.
@@ -99,12 +79,12 @@ impl Trace {
         let (row, used) = (&opened.listed.row, &opened.listed.used);
         let id = name(&[&row.id, "agent"], 16);
         let mut attributes = vec![
-            text("gen_ai.operation.name", "invoke_agent"),
-            text("gen_ai.provider.name", &row.provider),
+            text(attribute::OPERATION, "invoke_agent"),
+            text(attribute::PROVIDER, &row.provider),
             text("gen_ai.agent.name", &row.agent),
             text("gen_ai.agent.version", &opened.version),
             text("gen_ai.conversation.id", &row.id),
-            text("gen_ai.response.model", &row.model),
+            text(attribute::RESPONSE_MODEL, &row.model),
             real("interflow.cost_usd", used.cost),
             number("interflow.turns", row.turns),
             text("interflow.title", &row.title),
@@ -127,11 +107,11 @@ impl Trace {
     fn exchange(&mut self, tree: &Tree, e: &ExchangeView, agent: &str) {
         let row = &tree.opened.listed.row;
         let mut all = vec![
-            text("gen_ai.operation.name", "chat"),
-            text("gen_ai.provider.name", &row.provider),
+            text(attribute::OPERATION, "chat"),
+            text(attribute::PROVIDER, &row.provider),
             text("gen_ai.conversation.id", &row.id),
-            text("gen_ai.request.model", &e.model),
-            text("gen_ai.response.model", &e.model),
+            text(attribute::REQUEST_MODEL, &e.model),
+            text(attribute::RESPONSE_MODEL, &e.model),
             text("server.address", &row.host),
             text("interflow.flow", &e.flow),
             number("interflow.turn", e.facts.turn),
@@ -164,7 +144,7 @@ impl Trace {
         let row = &tree.opened.listed.row;
         let id = name(&[&row.id, "tool", call, &item.at.to_string()], 16);
         let mut all = vec![
-            text("gen_ai.operation.name", "execute_tool"),
+            text(attribute::OPERATION, "execute_tool"),
             text("gen_ai.tool.name", tool),
             text("gen_ai.tool.call.id", call),
             text("gen_ai.tool.call.arguments", &input.to_string()),

@@ -1,0 +1,44 @@
+//! OpenTelemetry's JSON (OTLP/HTTP): attributes, the GenAI conventions' names for them, and the request that spans go out in.
+
+use serde_json::{Value, json};
+
+/// Names of attributes: still in development there, so they stand in one place.
+pub mod name {
+    pub const OPERATION: &str = "gen_ai.operation.name";
+    pub const PROVIDER: &str = "gen_ai.provider.name";
+    pub const REQUEST_MODEL: &str = "gen_ai.request.model";
+    pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+    pub const RESPONSE_ID: &str = "gen_ai.response.id";
+    pub const MAX_TOKENS: &str = "gen_ai.request.max_tokens";
+    pub const INPUT: &str = "gen_ai.usage.input_tokens";
+    pub const OUTPUT: &str = "gen_ai.usage.output_tokens";
+    pub const CACHE_READ: &str = "gen_ai.usage.cache_read.input_tokens";
+    pub const CACHE_WRITE: &str = "gen_ai.usage.cache_creation.input_tokens";
+    pub const REASONING: &str = "gen_ai.usage.reasoning_tokens";
+}
+
+pub fn text(key: &str, value: &str) -> Value {
+    json!({"key": key, "value": {"stringValue": value}})
+}
+
+pub fn number(key: &str, value: u64) -> Value {
+    // 64-bit integers are strings in OTLP's JSON.
+    json!({"key": key, "value": {"intValue": value.to_string()}})
+}
+
+pub fn real(key: &str, value: f64) -> Value {
+    json!({"key": key, "value": {"doubleValue": value}})
+}
+
+/// What a collector is sent: the spans that this scope of a service made.
+pub fn request(service: &str, scope: &str, spans: Vec<Value>) -> Value {
+    json!({
+        "resourceSpans": [{
+            "resource": {"attributes": [text("service.name", service)]},
+            "scopeSpans": [{
+                "scope": {"name": scope, "version": env!("CARGO_PKG_VERSION")},
+                "spans": spans,
+            }],
+        }],
+    })
+}
