@@ -2,9 +2,11 @@
 what it must not see."""
 
 import json
-import struct
-import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from fake_provider import FakeProvider, frame  # noqa: E402
 
 SIGHTINGS = {"123-45-6789": 0, "anna.berg@firm.com": 0}
 
@@ -19,39 +21,7 @@ def pieces(text):
     return [text[i : i + 5] for i in range(0, len(text), 5)]
 
 
-def frame(name, payload):
-    """One message of `application/vnd.amazon.eventstream`."""
-    headers = b""
-    for key, value in ((":event-type", name), (":content-type", "application/json"), (":message-type", "event")):
-        headers += bytes([len(key)]) + key.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
-    data = json.dumps(payload).encode()
-    prelude = struct.pack(">II", 16 + len(headers) + len(data), len(headers))
-    message = prelude + struct.pack(">I", zlib.crc32(prelude)) + headers + data
-    return message + struct.pack(">I", zlib.crc32(message))
-
-
-class Provider(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *args):
-        pass
-
-    def whole(self, value):
-        data = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def stream(self, media_type, events):
-        self.send_response(200)
-        self.send_header("Content-Type", media_type)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for event in [*events, b""]:
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-
+class Provider(FakeProvider):
     def do_GET(self):
         self.whole({"sightings": SIGHTINGS})
 
@@ -110,6 +80,4 @@ class Provider(BaseHTTPRequestHandler):
         return {"model": "m", "created_at": "2025-01-01T00:00:00Z", "message": message, "done": done}
 
 
-server = ThreadingHTTPServer(("127.0.0.1", 0), Provider)
-print(f"listening on 127.0.0.1:{server.server_port}", flush=True)
-server.serve_forever()
+Provider.serve()
