@@ -25,8 +25,12 @@ fn main() {
         ("first_names_top", mark::FIRST | mark::FIRST_TOP),
         ("surnames", mark::LAST),
         ("surnames_top", mark::LAST | mark::LAST_TOP),
+        ("first_names_more", mark::FIRST),
+        ("surnames_more", mark::LAST),
         ("places", mark::PLACE),
         ("regions", mark::REGION),
+        ("regions_more", mark::REGION),
+        ("orgs", mark::ORG),
     ];
     for (name, flags) in lists {
         for line in read(&format!("data/{name}.txt")).lines() {

@@ -43,7 +43,8 @@ fn matches_type(kind: Kind, label: &str) -> bool {
         "IP_ADDRESS" => matches!(kind, IpAddress),
         "AGE" => matches!(kind, Age),
         "NRP" => matches!(kind, Nationality),
-        _ => kind.as_str().eq_ignore_ascii_case(label),
+        "SECRET" => kind.is_secret(),
+        _ => kind.as_str().eq_ignore_ascii_case(label) || Kind::from_name(label) == Some(kind),
     }
 }
 
@@ -64,6 +65,9 @@ fn label_of(kind: Kind) -> &'static str {
         Url | Domain => "DOMAIN_NAME",
         DriversLicense => "US_DRIVER_LICENSE",
         IpAddress => "IP_ADDRESS",
+        Age => "AGE",
+        Nationality => "NRP",
+        other if other.is_secret() => "SECRET",
         other => other.as_str(),
     }
 }

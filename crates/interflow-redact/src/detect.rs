@@ -130,6 +130,12 @@ impl<'t> Scan<'t> {
         self.topics(i, back, ahead) & topics != 0
     }
 
+    /// The topics of the nearest of the `back` tokens before token `i` that speaks of a personal number.
+    pub fn nearest_personal(&self, i: usize, back: usize) -> u32 {
+        let before = self.list().get(i.saturating_sub(back)..i).unwrap_or_default();
+        before.iter().rev().map(|t| self.token_topics(t) & PERSONAL).find(|t| *t != 0).unwrap_or(0)
+    }
+
     /// The topics of one token; those of its parts for `camelCase`.
     fn token_topics(&self, token: &Token) -> u32 {
         match token.shape {
@@ -191,6 +197,10 @@ fn structured(scan: &mut Scan<'_>) {
         }
         i = match token.shape {
             crate::token::Shape::Digits => {
+                if let Some(next) = mixed::hyphened_mac(scan, i) {
+                    i = next;
+                    continue;
+                }
                 if scan.byte_at(token.end()) == b'.' {
                     net::coordinates(scan, i);
                 }

@@ -250,7 +250,9 @@ fn addressee(scan: &mut Scan<'_>, first: usize) {
         let written =
             line.iter().all(|t| t.is_capital() || t.has(mark::PARTICLE) || !t.is_word() || scan.word(t) == "and");
         let begins = start == 0 || scan.gap(start - 1).contains('\n');
-        if !written || !begins || line.len() > 5 || line.iter().all(|t| !t.is_word() || t.has(mark::STOP)) {
+        let person = line[0].has(mark::HONORIFIC)
+            || line[0].has(mark::FIRST) && !line[0].has(mark::COMMON | mark::WORD) && line.len() < 4;
+        if !written || person || !begins || line.len() > 5 || line.iter().all(|t| !t.is_word() || t.has(mark::STOP)) {
             return;
         }
         let (from, to) = (line[0].start(), line[line.len() - 1].end());
@@ -654,7 +656,8 @@ pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
     let token = scan.token(i)?;
     let marks = token.marks();
     if marks & mark::PHRASE != 0
-        && let Some(end) = phrase_at(scan, i)
+        && let Some((end, found)) = phrase_at(scan, i)
+        && found & (mark::PLACE | mark::REGION) != 0
     {
         return Some(end);
     }
@@ -662,8 +665,8 @@ pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
     town.then_some(i)
 }
 
-/// The last token of the longest entry of several words that begins at `i`.
-pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
+/// The last token of the longest town, region or organisation of several words that begins at `i`, and its marks.
+pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<(usize, u32)> {
     let mut hash = SEED;
     let mut best = None;
     for n in 0..5 {
@@ -678,8 +681,9 @@ pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
         }
         fold_into(scan.word(token), &mut |b| hash = mix(hash, b));
         let marks = crate::lexicon::entry_of(crate::lexicon::class_of(finish(hash))).marks;
-        if n > 0 && marks & (mark::PLACE | mark::REGION) != 0 && token.is_capital() == scan.list()[i].is_capital() {
-            best = Some(i + n);
+        let entry = marks & (mark::PLACE | mark::REGION | mark::ORG) != 0;
+        if n > 0 && entry && token.is_capital() == scan.list()[i].is_capital() {
+            best = Some((i + n, marks));
         }
     }
     best

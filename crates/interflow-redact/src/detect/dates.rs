@@ -52,13 +52,28 @@ fn iso(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         || scan.near_word(at, &["date", "between", "on"], 1, 0);
     let spoken = labelled || scan.near(at, topic::BIRTH, 6, 2);
     let logged = timed && line_starts(scan, run.groups[k].0);
+    let told = !timed && in_prose(scan, at, run.groups[k].0, end);
     let confidence = match (spoken, logged) {
         (true, _) => 75,
         (_, true) => 20,
+        _ if told => 55,
         _ if run.sep(k) == b'-' => 40,
         _ => 50,
     };
     Some(Hit { end: Some(end), ..Hit::new(taken.max(1), Kind::Date, confidence) })
+}
+
+/// Whether the date stands in a sentence or behind a name, not in a log, a heading or a version's line.
+fn in_prose(scan: &Scan<'_>, at: usize, start: usize, end: usize) -> bool {
+    let Some(before) = at.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
+    let joined = matches!(scan.gap_before(at), " " | ", ") && before.is_word();
+    let ends = matches!(scan.byte_at(end), b' ' | b'.' | b',' | b';' | b')' | b'?' | b'!' | b'\n');
+    joined
+        && ends
+        && !line_starts(scan, start)
+        && !scan.near(at, topic::VERSION | topic::ORDER, 4, 2)
+        && !before.has(mark::TECH)
+        && !super::names::code_line(scan, at)
 }
 
 /// `1/30/1950`, `30.1.1950`, `30-1-50`.

@@ -50,6 +50,16 @@ fn glued(scan: &Scan<'_>, token: &Token) -> bool {
     matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
 }
 
+/// A hardware address that begins with two digits and a hyphen.
+#[inline]
+pub(super) fn hyphened_mac(scan: &mut Scan<'_>, i: usize) -> Option<usize> {
+    let token = *scan.token(i)?;
+    if token.len() != 2 || scan.byte_at(token.end()) != b'-' {
+        return None;
+    }
+    mac(scan, i, &token)
+}
+
 fn mac(scan: &mut Scan<'_>, i: usize, token: &Token) -> Option<usize> {
     let dashed = token.len() == 2 && scan.byte_at(token.end()) == b'-' && scan.byte_before(token.start()) != b'-';
     let text = scan.bytes.get(token.start()..token.start() + 17).filter(|_| dashed)?;

@@ -2,9 +2,11 @@
 //! them and by the words around.
 
 mod around;
+mod bodies;
 mod weigh;
 
 use self::around::{in_code, located};
+use self::bodies::company_form;
 use self::weigh::{as_first, as_last, classify, foreign};
 use super::{Scan, address};
 use crate::Kind;
@@ -19,6 +21,11 @@ struct Chunk {
     person: i32,
     place: i32,
     org: i32,
+}
+
+/// Whether token `i` stands in a line of code.
+pub(super) fn code_line(scan: &Scan<'_>, i: usize) -> bool {
+    in_code(scan, i, i)
 }
 
 /// Names anywhere in the text.
@@ -56,6 +63,7 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
         (Kind::Person, chunk.person)
     };
     if chunk.person.max(chunk.place).max(chunk.org) >= 15
+        && list[chunk.last].is_capital()
         && let Some(longer) = company_form(scan, end)
     {
         return scan.push(Kind::Organization, start, longer, 80);
@@ -65,45 +73,18 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
     }
 }
 
-/// Where a company's form behind a name ends: forms with stops in them are no words.
-fn company_form(scan: &Scan<'_>, end: usize) -> Option<usize> {
-    const FORMS: &[&str] = &[
-        " S.A.U",
-        " S.L.N.E",
-        " S.L.U.",
-        " S.L.",
-        " S.A.",
-        " S.C.P",
-        " S.p.A.",
-        " S.r.l.",
-        " Sp. z o.o.",
-        " sp. z o.o.",
-        " s.r.o.",
-        " a.s.",
-        " s.c.",
-        " e.V.",
-        " & Co. KG",
-        " & Sons",
-        " and Sons",
-        " & Co",
-        ", Inc",
-        ", LLC",
-        ", Ltd",
-        " LLC",
-        " Ltd",
-    ];
-    let rest = scan.text.get(end..)?;
-    let form = FORMS.iter().find(|f| rest.starts_with(**f))?;
-    let next = rest.as_bytes().get(form.len());
-    next.is_none_or(|b| !b.is_ascii_alphanumeric()).then_some(end + form.len())
-}
-
 /// A run of capitalised words from token `i` on; gives the token to go on from.
 fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     let token = scan.list()[i];
     let marks = token.marks();
     if marks & NRP != 0 && token.len() > 3 {
-        let confidence = if belongs_to_a_person(scan, i) { 65 } else { 40 };
+        let confidence = match (belongs_to_a_person(scan, i), spoken(scan.word(&token))) {
+            (true, _) => 65,
+            // A tongue, or what is called after a country: `English`, `French`.
+            (false, true) => 40,
+            (false, false) if in_code(scan, i, i) => 40,
+            (false, false) => 55,
+        };
         scan.push(Kind::Nationality, token.start(), token.end(), confidence);
     }
     if !starts_cleanly(scan, &token) {
@@ -112,12 +93,24 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     if marks & (STOP | HONORIFIC) != 0 && marks & (PARTICLE | PHRASE) == 0 {
         return i + 1;
     }
-    if marks & PHRASE != 0
-        && let Some(end) = address::phrase_at(scan, i)
-    {
-        return place_phrase(scan, i, end, chunks);
+    if let Some(firm) = bodies::firm(scan, i) {
+        chunks.push(firm);
+        return firm.last + 1;
     }
+    let phrase = if marks & PHRASE != 0 { address::phrase_at(scan, i) } else { None };
     let last = run_end(scan, i);
+    if let Some(body) = bodies::of_something(scan, i, last) {
+        chunks.push(body);
+        return body.last + 1;
+    }
+    match phrase {
+        Some((end, found)) if found & (PLACE | REGION) != 0 => return place_phrase(scan, i, end, chunks),
+        Some((end, _)) if ends_cleanly(scan, &scan.list()[end]) && end >= last => {
+            chunks.push(Chunk { first: i, last: end, person: 0, place: 0, org: 72 });
+            return end + 1;
+        }
+        _ => {}
+    }
     let found = classify(scan, i, last);
     match found {
         Some(chunk) => {
@@ -152,7 +145,89 @@ fn belongs_to_a_person(scan: &Scan<'_>, i: usize) -> bool {
     ];
     let pronoun = scan.near_word(i, &["he", "she", "they", "who", "i", "we"], 3, 0)
         && scan.near_word(i, &["is", "was", "are", "am", "were", "m", "re", "s"], 2, 0);
-    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun
+    let next = scan.token(i + 1).filter(|_| scan.gap(i) == " ");
+    let worker = next.is_some_and(|t| t.has(JOB | RELATION) && t.shape == Shape::Lower);
+    // `She is 40, Polish, and teaches`: said of the one before.
+    let aside = matches!(scan.gap(i), ", " | "." | "; ")
+        && scan.near_word(i, &["is", "was", "am", "are", "old"], 5, 0)
+        && !scan.near_word(i, &["in", "into", "from", "language", "languages", "to", "speaks", "spoken"], 4, 2);
+    scan.near_word(i, &of, 2, 0) || scan.near_word(i, &who, 0, 1) || pronoun || worker || aside
+}
+
+/// Whether the name of a nationality is more often that of a language.
+fn spoken(word: &str) -> bool {
+    const TONGUES: &[&str] = &[
+        "english",
+        "french",
+        "german",
+        "spanish",
+        "italian",
+        "portuguese",
+        "dutch",
+        "polish",
+        "czech",
+        "slovak",
+        "hungarian",
+        "romanian",
+        "bulgarian",
+        "greek",
+        "turkish",
+        "russian",
+        "ukrainian",
+        "belarusian",
+        "lithuanian",
+        "latvian",
+        "estonian",
+        "finnish",
+        "swedish",
+        "norwegian",
+        "danish",
+        "icelandic",
+        "irish",
+        "welsh",
+        "chinese",
+        "japanese",
+        "korean",
+        "vietnamese",
+        "thai",
+        "indonesian",
+        "nepali",
+        "persian",
+        "maori",
+        "albanian",
+        "serbian",
+        "croatian",
+        "bosnian",
+        "slovenian",
+        "macedonian",
+        "georgian",
+        "armenian",
+        "kazakh",
+        "uzbek",
+        "mongolian",
+        "kurdish",
+        "orthodox",
+        "latin",
+        "christian",
+        "american",
+        "british",
+        "european",
+        "african",
+        "asian",
+        "indian",
+        "swiss",
+        "arab",
+        "canadian",
+        "australian",
+        "methodist",
+        "baptist",
+        "evangelical",
+        "mexican",
+        "republican",
+        "democrat",
+        "independent",
+    ];
+    TONGUES.contains(&word.to_ascii_lowercase().as_str())
 }
 
 fn place_phrase(scan: &Scan<'_>, i: usize, end: usize, chunks: &mut Vec<Chunk>) -> usize {
@@ -200,7 +275,9 @@ fn initials_before(scan: &Scan<'_>, at: usize) -> bool {
 fn ends_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
     let (a, b) = (scan.byte_at(token.end()), scan.byte_at(token.end() + 1));
     match a {
-        b'_' | b'/' | b'(' | b'=' | b'[' | b'{' | b'<' | b'$' | b'#' | b'@' | b'&' | b'|' | b'~' | b'^' | b'+' => false,
+        // The end of an element: `<name>Anna</name>`.
+        b'<' => b == b'/',
+        b'_' | b'/' | b'(' | b'=' | b'[' | b'{' | b'$' | b'#' | b'@' | b'&' | b'|' | b'~' | b'^' | b'+' => false,
         b'.' => !b.is_ascii_alphanumeric(),
         b':' => b != b':',
         b'\\' => matches!(b, b'n' | b'"' | b'\'' | b't' | b'r' | b','),
@@ -291,6 +368,43 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
     end + 1
 }
 
+/// What stands before `_name` when it is a person's.
+const PEOPLE: &[&str] = &[
+    "first",
+    "last",
+    "full",
+    "middle",
+    "maiden",
+    "family",
+    "given",
+    "customer",
+    "client",
+    "patient",
+    "employee",
+    "contact",
+    "holder",
+    "owner",
+    "billing",
+    "shipping",
+    "sender",
+    "recipient",
+    "author",
+    "cardholder",
+    "account",
+    "display",
+    "legal",
+    "user",
+    "person",
+    "member",
+    "student",
+    "guest",
+    "nick",
+    "pet",
+    "mother",
+    "father",
+    "spouse",
+];
+
 /// `my name is`, `call me`, `on behalf of`: what follows is a name however it is written.
 fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
     let list = scan.list();
@@ -299,6 +413,11 @@ fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
         return false;
     }
     let (b1, b2) = (word(1), word(2));
+    // `model_name: llama`: a thing's name.
+    let glued = i > 1 && matches!(b1.as_str(), "name" | "names") && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
+    if glued && !PEOPLE.contains(&b2.as_str()) {
+        return false;
+    }
     matches!(
         (b2.as_str(), b1.as_str()),
         ("name" | "names", "is" | "s" | "was")

@@ -422,10 +422,21 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
     if last != word || code || host.starts_with('.') || end != next.end() || reserved_host(host) || host.contains('_') {
         return;
     }
+    let mut labels = host.split('.');
+    let own = labels.next().unwrap_or_default();
+    let machine = crate::lexicon::look_up(own).marks & crate::lexicon::mark::TECH != 0;
+    let before = scan.byte_before(start);
+    let apart = matches!(before, b' ' | b'\n' | b'\t' | b'(' | b'"' | b'\'' | b'|' | b',')
+        && matches!(
+            scan.byte_at(end),
+            b' ' | b'\n' | b'.' | b',' | b')' | b'"' | b'\'' | b'/' | b'!' | b'?' | b';' | b'|'
+        )
+        && own.len() >= 3;
     let common = matches!(last, "com" | "org" | "net" | "edu" | "gov");
     let confidence = match (common, public_host(host)) {
         (_, true) => 25,
         (true, _) => 60,
+        _ if apart && !machine && !super::names::code_line(scan, i) => 55,
         _ if scan.near_word(i, &["domain", "website", "site", "visit", "web", "homepage", "blog", "at"], 4, 0) => 65,
         _ => 40,
     };

@@ -214,6 +214,8 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let confidence = match parts {
         [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
         _ if versioned => 30,
+        // A network, no host: `198.18.0.0/15`.
+        [.., 0] if scan.byte_at(run.span(k, 4).1) == b'/' => 40,
         [169, 254, ..] => 40,
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
         // Four small numbers are a version unless an address is spoken of.
@@ -312,7 +314,12 @@ fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let digits = run.digits(scan.bytes, k, groups);
     let number = |range: std::ops::Range<usize>| digits[range].iter().fold(0u32, |n, d| n * 10 + u32::from(*d));
     let (area, group, serial) = (number(0..3), number(3..5), number(5..9));
-    let near = scan.near(run.first + k, topic::SSN, 8, 5);
+    let mut near = scan.near(run.first + k, topic::SSN, 8, 5);
+    if bare && near {
+        // `SSN: …, license: 123456789`: the nearer word tells.
+        let told = scan.nearest_personal(run.first + k, 8);
+        near = told == 0 || told & topic::SSN != 0;
+    }
     if area >= 900 {
         let itin = matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99) && (dashed || near);
         return itin.then(|| Hit::new(groups, Kind::Itin, if near { 95 } else { 80 }));

@@ -475,6 +475,8 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
     match (assigned, quoted != 0) {
         (true, true) if !value.contains(' ') => Some(85),
         (true, false) if mixed => Some(85),
+        // DB_PASSWORD=kqXuRTmb: letters alone, but in no order of words.
+        (true, false) if length >= 8 && variety(value) >= 2 && jumbled(value) => Some(75),
         (false, true) if mixed => Some(60),
         (false, false) if mixed && length >= 6 && variety(value) >= 3 => Some(60),
         _ => None,
@@ -500,6 +502,13 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     }
 }
 
+/// Whether upper and lower case change as they never do in words and in camelCase.
+fn jumbled(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let humps = bytes.windows(2).filter(|w| w[0].is_ascii_lowercase() != w[1].is_ascii_lowercase()).count();
+    bytes.iter().all(u8::is_ascii_alphabetic) && humps * 3 >= bytes.len()
+}
+
 /// How many of lower case, upper case, digits and punctuation a text holds.
 fn variety(text: &str) -> usize {
     let has = |f: fn(&u8) -> bool| usize::from(text.bytes().any(|b| f(&b)));
@@ -520,6 +529,8 @@ fn is_placeholder(value: &str) -> bool {
     let letters: Vec<u8> = lower.bytes().filter(u8::is_ascii_alphanumeric).collect();
     let one_letter = letters.windows(2).all(|w| w[0] == w[1]);
     let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
+        || value.starts_with("env:")
+        || value.starts_with("file:")
         || value.contains("${")
         || value.contains("{{")
         || value.contains("<%");

@@ -156,6 +156,10 @@ pub mod topic {
         ADDRESSED = 24, "addressed";
         /// What a person does, behind the name: is, went, shouted.
         ACTS = 25, "acts";
+        /// What one has to do with an organisation: works at, shares of.
+        ORG_NEAR = 26, "orgnear";
+        /// What an organisation does or has, behind its name: employs, office.
+        ORG_DOES = 27, "orgdoes";
     }
 }
 

@@ -14,7 +14,12 @@ pub(super) struct Around {
     pub strong_cue: bool,
     pub person_cue: bool,
     pub place_cue: bool,
-    pub org_cue: bool,
+    /// How much an organisation is spoken of: not, perhaps, likely, surely.
+    pub org: u8,
+    /// `at` or a word that only an organisation follows stands before it.
+    pub at: bool,
+    /// A label says what it is: `city: `, `"name": "`, `<company>`.
+    pub labelled: bool,
     /// The first word of a sentence, a line or a quotation.
     pub opening: bool,
     pub code: bool,
@@ -47,7 +52,9 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
         strong_cue: cue.strong,
         person_cue: cue.any,
         place_cue: located(scan, first),
-        org_cue: org_cue(scan, first, last),
+        org: org_cue(scan, first, last),
+        at: at_body(scan, first),
+        labelled: labelled(scan, first),
         opening,
         code: in_code(scan, first, last),
         shouted: caps(before(1)) && caps(after(1)),
@@ -71,7 +78,10 @@ fn person_cue<'a>(
     gap_before: &str,
     gap_after: &str,
 ) -> Cue {
-    let near = matches!(gap_before, " " | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \"");
+    let near = matches!(
+        gap_before,
+        " " | ",\n" | ",\n\n" | ">" | "=" | ": " | " \"" | ", " | " '" | "? " | " “" | ":" | ":    " | ":  " | "\": \""
+    );
     let (mut one, mut two) = ([0; 8], [0; 8]);
     let b1 = short_lower(word_before(1), &mut one);
     let is = matches!(b1, "is" | "was" | "to" | "s" | "me" | "as" | "be" | "of" | "are");
@@ -114,13 +124,12 @@ pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
     let list = scan.list();
     let Some(before) = first.checked_sub(1).and_then(|p| list.get(p)) else { return false };
     let gap = scan.gap_before(first);
-    let mut buffer = [0; 8];
+    let mut buffer = [0; 16];
     let word = short_lower(scan.word(before), &mut buffer);
     let spoken_to =
         first.checked_sub(2).and_then(|p| list.get(p)).is_some_and(|t| t.has(SAY)) && matches!(word, "at" | "to");
     let direct = gap == " " && before.has(PREP) && !matches!(word, "of" | "via") && !spoken_to;
-    let labelled = gap.contains(':')
-        && matches!(word, "where" | "location" | "city" | "country" | "town" | "place" | "state" | "region");
+    let labelled = gap.contains([':', '>', '=']) && !gap.contains('\n') && PLACE_LABELS.contains(&word);
     let tied = gap == " "
         && word == "of"
         && scan.near_word(
@@ -137,31 +146,167 @@ pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
     direct || tied || lived || labelled
 }
 
-fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
+/// Labels behind which an organisation stands.
+const ORG_LABELS: &[&str] = &[
+    "company",
+    "employer",
+    "organization",
+    "organisation",
+    "org",
+    "firm",
+    "vendor",
+    "supplier",
+    "merchant",
+    "university",
+    "school",
+    "institution",
+    "bank",
+    "client",
+    "hospital",
+    "insurer",
+    "carrier",
+    "affiliation",
+    "workplace",
+    "manufacturer",
+    "publisher",
+    "brand",
+    "store",
+    "customer",
+    "firma",
+    "empresa",
+    "azienda",
+    "entreprise",
+    "societe",
+    "arbeitgeber",
+];
+
+/// Labels behind which a place stands.
+const PLACE_LABELS: &[&str] = &[
+    "where",
+    "location",
+    "city",
+    "country",
+    "town",
+    "place",
+    "state",
+    "region",
+    "province",
+    "county",
+    "birthplace",
+    "residence",
+    "hometown",
+    "destination",
+    "origin",
+    "wohnort",
+    "geburtsort",
+    "ort",
+    "stadt",
+    "land",
+    "ciudad",
+    "ville",
+    "pays",
+    "pais",
+    "citta",
+    "cidade",
+    "stad",
+    "woonplaats",
+    "miasto",
+];
+
+/// Words that an organisation's name follows at once.
+const OBJECTS: &[&str] = &[
+    "client",
+    "merchant",
+    "employer",
+    "company",
+    "acquire",
+    "acquired",
+    "acquires",
+    "acquiring",
+    "joined",
+    "join",
+    "joins",
+    "joining",
+    "supplier",
+    "vendor",
+    "startup",
+    "firm",
+    "sued",
+    "insurer",
+    "publisher",
+    "competitor",
+    "rival",
+    "conglomerate",
+    "retailer",
+    "manufacturer",
+];
+
+/// Whether the signs before it are those between a label and its value.
+fn labelled(scan: &Scan<'_>, first: usize) -> bool {
+    let gap = scan.gap_before(first);
+    if gap.len() > 8 || gap.contains('\n') || !gap.contains([':', '=', '>', '|']) {
+        return false;
+    }
+    let Some(before) = first.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
+    let word = scan.word(before).to_ascii_lowercase();
+    before.has(NAME_CUE) || ORG_LABELS.contains(&word.as_str()) || PLACE_LABELS.contains(&word.as_str())
+}
+
+fn at_body(scan: &Scan<'_>, first: usize) -> bool {
+    let word = first.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
+    scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECTS.contains(&word))
+}
+
+/// How much an organisation is spoken of around the run.
+fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     let list = scan.list();
+    let (gap_before, gap_after) = (scan.gap_before(first), scan.gap(last));
+    let does =
+        |n: usize| list.get(last + n).is_some_and(|t| t.topics & topic::ORG_DOES != 0 && t.shape == Shape::Lower);
+    if gap_after == " " && does(1) && last > first {
+        return 3;
+    }
+    if gap_after == " " && does(1) || matches!(gap_after, "'" | "’") && does(2) {
+        return 2;
+    }
+    // `has agreed to acquire`
+    if gap_after == " "
+        && does(2)
+        && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "has" | "have" | "also" | "is"))
+    {
+        return 2;
+    }
+    let Some(before) = first.checked_sub(1).map(|p| &list[p]) else { return 0 };
+    let mut buffer = [0; 16];
+    let word = short_lower(scan.word(before), &mut buffer);
+    if gap_before.contains([':', '>', '=', '|']) && !gap_before.contains('\n') && ORG_LABELS.contains(&word) {
+        return 3;
+    }
+    let near = |n: usize| {
+        let back = &list[first.saturating_sub(n)..first];
+        back.iter().any(|t| t.topics & topic::ORG_NEAR != 0 || t.has(JOB))
+    };
+    match gap_before {
+        " " if OBJECTS.contains(&word) => return 3,
+        " " if matches!(word, "at" | "for" | "from") && near(5) => return 3,
+        " " if matches!(word, "of" | "with" | "the") && near(3) => return 2,
+        " " if word == "by"
+            && scan.near_word(
+                first,
+                &["acquired", "owned", "employed", "made", "sponsored", "funded", "hired", "built"],
+                3,
+                0,
+            ) =>
+        {
+            return 2;
+        }
+        // `Senior engineer, Foo, 2018`
+        ", " if before.has(JOB) => return 2,
+        _ => {}
+    }
     let back = &list[first.saturating_sub(3)..first];
     let ahead = &list[(last + 1).min(list.len())..(last + 3).min(list.len())];
-    let word_before = first.checked_sub(1).map_or("", |p| scan.word(&list[p]));
-    back.iter().chain(ahead).any(|t| t.has(ORG_CUE))
-        || scan.gap_before(first) == " "
-            && matches!(word_before, "at" | "for" | "from" | "joined" | "of")
-            && back.iter().any(|t| {
-                matches!(
-                    scan.word(t),
-                    "works"
-                        | "work"
-                        | "working"
-                        | "worked"
-                        | "job"
-                        | "position"
-                        | "contract"
-                        | "year"
-                        | "years"
-                        | "office"
-                        | "employee"
-                        | "customer"
-                )
-            })
+    u8::from(back.iter().chain(ahead).any(|t| t.has(ORG_CUE)))
 }
 
 /// Characters that code has more of than prose.
@@ -192,7 +337,7 @@ pub(super) fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
 }
 
 /// The word in small letters; nothing when it is longer than the words asked for, or not ASCII.
-fn short_lower<'b>(word: &str, buffer: &'b mut [u8; 8]) -> &'b str {
+fn short_lower<'b, const N: usize>(word: &str, buffer: &'b mut [u8; N]) -> &'b str {
     let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
     room.copy_from_slice(word.as_bytes());
     room.make_ascii_lowercase();

@@ -2,6 +2,7 @@
 
 use super::super::{Scan, address};
 use super::around::around;
+use super::bodies::{by_context, company_form, organisation};
 use super::{Chunk, ends_cleanly};
 use crate::lexicon::mark::*;
 use crate::token::{Shape, Token};
@@ -11,6 +12,7 @@ pub(super) fn as_first(token: &Token) -> i32 {
     let m = token.marks();
     let word = m & (COMMON | WORD) != 0;
     let score = match () {
+        () if m & TECH != 0 && m & FIRST != 0 && token.shape == Shape::Title && m & (COMMON | STOP) == 0 => 80,
         () if m & (STOP | TECH | MONTH | DAY) != 0 && m & FIRST_TOP == 0 => 0,
         // April, June and August are months first.
         () if m & (MONTH | DAY) != 0 => 45,
@@ -83,7 +85,10 @@ pub(super) fn classify(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chu
     if !ends_cleanly(scan, &list[last]) || list[last].shape == Shape::Upper && list[last].len() == 1 && last == first {
         return None;
     }
-    if let Some(org) = organisation(scan, first, last) {
+    let capitals = &list[first..=last];
+    if capitals.iter().any(|t| t.has(ORG_SUFFIX | ORG_WORD | ORG))
+        && let Some(org) = organisation(scan, first, last, &around(scan, first, last))
+    {
         return Some(org);
     }
     if let Some(place) = compass(scan, first, last) {
@@ -132,8 +137,12 @@ fn initial(token: &Token) -> bool {
 /// A run of English words: nothing, unless a name is told by the words before it.
 fn wordy(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     let around = around(scan, first, last);
-    let person = if around.honorific { 70 } else { 0 };
-    (person > 0).then_some(Chunk { first, last: last.min(first + 1), person, place: 0, org: 0 })
+    if around.honorific {
+        return Some(Chunk { first, last: last.min(first + 1), person: 70, place: 0, org: 0 });
+    }
+    let formed = company_form(scan, scan.list()[last].end()).is_some();
+    let org = if formed { 70 } else { by_context(&scan.list()[first..=last], &around) };
+    (org > 0).then_some(Chunk { first, last, person: 0, place: 0, org })
 }
 
 fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
@@ -178,6 +187,10 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         (20.., 60..) => 42,
         _ if as_last(head) >= 60 && l >= 60 => 58,
         _ if (as_last(head) >= 45 || foreign(head)) && l >= 60 => 52,
+        // A first name that is a word of computing too, written as a name is.
+        (40.., 45..) if foreign(tail) => 52,
+        _ if foreigns == core.len() && list[first..=last].iter().any(initial) => 56,
+        _ if foreigns == core.len() && core.len() <= 3 => 50,
         _ if foreigns == core.len() => 40,
         _ if foreigns > 0 && l >= 45 => 40,
         _ => 15,
@@ -192,7 +205,7 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     if around.person_cue || around.honorific {
         person += if around.honorific { 35 } else { 18 };
     }
-    if around.code {
+    if around.code && !around.labelled {
         person -= 15;
     }
     let known_place = address::place_at(scan, first).is_some_and(|e| e <= last);
@@ -209,12 +222,16 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
             person -= 10;
         }
     }
-    let mut org = 0;
+    let mut org = by_context(&list[first..=last], &around);
     if list[first..=last].iter().any(|t| t.shape == Shape::Camel && t.class == 0) {
-        org = 40;
+        org = org.max(40);
     }
-    if around.org_cue && foreigns + 1 >= core.len() {
-        org += 45;
+    if around.org == 1 && foreigns + 1 >= core.len() {
+        org = org.max(52);
+    }
+    if org >= 56 && !(f >= 85 && l >= 20) {
+        person = person.min(org - 10);
+        place = place.min(org - 10);
     }
     Some(Chunk { first, last, person, place, org })
 }
@@ -225,10 +242,10 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     let (f, l) = (as_first(&token), as_last(&token));
     // A plain word that begins a sentence, the commonest case by far.
     let titled = i > 0 && scan.list()[i - 1].has(HONORIFIC);
-    if f.max(l) == 0 && m & (PLACE | REGION | ORG) == 0 && token.shape != Shape::Camel && !titled {
+    let around = around(scan, i, i);
+    if f.max(l) == 0 && m & (PLACE | REGION | ORG) == 0 && token.shape != Shape::Camel && !titled && around.org < 2 {
         return None;
     }
-    let around = around(scan, i, i);
     let unknown = foreign(&token);
     let short_caps = token.shape == Shape::Upper && token.len() <= 4;
     let mut person = match (f, l) {
@@ -270,11 +287,12 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         _ => 0,
     };
     let region = m & REGION != 0 && !short_caps;
-    let town = m & PLACE != 0 && m & (STOP | TECH) == 0 && !short_caps;
+    let town = m & PLACE != 0 && m & (STOP | TECH | MONTH | DAY) == 0 && !short_caps;
     let plain = m & (COMMON | WORD) != 0;
     let mut place = match (region, town, plain) {
         (true, _, false) => 72,
         (true, _, true) => 40,
+        (_, true, false) if m & (FIRST | LAST) == 0 => 54,
         (_, true, false) => 48,
         (_, true, true) => 5,
         _ => 0,
@@ -319,89 +337,31 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     }
     let mut org = if m & ORG != 0 { 62 } else { 0 };
     if token.shape == Shape::Camel && token.class == 0 && token.len() >= 6 && !around.code {
-        org = org.max(if around.org_cue { 60 } else { 20 });
+        org = org.max(if around.org > 0 { 60 } else { 20 });
     }
-    if around.org_cue && (unknown || l >= 45 && !plain) {
+    if around.org == 1 && (unknown || l >= 45 && !plain) {
         org = org.max(55);
     }
-    if around.code {
+    // A town that is known stays one: `the office in`, `moved from`.
+    let settled = place >= 48 && !unknown && (around.place_cue || around.org < 2);
+    if f < 85 && !settled {
+        org = org.max(by_context(&[token], &around));
+        if org >= 56 && around.org >= 2 {
+            person = person.min(org - 10);
+            place = place.min(org - 10);
+        }
+    }
+    if company_form(scan, token.end()).is_some() && m & (STOP | JOB) == 0 {
+        org = org.max(75);
+    }
+    if around.labelled {
+        if around.place_cue && (unknown || m & (PLACE | REGION) != 0 || l > 0) {
+            place = place.max(64);
+        }
+    } else if around.code {
         person -= if f >= 85 { 15 } else { 25 };
         place -= 25;
         org -= 25;
     }
     Some(Chunk { first: i, last: i, person, place, org }).filter(|c| c.person.max(c.place).max(c.org) > 0)
-}
-
-/// A run with a company's form or a body's kind in it.
-fn organisation(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
-    let list = scan.list();
-    let words = &list[first..=last];
-    if !words.iter().any(|t| t.has(ORG_SUFFIX | ORG_WORD | ORG)) {
-        return None;
-    }
-    let suffix = words.iter().rposition(|t| t.has(ORG_SUFFIX) && t.is_capital());
-    let around = around(scan, first, last);
-    let held = |t: &Token| {
-        matches!(
-            scan.word(t),
-            "Inc"
-                | "LLC"
-                | "LLP"
-                | "Ltd"
-                | "GmbH"
-                | "Corp"
-                | "PLC"
-                | "Plc"
-                | "Incorporated"
-                | "Limited"
-                | "KG"
-                | "AG"
-                | "Pty"
-                | "SRL"
-                | "Srl"
-                | "SpA"
-                | "BV"
-                | "AB"
-                | "Oy"
-                | "Corporation"
-                | "Holdings"
-                | "Co"
-                | "Company"
-                | "Group"
-                | "HB"
-                | "GbR"
-                | "OHG"
-                | "SPA"
-                | "SARL"
-                | "SAS"
-                | "SA"
-                | "NV"
-                | "ASA"
-                | "mbH"
-                | "KGaA"
-                | "Sons"
-                | "Bros"
-        )
-    };
-    if let Some(at) = suffix.filter(|at| *at > 0 && held(&words[*at])) {
-        return Some(Chunk { first, last: first + at, person: 0, place: 0, org: 85 });
-    }
-    if words.len() < 2 {
-        return None;
-    }
-    // Bank of X, University of X: the words behind the `of` belong to it.
-    let kind_at = words.iter().rposition(|t| t.has(ORG_WORD) && t.shape == Shape::Title);
-    if let Some(at) = kind_at {
-        let named = words.iter().any(|t| {
-            t.marks() & (COMMON | WORD | STOP | ORG_WORD) == 0 || t.has(PLACE | REGION | LAST_TOP) && !t.has(STOP)
-        });
-        let person_first = as_first(&words[0]) >= 85 && at + 1 == words.len() && as_last(&words[at]) >= 45;
-        if named && !person_first && at + 1 >= words.len().saturating_sub(1) && !around.code {
-            return Some(Chunk { first, last, person: 0, place: 0, org: if around.org_cue { 72 } else { 58 } });
-        }
-    }
-    if words.iter().any(|t| t.has(ORG)) && !around.code {
-        return Some(Chunk { first, last, person: 0, place: 0, org: 60 });
-    }
-    None
 }
