@@ -8,6 +8,7 @@ mod names;
 mod net;
 mod numbers;
 mod phone;
+mod records;
 mod secrets;
 mod small;
 
@@ -180,6 +181,7 @@ pub(crate) fn detect(scan: &mut Scan<'_>) {
     small::optional(scan);
     address::addresses(scan);
     names::names(scan);
+    records::rows(scan);
 }
 
 /// Runs the detectors of structured kinds.

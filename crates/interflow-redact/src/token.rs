@@ -156,6 +156,7 @@ impl Tokens {
         {
             return;
         }
+        self.raise_companies();
         let mut before = 0u32;
         for token in self.list.iter_mut().filter(|t| t.shape == Shape::Lower) {
             let marks = token.marks();
@@ -183,6 +184,20 @@ impl Tokens {
                 token.shape = Shape::Title;
             }
             before = marks;
+        }
+    }
+
+    /// `frost llc`: the form tells that the word before it is a name.
+    fn raise_companies(&mut self) {
+        for at in 1..self.list.len() {
+            let form = self.list[at];
+            if form.has(mark::ORG_SUFFIX) && !form.has(mark::COMMON | mark::WORD) && (3..=4).contains(&form.len()) {
+                let near = form.start() <= self.list[at - 1].end() + 2;
+                if near && self.list[at - 1].shape == Shape::Lower && !self.list[at - 1].has(mark::STOP) {
+                    self.list[at].shape = Shape::Title;
+                    self.list[at - 1].shape = Shape::Title;
+                }
+            }
         }
     }
 

@@ -121,7 +121,8 @@ fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     {
         return Some(found);
     }
-    if marks & mark::STREET_PREFIX != 0
+    let calle = token.len() == 1 && scan.byte_at(token.end()) == b'/' && matches!(scan.word(token), "C" | "c");
+    if (marks & mark::STREET_PREFIX != 0 || calle)
         && let Some(found) = prefixed(scan, i, token)
     {
         return Some(found);
@@ -368,10 +369,20 @@ fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     match (first_number, after) {
         (Some(n), after) if strong => part(n, after.unwrap_or(i), if capital { 80 } else { 65 }),
         (Some(n), after) if capital && settled(scan, after.unwrap_or(i)) => part(n, after.unwrap_or(i), 60),
+        // `1148 Volimski Place`: nothing goes on behind it, but the number and the name speak for a street.
+        (Some(n), None) if capital && numbered_street(scan, n, first, i) => part(n, i, 58),
         (None, Some(a)) if strong || scan.gap(first) == "-" || settled(scan, a) => part(first, a, 60),
         (None, None) if strong && capital && token.len() > 3 && named_street(scan, first, i) => part(first, i, 50),
         _ => None,
     }
+}
+
+/// A house number of three digits or more, and a name that is no plain word or a street word that is little else.
+fn numbered_street(scan: &Scan<'_>, number: usize, first: usize, suffix: usize) -> bool {
+    let list = scan.list();
+    let named = list[first..suffix].iter().any(|t| t.is_capital() && t.len() > 2 && !t.has(mark::COMMON | mark::STOP));
+    let usual = matches!(scan.word(&list[suffix]), "St" | "Drive" | "Circle" | "Court" | "Trail" | "Ct" | "Cir" | "Dr");
+    list[number].len() >= 3 && (named || usual) && list[first..suffix].iter().all(Token::is_capital)
 }
 
 /// In `123 main street` the words between are small; there must be a number at the end of them.
@@ -606,10 +617,8 @@ fn piece(scan: &Scan<'_>, last: usize, gap: &str) -> Option<usize> {
     {
         return Some(i + 1);
     }
-    if zip(scan, i) {
-        // 12345-6789
-        let plus4 = scan.gap(i) == "-" && scan.token(i + 1).is_some_and(|t| t.is_digits() && t.len() == 4);
-        return Some(if plus4 { i + 1 } else { i });
+    if let Some(end) = postal_code(scan, i) {
+        return Some(end);
     }
     if let Some(end) = place_at(scan, i).filter(|_| token.is_capital() || gap.contains(['\n', ','])) {
         return Some(end);
@@ -648,7 +657,31 @@ fn piece(scan: &Scan<'_>, last: usize, gap: &str) -> Option<usize> {
 }
 
 fn zip(scan: &Scan<'_>, i: usize) -> bool {
-    scan.token(i).is_some_and(|t| t.is_digits() && (4..=6).contains(&t.len()))
+    postal_code(scan, i).is_some()
+}
+
+/// The last token of the postal code that begins at `i`: `12345-6789`, `00-950`, `114 55`, `1016 AB`, `SW1A 1AA`, `K1A 0B1`,
+/// `01310-100`, `D-10115`.
+fn postal_code(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let token = scan.token(i)?;
+    let next = scan.token(i + 1);
+    let digits = |t: Option<&Token>, n: usize| t.is_some_and(|t| t.is_digits() && t.len() == n);
+    match (token.shape, token.len(), scan.gap(i)) {
+        (Shape::Digits, 5, "-") if digits(next, 4) || digits(next, 3) => Some(i + 1),
+        (Shape::Digits, 4, "-") if digits(next, 3) => Some(i + 1),
+        (Shape::Digits, 2, "-") if digits(next, 3) => Some(i + 1),
+        (Shape::Digits, 3, " ") if digits(next, 2) => Some(i + 1),
+        (Shape::Digits, 4, " ") if next.is_some_and(|t| t.shape == Shape::Upper && t.len() == 2) => Some(i + 1),
+        (Shape::Digits, 4..=6, _) => Some(i),
+        (Shape::Upper, 1 | 2, "-") if next.is_some_and(|t| t.is_digits() && matches!(t.len(), 4 | 5)) => Some(i + 1),
+        (Shape::Mixed, 2..=4, " ") => {
+            let inward = scan.word(next.filter(|t| t.shape == Shape::Mixed && t.len() == 3)?).as_bytes();
+            let outward = scan.word(token).as_bytes();
+            let upper = inward.iter().chain(outward).all(|b| !b.is_ascii_lowercase());
+            (upper && outward.first().is_some_and(u8::is_ascii_uppercase)).then_some(i + 1)
+        }
+        _ => None,
+    }
 }
 
 /// The last token of the longest town or region that begins at `i`.

@@ -5,6 +5,7 @@ mod around;
 mod bodies;
 mod weigh;
 
+pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
 use self::around::{in_code, located};
 use self::bodies::company_form;
 use self::weigh::{as_first, as_last, classify, foreign};
@@ -43,6 +44,7 @@ pub(super) fn names(scan: &mut Scan<'_>) {
         };
         i = next.max(i + 1);
     }
+    towns_of_regions(scan, &mut chunks);
     promote(scan, &mut chunks);
     for chunk in chunks {
         report(scan, &chunk);
@@ -459,6 +461,19 @@ fn mailboxes<'t>(scan: &Scan<'t>) -> Vec<&'t str> {
         }
     }
     words
+}
+
+/// `Anderstad, Ghana`: a word that no list knows before a country or a state is a town.
+fn towns_of_regions(scan: &Scan<'_>, chunks: &mut [Chunk]) {
+    let list = scan.list();
+    for at in 1..chunks.len() {
+        let (a, b) = (chunks[at - 1], chunks[at]);
+        let region = b.place >= 45 && b.place > b.person && list[b.first].has(REGION | PHRASE);
+        let tied = b.first == a.last + 1 && scan.gap(a.last) == ", " && a.last <= a.first + 2;
+        if region && tied && a.org < 55 && a.person < 75 && !list[a.first].has(COMMON | NRP | TECH) {
+            chunks[at - 1].place = a.place.max(a.person + 1).max(60);
+        }
+    }
 }
 
 /// Second look: a doubtful word beside a person in a list, or one that was part of a name elsewhere in the text.

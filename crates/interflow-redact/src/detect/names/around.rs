@@ -141,13 +141,20 @@ pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
             3,
             0,
         );
+    // `Anna Lindholm of Bergen`
+    let hailing = gap == " "
+        && word == "of"
+        && first
+            .checked_sub(2)
+            .and_then(|p| list.get(p))
+            .is_some_and(|t| t.shape == Shape::Title && t.has(LAST) && !t.has(COMMON));
     let lived = gap == " "
         && first.checked_sub(3).and_then(|p| list.get(p..first)).is_some_and(|w| w.iter().any(|t| t.has(LIVE_CUE)));
-    direct || tied || lived || labelled
+    direct || tied || lived || hailing || labelled
 }
 
 /// Labels behind which an organisation stands.
-const ORG_LABELS: &[&str] = &[
+pub(in super::super) const ORG_LABELS: &[&str] = &[
     "company",
     "employer",
     "organization",
@@ -181,7 +188,7 @@ const ORG_LABELS: &[&str] = &[
 ];
 
 /// Labels behind which a place stands.
-const PLACE_LABELS: &[&str] = &[
+pub(in super::super) const PLACE_LABELS: &[&str] = &[
     "where",
     "location",
     "city",
@@ -257,6 +264,16 @@ fn at_body(scan: &Scan<'_>, first: usize) -> bool {
     scan.gap_before(first) == " " && (matches!(word, "at" | "from" | "for") || OBJECTS.contains(&word))
 }
 
+/// `a 78 year old man from`: a town follows.
+fn aged(scan: &Scan<'_>, first: usize) -> bool {
+    scan.near_word(
+        first,
+        &["year", "years", "old", "man", "woman", "boy", "girl", "is", "was", "moved", "comes", "came"],
+        4,
+        0,
+    )
+}
+
 /// How much an organisation is spoken of around the run.
 fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     let list = scan.list();
@@ -268,6 +285,14 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     }
     if gap_after == " " && does(1) || matches!(gap_after, "'" | "’") && does(2) {
         return 2;
+    }
+    // `is a company`, `is the brainchild of`
+    let ahead = list.get(last + 2..(last + 6).min(list.len())).unwrap_or_default();
+    if gap_after == " "
+        && list.get(last + 1).is_some_and(|t| matches!(scan.word(t), "is" | "was"))
+        && ahead.iter().any(|t| t.has(ORG_CUE))
+    {
+        return 3;
     }
     // `has agreed to acquire`
     if gap_after == " "
@@ -288,7 +313,7 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     };
     match gap_before {
         " " if OBJECTS.contains(&word) => return 3,
-        " " if matches!(word, "at" | "for" | "from") && near(5) => return 3,
+        " " if matches!(word, "at" | "for") && near(5) || word == "from" && near(4) && !aged(scan, first) => return 3,
         " " if matches!(word, "of" | "with" | "the") && near(3) => return 2,
         " " if word == "by"
             && scan.near_word(

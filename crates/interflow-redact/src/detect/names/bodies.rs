@@ -411,6 +411,11 @@ fn held(word: &str) -> bool {
                         | "Oy"
                         | "Ab"
                         | "mbH"
+                        | "inc"
+                        | "llc"
+                        | "ltd"
+                        | "plc"
+                        | "llp"
                         | "Zrt"
                         | "Bhd"
                 )
@@ -463,8 +468,9 @@ pub(super) fn organisation(scan: &Scan<'_>, first: usize, last: usize, around: &
 
 /// How much an unknown or plain run looks like an organisation because of what stands around it.
 pub(super) fn by_context(words: &[Token], around: &Around) -> i32 {
+    let at_names = around.at && around.place_cue && words.len() > 1;
     let known_first = words.first().is_some_and(|t| as_first(t) >= 85) && words.len() > 1;
-    if around.org < 2
+    if around.org < 2 && !at_names
         || known_first
         || around.honorific
         || around.shouted && !around.labelled
@@ -481,7 +487,7 @@ pub(super) fn by_context(words: &[Token], around: &Around) -> i32 {
         (true, _) => 68,
         (false, _) if around.opening && !around.labelled => 0,
         (false, _) if words.iter().any(|t| t.has(STOP | MONTH | DAY) || t.shape != Shape::Title) => 0,
-        (false, _) if around.org < 3 || words.len() == 1 && !around.labelled && !around.at => 0,
+        (false, _) if around.org < 3 && !at_names || words.len() == 1 && !around.labelled && !around.at => 0,
         _ => 56,
     }
 }

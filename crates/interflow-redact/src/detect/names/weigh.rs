@@ -236,6 +236,35 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     Some(Chunk { first, last, person, place, org })
 }
 
+/// Endings that towns have and hardly any surname.
+fn town_like(word: &str) -> bool {
+    const ENDS: &[&str] = &[
+        "ville",
+        "burgh",
+        "stad",
+        "stadt",
+        "mouth",
+        "hausen",
+        "borough",
+        "polis",
+        "grad",
+        "abad",
+        "chester",
+        "haven",
+        "sund",
+        "fjord",
+        "koping",
+        "k\u{f6}ping",
+        "minster",
+        "nagar",
+        "shire",
+        "kirchen",
+        "kirche",
+        "hafen",
+    ];
+    word.len() >= 7 && ENDS.iter().any(|e| word.ends_with(e))
+}
+
 fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     let token = scan.list()[i];
     let m = token.marks();
@@ -287,14 +316,16 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         _ => 0,
     };
     let region = m & REGION != 0 && !short_caps;
-    let town = m & PLACE != 0 && m & (STOP | TECH | MONTH | DAY) == 0 && !short_caps;
+    let town = m & PLACE != 0 && m & (STOP | TECH | MONTH | DAY | NRP) == 0 && !short_caps;
     let plain = m & (COMMON | WORD) != 0;
     let mut place = match (region, town, plain) {
         (true, _, false) => 72,
         (true, _, true) => 40,
         (_, true, false) if m & (FIRST | LAST) == 0 => 54,
+        (_, true, false) if !around.opening && !around.person_cue => 51,
         (_, true, false) => 48,
         (_, true, true) => 5,
+        _ if unknown && !short_caps && town_like(scan.word(&token)) => 50,
         _ => 0,
     };
     if short_caps {
@@ -341,6 +372,10 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     }
     if around.org == 1 && (unknown || l >= 45 && !plain) {
         org = org.max(55);
+    }
+    // `at Solarlist`: a body rather than a town that nobody knows.
+    if around.at && around.place_cue && unknown && !around.code && scan.near_word(i, &["at"], 1, 0) {
+        org = org.max(54);
     }
     // A town that is known stays one: `the office in`, `moved from`.
     let settled = place >= 48 && !unknown && (around.place_cue || around.org < 2);
