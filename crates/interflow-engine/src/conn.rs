@@ -11,6 +11,7 @@ use interflow_wire::ClientHello;
 use parking_lot::Mutex;
 
 use crate::access::{Asked, Credentials};
+use crate::exchange::Start;
 use crate::likeness::Seen;
 use crate::plan::{Plan, PlanKey};
 use crate::worker::{Live, Worker};
@@ -102,24 +103,30 @@ impl Conn {
         flow
     }
 
+    /// Whose request this is, when that takes no time: without users, or when it shows what the last one did.
+    pub fn known_user(&self, live: &Live, headers: &Headers) -> Option<Option<Arc<str>>> {
+        if live.settings.users.is_none() {
+            let trusting = live.settings.config.auth.trust_names;
+            let claimed = headers.get("proxy-authorization").filter(|_| trusting).and_then(Credentials::from_basic);
+            return Some(claimed.filter(|c| !c.name.is_empty()).map(|c| c.name.into()));
+        }
+        let value = headers.get("proxy-authorization")?;
+        let known = self.known.lock();
+        known.as_ref().filter(|(shown, _)| shown == value).map(|(_, user)| Some(Arc::clone(user)))
+    }
+
     /// Whose request this is. Every request is asked, not every connection.
     ///
     /// # Errors
     /// [`Kind::Unauthorized`].
     pub async fn authenticate(&self, live: &Live, headers: &Headers) -> Result<Option<Arc<str>>> {
-        let Some(users) = &live.settings.users else {
-            let trusting = live.settings.config.auth.trust_names;
-            let claimed = headers.get("proxy-authorization").filter(|_| trusting).and_then(Credentials::from_basic);
-            return Ok(claimed.filter(|c| !c.name.is_empty()).map(|c| c.name.into()));
-        };
+        if let Some(user) = self.known_user(live, headers) {
+            return Ok(user);
+        }
+        let Some(users) = &live.settings.users else { return Ok(None) };
         let Some(value) = headers.get("proxy-authorization") else {
             return Err(Error::new(Kind::Unauthorized, "this proxy asks for a user name and a password"));
         };
-        if let Some((shown, user)) = &*self.known.lock()
-            && shown == value
-        {
-            return Ok(Some(Arc::clone(user)));
-        }
         let wrong = || Error::new(Kind::Unauthorized, "the user name or the password is wrong");
         let credentials = Credentials::from_basic(value).ok_or_else(wrong)?;
         if !users.verify(&credentials).await {
@@ -174,18 +181,27 @@ impl Conn {
     }
 }
 
-impl Service for Conn {
-    async fn call(&self, incoming: Incoming) -> Outgoing {
+impl Conn {
+    fn start(&self, incoming: Incoming) -> Start<'_> {
         let live = self.worker.live();
         match &self.entry {
             Entry::Proxy => match incoming.target {
                 // What is rare for a connection does not make the place for what is not any larger.
-                interflow_flow::Target::Authority(_) => Box::pin(connect::http_connect(self, live, incoming)).await,
-                _ => exchange::from_proxy(self, live, incoming).await,
+                interflow_flow::Target::Authority(_) => {
+                    Start::Later(Box::pin(connect::http_connect(self, live, incoming)))
+                }
+                _ => exchange::from_proxy(self, live, incoming),
             },
-            Entry::Gateway => exchange::from_gateway(self, live, incoming).await,
-            Entry::Inside(inside) => exchange::from_tunnel(self, live, inside, incoming).await,
+            Entry::Gateway => exchange::from_gateway(self, live, incoming),
+            Entry::Inside(inside) => exchange::from_tunnel(self, live, inside, incoming),
         }
+    }
+}
+
+impl Service for Conn {
+    // No `async fn`: its future would carry the request a second time, beside the one that it waits for.
+    fn call(&self, incoming: Incoming) -> impl Future<Output = Outgoing> + Send {
+        exchange::follow(self, self.start(incoming))
     }
 
     fn refuse(&self, error: &Error) -> Response {

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, ByteStr, Clock, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock, Method,
-    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url,
-    Verdict, Version,
+    Authority, Body, BodyStream, BoxFuture, ByteStr, Clock, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock,
+    Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target,
+    Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -25,30 +25,60 @@ use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
 use crate::{calls, gateway, pages, route, upgrade};
 
+/// How a request's exchange begins.
+pub(crate) enum Start<'a> {
+    /// As nearly every one does: into the corridor.
+    Corridor(Box<Asking>),
+    /// Something must be waited for first.
+    Later(BoxFuture<'a, Outgoing>),
+    /// It is over already.
+    Done(Outgoing),
+}
+
+/// What goes into the corridor. Boxed, since futures carry it through several hands before they first run.
+pub(crate) struct Asking {
+    live: Arc<Live>,
+    flow: Box<Flow>,
+    key: PlanKey,
+    url: Url,
+    incoming: Incoming,
+    /// At the corridor's far end stands a room of ours in the origin's place.
+    handler: Option<Arc<dyn Handler>>,
+}
+
 /// A request on the proxy port, in absolute-form, or by mistake in origin-form.
-pub(crate) async fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
+pub(crate) fn from_proxy(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Start<'_> {
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let Target::Absolute(url) = target else {
-        return Outgoing::Response(pages::not_a_proxy_request(conn.client.local));
+        return Start::Done(Outgoing::Response(pages::not_a_proxy_request(conn.client.local)));
     };
-    let user = match conn.authenticate(&live, &incoming.headers).await {
-        Ok(user) => user,
-        Err(e) => {
-            let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
-            let flow = conn.flow(incoming.clock, Transport::Absolute, url.scheme, url.authority.clone(), None);
-            return Box::pin(refuse(conn, &live, flow, key, url, incoming, e)).await;
-        }
-    };
+    match conn.known_user(&live, &incoming.headers) {
+        Some(user) => admitted(conn, live, url, incoming, user),
+        None => Start::Later(Box::pin(async move {
+            match conn.authenticate(&live, &incoming.headers).await {
+                Ok(user) => Box::pin(follow(conn, admitted(conn, live, url, incoming, user))).await,
+                Err(e) => {
+                    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, None);
+                    let flow = conn.flow(incoming.clock, Transport::Absolute, url.scheme, url.authority.clone(), None);
+                    refuse(conn, &live, flow, key, url, incoming, e).await
+                }
+            }
+        })),
+    }
+}
+
+/// The same once it is known whose request it is.
+fn admitted<'a>(conn: &'a Conn, live: Arc<Live>, url: Url, incoming: Incoming, user: Option<Arc<str>>) -> Start<'a> {
     if pages::is_local(&url.authority.host) {
-        return Outgoing::Response(pages::local(&url, &conn.worker.ca));
+        return Start::Done(Outgoing::Response(pages::local(&url, &conn.worker.ca)));
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Absolute, user.clone());
     let flow = conn.flow(incoming.clock, Transport::Absolute, url.scheme, url.authority.clone(), user);
-    run(conn, live, flow, key, url, incoming).await
+    Start::Corridor(Box::new(Asking { live, flow, key, url, incoming, handler: None }))
 }
 
 /// A request on the gateway port.
-pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Outgoing {
+pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Start<'_> {
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let (path, authority) = match target {
         Target::Origin(path) => {
@@ -57,7 +87,8 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
         Target::Absolute(url) => (url.path, Some(url.authority)),
         Target::Asterisk | Target::Authority(_) => {
             let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
-            return Outgoing::Response(refuse_unread(conn, &live, &Error::new(Kind::Unsupported, text)));
+            let refused = refuse_unread(conn, &live, &Error::new(Kind::Unsupported, text));
+            return Start::Done(Outgoing::Response(refused));
         }
     };
     let knock = Knock {
@@ -68,10 +99,12 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
     };
     let (url, keep_host) = match gateway::find(&live.settings, &knock) {
         Some(Mounted::Forward { url, keep_host }) => (url, keep_host),
-        Some(Mounted::Serve(handler)) => return Box::pin(serve(conn, live, handler, authority, path, incoming)).await,
+        Some(Mounted::Serve(handler)) => {
+            return Start::Corridor(Box::new(serve(conn, live, handler, authority, path, incoming)));
+        }
         None => {
             let accept = incoming.headers.get_str("accept").unwrap_or_default();
-            return Outgoing::Response(live.settings.routes.not_found(&path, accept));
+            return Start::Done(Outgoing::Response(live.settings.routes.not_found(&path, accept)));
         }
     };
     if !keep_host {
@@ -80,18 +113,18 @@ pub(crate) async fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Inc
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
     let flow = conn.flow(incoming.clock, Transport::Gateway, url.scheme, url.authority.clone(), None);
-    run(conn, live, flow, key, url, incoming).await
+    Start::Corridor(Box::new(Asking { live, flow, key, url, incoming, handler: None }))
 }
 
 /// A request that a room answers in an origin's place. To the plan, the origin is our own address.
-async fn serve(
+fn serve(
     conn: &Conn,
     live: Arc<Live>,
     handler: Arc<dyn Handler>,
     named: Option<Authority>,
     path: ByteStr,
     incoming: Incoming,
-) -> Outgoing {
+) -> Asking {
     let local = Authority::new(Host::Ip(conn.client.local.ip()), conn.client.local.port());
     let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
@@ -100,21 +133,21 @@ async fn serve(
     if handler.is_private() {
         flow.note_mut::<NotRecorded>();
     }
-    run_to(conn, live, flow, key, url, incoming, Some(handler)).await
+    Asking { live, flow, key, url, incoming, handler: Some(handler) }
 }
 
 /// A request in a tunnel.
-pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, mut incoming: Incoming) -> Outgoing {
+pub(crate) fn from_tunnel<'a>(conn: &'a Conn, live: Arc<Live>, inside: &Inside, mut incoming: Incoming) -> Start<'a> {
     let named = by_name(conn, inside, &incoming);
     let inside = named.as_ref().unwrap_or(inside);
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let place = hop::Inside { scheme: inside.scheme, authority: &inside.authority };
     let url = match hop::resolve_inside(target, &place, &mut incoming.headers) {
         Ok(url) => url,
-        Err(e) => return Outgoing::Response(refuse_unread(conn, &live, &e)),
+        Err(e) => return Start::Done(Outgoing::Response(refuse_unread(conn, &live, &e))),
     };
     if pages::is_local(&url.authority.host) {
-        return Outgoing::Response(pages::local(&url, &conn.worker.ca));
+        return Start::Done(Outgoing::Response(pages::local(&url, &conn.worker.ca)));
     }
     let (scheme, authority) = (inside.scheme, inside.authority.clone());
     let user = inside.user.clone();
@@ -129,10 +162,10 @@ pub(crate) async fn from_tunnel(conn: &Conn, live: Arc<Live>, inside: &Inside, m
             method: incoming.method.as_str(),
         };
         if let Err(denied) = conn.allowed(&live, &asked) {
-            return Box::pin(refuse(conn, &live, flow, key, url, incoming, denied)).await;
+            return Start::Later(Box::pin(async move { refuse(conn, &live, flow, key, url, incoming, denied).await }));
         }
     }
-    run(conn, live, flow, key, url, incoming).await
+    Start::Corridor(Box::new(Asking { live, flow, key, url, incoming, handler: None }))
 }
 
 /// A redirected client connects to an address and names its host in each request only, as it would to the origin: then
@@ -217,28 +250,29 @@ fn request_head(
     RequestHead { method, url, version, headers, protocol }
 }
 
-/// The corridor.
-fn run(
-    conn: &Conn,
-    live: Arc<Live>,
-    flow: Box<Flow>,
-    key: PlanKey,
-    url: Url,
-    incoming: Incoming,
-) -> impl Future<Output = Outgoing> {
-    run_to(conn, live, flow, key, url, incoming, None)
+/// An exchange from its beginning.
+pub(crate) async fn follow(conn: &Conn, start: Start<'_>) -> Outgoing {
+    match start {
+        Start::Corridor(asking) => run(conn, asking).await,
+        Start::Later(outgoing) => outgoing.await,
+        Start::Done(outgoing) => outgoing,
+    }
 }
 
-/// The corridor, whose far end is an origin or a room of ours.
-async fn run_to(
-    conn: &Conn,
+/// A flow at the corridor's entrance.
+struct Entered {
     live: Arc<Live>,
-    mut flow: Box<Flow>,
-    key: PlanKey,
-    url: Url,
-    incoming: Incoming,
+    tracker: Tracker,
+    head: RequestHead,
+    body: Body,
+    interim: Interim,
     handler: Option<Arc<dyn Handler>>,
-) -> Outgoing {
+    /// The access rules do not let it in.
+    denied: Option<Error>,
+}
+
+fn enter(conn: &Conn, asking: Asking) -> Entered {
+    let Asking { live, mut flow, key, url, incoming, handler } = asking;
     let Incoming { method, version, headers, protocol, body, interim, clock, opening, .. } = incoming;
     conn.worker.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     flow.timings.request_head = Some(clock.micros());
@@ -247,20 +281,25 @@ async fn run_to(
         // Before hop-by-hop fields go, which are part of a client's habits.
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
-    let mut head = request_head(method, url, version, headers, protocol);
+    let head = request_head(method, url, version, headers, protocol);
     if let Some(name) = handler.as_ref().and_then(|h| h.enter(&mut flow, &head)) {
         flow.note_mut::<Counted>().0 = Some(name);
     }
-    let plan = match conn.plan(&live, &key, head.method.as_str()) {
-        Ok(plan) => plan,
-        Err(e) => {
-            let plan = live.plans.get(&live.settings, key);
-            let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
-            tracker.begin_capture(&live.settings, Some(&head)).await;
-            return fail(tracker, &live, &head, &e);
-        }
+    let (plan, denied) = match conn.plan(&live, &key, head.method.as_str()) {
+        Ok(plan) => (plan, None),
+        Err(e) => (live.plans.get(&live.settings, key), Some(e)),
     };
-    let mut tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    let tracker = Tracker::new(flow, plan, Arc::clone(&conn.worker.counters));
+    Entered { live, tracker, head, body, interim, handler, denied }
+}
+
+/// The corridor, whose far end is an origin or a room of ours.
+async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
+    let Entered { live, mut tracker, mut head, body, interim, handler, denied } = enter(conn, *asking);
+    if let Some(e) = denied {
+        tracker.begin_capture(&live.settings, Some(&head)).await;
+        return fail(tracker, &live, &head, &e);
+    }
     let asked = match request_phases(&mut tracker, &mut head, body, &interim, &live).await {
         Ok(body) => body,
         Err(end) => {
@@ -443,7 +482,6 @@ async fn send(
     body: Body,
     interim: &Interim,
 ) -> Result<Answer> {
-    let request = Request { head: head.clone(), body };
     let mut relay = InterimRelay { to: interim, heads: Vec::new() };
     let flow = &mut tracker.flow;
     let mut x = Exchange {
@@ -452,7 +490,7 @@ async fn send(
         upstream: &mut flow.upstream,
         interim: &mut |head| relay.relay(head),
     };
-    let answer = egress.send(route, request, &mut x).await;
+    let answer = egress.send_parts(route, head, body, &mut x).await;
     for head in &relay.heads {
         tracker.interim(head);
     }

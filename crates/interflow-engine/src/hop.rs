@@ -2,7 +2,8 @@
 //! (RFC 9110 7.6, RFC 9112 3.2).
 
 use interflow_flow::{
-    Authority, ByteStr, Error, Headers, Kind, Method, RequestHead, Result, Scheme, Target, Transport, Url, Version,
+    Authority, ByteStr, Error, Headers, Kind, Method, Names, RequestHead, Result, Scheme, Target, Transport, Url,
+    Version,
 };
 use smallvec::SmallVec;
 
@@ -37,18 +38,19 @@ pub(crate) fn resolve_inside(target: Target, inside: &Inside<'_>, headers: &mut 
 
 /// Fields that never pass a hop, whether `Connection` names them or not. `Proxy-Authorization` belongs to this hop:
 /// an origin must never see it.
+const HOP_FIELDS: [&str; 8] = [
+    "te",
+    "upgrade",
+    "connection",
+    "keep-alive",
+    "http2-settings",
+    "proxy-connection",
+    "transfer-encoding",
+    "proxy-authorization",
+];
+
 fn is_hop_field(name: &[u8]) -> bool {
-    let is = |hop: &str| name.eq_ignore_ascii_case(hop.as_bytes());
-    match name.len() {
-        2 => is("te"),
-        7 => is("upgrade"),
-        10 => is("connection") || is("keep-alive"),
-        14 => is("http2-settings"),
-        16 => is("proxy-connection"),
-        17 => is("transfer-encoding"),
-        19 => is("proxy-authorization"),
-        _ => false,
-    }
+    HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
 
 /// Fields that route or frame a message: `Connection` cannot take them out.
@@ -60,6 +62,11 @@ fn is_protected(name: &[u8]) -> bool {
 
 /// The fields that `Connection` names, without those that it may not name.
 fn named_by_connection(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
+    // What nearly all of them say.
+    let plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    if headers.get_all("connection").all(plain) {
+        return SmallVec::new();
+    }
     headers
         .tokens("connection")
         .filter(|t| !t.eq_ignore_ascii_case(b"keep-alive") && !t.eq_ignore_ascii_case(b"close") && !is_protected(t))
@@ -69,7 +76,8 @@ fn named_by_connection(headers: &Headers) -> SmallVec<[Vec<u8>; 2]> {
 
 fn strip(headers: &mut Headers) {
     // `Connection` is one of them: without any, none is named either.
-    if !headers.iter().any(|(name, _)| is_hop_field(name)) {
+    const MARKS: Names = Names::of(&HOP_FIELDS);
+    if !headers.may_contain(MARKS) || !headers.iter().any(|(name, _)| is_hop_field(name)) {
         return;
     }
     let named = named_by_connection(headers);

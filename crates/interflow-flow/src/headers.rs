@@ -10,8 +10,8 @@ pub struct Headers {
     /// Lines as they stand on the wire, so that fields which still lie behind one another are written in one piece.
     bytes: Vec<u8>,
     fields: Vec<Field>,
-    /// A bit for each length that a name has or had: most names that are looked for are of a length that is not there.
-    lengths: u64,
+    /// The [`mark`] of each name that is or was there: most names that are looked for are not.
+    marks: u64,
 }
 
 /// Where a field's name and value stand in `bytes`.
@@ -51,68 +51,95 @@ pub enum InvalidHeader {
 impl Headers {
     /// No fields.
     pub const fn new() -> Self {
-        Self { bytes: Vec::new(), fields: Vec::new(), lengths: 0 }
+        Self { bytes: Vec::new(), fields: Vec::new(), marks: 0 }
     }
 
     /// Room for `fields` fields whose lines sum up to `bytes`.
     pub fn with_capacity(fields: usize, bytes: usize) -> Self {
-        Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), lengths: 0 }
+        Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), marks: 0 }
     }
 
     /// Takes over the lines of a section that a codec has parsed: `fields` are the places of name and value of each in
     /// `lines`. Costs one copy, with room for a field or two that a stage adds.
     pub fn from_lines(lines: &[u8], fields: impl ExactSizeIterator<Item = (Range<usize>, Range<usize>)>) -> Self {
-        let mut headers = Self::with_capacity(fields.len() + 4, lines.len() + 96);
-        headers.bytes.extend_from_slice(lines);
+        let mut headers = Self::over(lines, fields.len());
         for (name, value) in fields {
-            let name = Span { at: name.start as u32, len: name.len() as u32 };
-            let value = Span { at: value.start as u32, len: value.len() as u32 };
-            headers.push(name, value);
+            headers.place(name, value);
         }
         headers
     }
 
+    /// The same, for a codec that finds the places one by one: `lines`, and no field yet of the `fields` to come.
+    pub fn over(lines: &[u8], fields: usize) -> Self {
+        let mut headers = Self::with_capacity(fields + 4, lines.len() + 96);
+        headers.bytes.extend_from_slice(lines);
+        headers
+    }
+
+    /// Adds the field whose name and value stand at these places of the lines that [`over`](Self::over) was given.
+    #[inline]
+    pub fn place(&mut self, name: Range<usize>, value: Range<usize>) {
+        let name = Span { at: name.start as u32, len: name.len() as u32 };
+        let value = Span { at: value.start as u32, len: value.len() as u32 };
+        self.push(name, value);
+    }
+
     /// How many fields there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.fields.len()
     }
 
     /// Whether there is no field.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
     /// The first value under this name.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.likely(name).iter().find(|f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// The first value under this name, when it is UTF-8.
+    #[inline]
     pub fn get_str(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(|v| std::str::from_utf8(v).ok())
     }
 
     /// Every value under this name, in order.
+    #[inline]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.likely(name).iter().filter(move |f| self.is(f, name)).map(|f| &self.bytes[f.value.range()])
     }
 
     /// Whether a field of this name is there.
+    #[inline]
     pub fn contains(&self, name: &str) -> bool {
         self.likely(name).iter().any(|f| self.is(f, name))
     }
 
+    /// Whether a field of one of these names may be there; `false` is certain.
+    #[inline]
+    pub const fn may_contain(&self, names: Names) -> bool {
+        self.marks & names.0 != 0
+    }
+
     /// Whether a comma-separated list under this name holds the token, in any case (`Connection: close`).
+    #[inline]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
         self.tokens(name).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
     }
 
     /// The members of the comma-separated lists under this name, trimmed, empty ones left out (RFC 9110 5.6.1).
+    #[inline]
     pub fn tokens<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.get_all(name).flat_map(|v| v.split(|&b| b == b',')).map(|t| t.trim_ascii()).filter(|t| !t.is_empty())
     }
 
     /// Every field in order.
+    #[inline]
     pub fn iter(&self) -> HeadersIter<'_> {
         HeadersIter { headers: self, fields: self.fields.iter() }
     }
@@ -214,15 +241,18 @@ impl Headers {
     }
 
     /// The fields, or none when there cannot be one of this name.
+    #[inline]
     fn likely(&self, name: &str) -> &[Field] {
-        if self.lengths & length_bit(name.len()) == 0 { &[] } else { &self.fields }
+        if self.marks & mark(name.as_bytes()) == 0 { &[] } else { &self.fields }
     }
 
+    #[inline]
     fn push(&mut self, name: Span, value: Span) {
-        self.lengths |= length_bit(name.len as usize);
+        self.marks |= mark(&self.bytes[name.range()]);
         self.fields.push(Field { name, value });
     }
 
+    #[inline]
     fn is(&self, field: &Field, name: &str) -> bool {
         field.name.len as usize == name.len() && self.bytes[field.name.range()].eq_ignore_ascii_case(name.as_bytes())
     }
@@ -243,9 +273,33 @@ impl PartialEq for Headers {
 
 impl Eq for Headers {}
 
-/// The bit that stands for names of this length.
-const fn length_bit(len: usize) -> u64 {
-    1 << if len < 63 { len } else { 63 }
+/// Several names, looked for at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Names(u64);
+
+impl Names {
+    /// These, in any case.
+    pub const fn of(names: &[&str]) -> Self {
+        let (mut marks, mut i) = (0, 0);
+        while i < names.len() {
+            marks |= mark(names[i].as_bytes());
+            i += 1;
+        }
+        Self(marks)
+    }
+}
+
+/// The bit that stands for names of this length with this first and last letter, in any case.
+#[inline]
+const fn mark(name: &[u8]) -> u64 {
+    let (first, last) = match name {
+        [] => return 1,
+        [only] => (*only, *only),
+        [first, .., last] => (*first, *last),
+    };
+    // Letters of either case differ in one bit, which goes; the factors spread the names that are often asked for.
+    let mixed = name.len() as u32 * 7 + (first | 0x20) as u32 * 27 + (last | 0x20) as u32 * 25;
+    1 << (mixed & 63)
 }
 
 /// The fields of a [`Headers`] in order, as `(name, value)`.
@@ -258,6 +312,7 @@ pub struct HeadersIter<'a> {
 impl<'a> Iterator for HeadersIter<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let bytes = &self.headers.bytes;
         self.fields.next().map(|f| (&bytes[f.name.range()], &bytes[f.value.range()]))
@@ -403,6 +458,17 @@ mod tests {
         assert_eq!(h.remove("x-two"), 2);
         assert_eq!(h.remove("x-two"), 0);
         assert_eq!(h.len(), 3);
+    }
+
+    #[test]
+    fn a_name_that_is_there_is_never_passed_over() {
+        const TWO: Names = Names::of(&["X-TWO", "absent"]);
+        let mut h = sample();
+        assert!(h.may_contain(TWO) && h.may_contain(Names::of(&["host"])));
+        assert!(!Headers::new().may_contain(TWO));
+        assert!(!h.may_contain(Names::of(&["te", "transfer-encoding"])), "none of these is like a name that is there");
+        h.append("A", "1").unwrap();
+        assert_eq!((h.get("a"), h.contains("b")), (Some(&b"1"[..]), false));
     }
 
     #[test]

@@ -13,11 +13,14 @@ pub mod proxy;
 mod route;
 mod shared;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use interflow_flow::{Error, Kind, Method, Request, RequestHead, Retry, Scheme, UpstreamInfo, UpstreamTls, Version};
+use interflow_flow::{
+    Body, Error, Kind, Method, Request, RequestHead, Retry, Scheme, UpstreamInfo, UpstreamTls, Version,
+};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -100,9 +103,23 @@ impl Egress {
     /// [`Retry::Yes`] for an upgrade over [`Protocol::Http2`] that the origin does not take (RFC 8441): the same
     /// request may go over [`Protocol::Http1`].
     pub async fn send(&self, route: &Route, request: Request, x: &mut Exchange<'_>) -> Result<Answer, Error> {
-        let Request { mut head, mut body } = request;
+        self.send_parts(route, &request.head, request.body, x).await
+    }
+
+    /// The same for a head that the caller keeps; it is copied only where the connection asks for another one.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_parts(
+        &self,
+        route: &Route,
+        head: &RequestHead,
+        mut body: Body,
+        x: &mut Exchange<'_>,
+    ) -> Result<Answer, Error> {
+        let mut head = Cow::Borrowed(head);
         if let Some(fingerprint) = route.tls.fingerprint() {
-            fingerprint.order(&mut head.headers);
+            fingerprint.order(&mut head.to_mut().headers);
         }
         let mut protocol = effective(route, &head);
         let mut want = Want::Any;

@@ -1,6 +1,6 @@
 //! Where a message's body ends (RFC 9112 6.3), decided so that no other parser can decide otherwise.
 
-use interflow_flow::{Headers, Method, ResponseHead, Version, name};
+use interflow_flow::{Headers, Method, Names, ResponseHead, Version, name};
 
 use super::{Error, Rule};
 
@@ -66,6 +66,10 @@ pub fn keeps_alive(version: Version, headers: &Headers) -> bool {
 
 /// What the fields say, when they say anything.
 fn declared(version: Version, headers: &Headers, zeros: bool) -> Result<Option<Framing>, Rule> {
+    const SAYING: Names = Names::of(&[name::CONTENT_LENGTH, name::TRANSFER_ENCODING]);
+    if !headers.may_contain(SAYING) {
+        return Ok(None);
+    }
     let mut length = None;
     let mut chunked = false;
     for (field, value) in headers {

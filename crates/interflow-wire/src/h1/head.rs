@@ -74,6 +74,78 @@ pub fn parse_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Respons
 }
 
 fn read_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Rule> {
+    match tidy_request(buf, limits)? {
+        Some(found) => Ok(Some(found)),
+        None => read_any_request(buf, limits),
+    }
+}
+
+/// A request head that is whole and laid out as nearly all are. `None`: look closer.
+fn tidy_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Rule> {
+    with_slots(0, |slots| {
+        let mut request = httparse::Request::new(&mut []);
+        let Ok(Status::Complete(len)) = request.parse_with_uninit_headers(buf, slots) else { return Ok(None) };
+        let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
+            return Ok(None);
+        };
+        let begins = method.as_ptr() == buf.as_ptr();
+        let Some(headers) = tidy(request.headers, buf.get(..len).filter(|_| begins), limits) else { return Ok(None) };
+        let line = request_line((method, raw, minor), headers)?;
+        Ok(Some((line, len)))
+    })
+}
+
+fn request_line((method, raw, minor): (&str, &str, u8), headers: Headers) -> Result<RequestLine, Rule> {
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rule::RequestLine)?;
+    let target = target::parse(&method, raw)?;
+    let version = version(minor);
+    check_host(version, &headers)?;
+    Ok(RequestLine { method, target, version, headers })
+}
+
+/// The fields of a whole head when every line of it ends in CRLF and the lines lie one behind the other, each a field of
+/// its own, within the limits: then nothing in it can be read in two ways, and nothing needs to be looked for twice.
+fn tidy(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLimits) -> Option<Headers> {
+    let head = head.filter(|h| h.len() <= limits.max_bytes)?;
+    let base = head.as_ptr().addr();
+    let begins = match fields.first() {
+        Some(first) => first.name.as_ptr().addr().wrapping_sub(base),
+        None => head.len().checked_sub(2)?,
+    };
+    let (first_line, lines) = head.split_at_checked(begins)?;
+    // The limit counts the line with its CR.
+    if !first_line.ends_with(b"\r\n") || first_line.len() - 1 > limits.max_line || fields.len() > limits.max_fields {
+        return None;
+    }
+    let mut headers = Headers::over(lines, fields.len());
+    let mut at = 0;
+    for field in fields {
+        if field.name.as_ptr().addr().wrapping_sub(base) != begins + at {
+            return None;
+        }
+        let name = at..at + field.name.len();
+        let Some((b':', space)) = lines.get(name.end..)?.split_first() else { return None };
+        let value = name.end + 1 + space.iter().take_while(|b| is_space(**b)).count();
+        let value = value..value + field.value.len();
+        if !field.value.is_empty() && field.value.as_ptr().addr().wrapping_sub(base) != begins + value.start {
+            return None;
+        }
+        let behind = lines.get(value.end..)?;
+        let space = behind.iter().take_while(|b| is_space(**b)).count();
+        if behind.get(space..space + 2) != Some(b"\r\n") {
+            return None;
+        }
+        at = value.end + space + 2;
+        headers.place(name, value);
+    }
+    (lines.get(at..) == Some(b"\r\n")).then_some(headers)
+}
+
+const fn is_space(b: u8) -> bool {
+    matches!(b, b' ' | b'\t')
+}
+
+fn read_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Rule> {
     let Some(extent) = extent(buf, limits)? else {
         let start = buf.get(..EARLY_LOOK).unwrap_or(buf);
         let seen = with_slots(0, |slots| httparse::Request::new(&mut []).parse_with_uninit_headers(start, slots));
@@ -86,16 +158,33 @@ fn read_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, 
         let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
             return Err(Rule::RequestLine);
         };
-        let method = Method::from_bytes(method.as_bytes()).map_err(|_| Rule::RequestLine)?;
-        let target = target::parse(&method, raw)?;
         let headers = store(request.headers, head, extent.lines != request.headers.len() + 2, limits)?;
-        let version = version(minor);
-        check_host(version, &headers)?;
-        Ok(Some((RequestLine { method, target, version, headers }, extent.len)))
+        Ok(Some((request_line((method, raw, minor), headers)?, extent.len)))
     })
 }
 
 fn read_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, Rule> {
+    match tidy_response(buf, limits) {
+        Some(found) => Ok(Some(found)),
+        None => read_any_response(buf, limits),
+    }
+}
+
+/// A response head that is whole and laid out as nearly all are. `None`: look closer.
+fn tidy_response(buf: &[u8], limits: &HeadLimits) -> Option<(ResponseHead, usize)> {
+    with_slots(0, |slots| {
+        let mut response = httparse::Response::new(&mut []);
+        let seen = ParserConfig::default().parse_response_with_uninit_headers(&mut response, buf, slots);
+        let Ok(Status::Complete(len)) = seen else { return None };
+        let (minor, status) = (response.version?, StatusCode::from_u16(response.code?).ok()?);
+        let begins = buf.starts_with(b"HTTP/");
+        let headers = tidy(response.headers, buf.get(..len).filter(|_| begins), limits)?;
+        let reason = reason(status, first_line(buf));
+        Some((ResponseHead { status, reason, version: version(minor), headers }, len))
+    })
+}
+
+fn read_any_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(ResponseHead, usize)>, Rule> {
     let mut config = ParserConfig::default();
     config.allow_spaces_after_header_name_in_responses(true).allow_obsolete_multiline_headers_in_responses(true);
     let Some(extent) = extent(buf, limits)? else {
@@ -312,5 +401,66 @@ fn host_field(headers: &Headers, scheme: Scheme) -> Result<Option<Authority>, Ru
             let text = std::str::from_utf8(value).map_err(|_| Rule::Host(interflow_flow::AuthorityError::Host))?;
             Authority::parse(text, Some(scheme.default_port())).map(Some).map_err(Rule::Host)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const REQUEST: &str =
+        "POST http://a.test:8080/p?q HTTP/1.1\r\nHost: a.test\r\nX-Empty:\r\nX-Wide: \t v \t\r\n\r\nbody";
+    const RESPONSE: &str =
+        "HTTP/1.1 200 OK\r\nServer: x\r\nEmpty: \r\nSet-Cookie: a=b; c\r\nContent-Length: 4\r\n\r\nbody";
+
+    fn shown<T: std::fmt::Debug>(found: &Result<Option<(T, usize)>, Rule>, headers: impl Fn(&T) -> &Headers) -> String {
+        let written = found.as_ref().ok().and_then(Option::as_ref).map(|(t, _)| {
+            let mut out = Vec::new();
+            headers(t).write_to(&mut out);
+            out
+        });
+        format!("{found:?} {written:?}")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4096))]
+
+        /// However a head is spoilt, the short way of reading it never finds anything else than the long one.
+        #[test]
+        fn the_short_way_reads_what_the_long_one_reads(
+            at in 0usize..90,
+            cut in 0usize..3,
+            put in prop::sample::select(vec!["", "\r", "\n", "\r\n", " ", "\t", ":", "\0", "\r\n ", "\n\n", "\r\n\r\n", "A: b\r\n", "\u{e9}"]),
+            few in any::<bool>(),
+        ) {
+            let limits = if few { HeadLimits { max_bytes: 80, max_fields: 2, max_line: 36 } } else { HeadLimits::default() };
+            for whole in [REQUEST, RESPONSE] {
+                let at = at.min(whole.len());
+                let mut bytes = whole.as_bytes().to_vec();
+                let end = (at + cut).min(bytes.len());
+                bytes.splice(at..end, put.bytes());
+                if let found @ (Ok(Some(_)) | Err(_)) = tidy_request(&bytes, &limits) {
+                    prop_assert_eq!(shown(&found, |r| &r.headers), shown(&read_any_request(&bytes, &limits), |r| &r.headers));
+                }
+                if let Some(found) = tidy_response(&bytes, &limits) {
+                    let long = read_any_response(&bytes, &limits);
+                    prop_assert_eq!(shown(&Ok(Some(found)), |r| &r.headers), shown(&long, |r| &r.headers));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_laid_out_as_usual_takes_the_short_way() {
+        let limits = HeadLimits::default();
+        let (request, len) = tidy_request(REQUEST.as_bytes(), &limits).unwrap().expect("the short way");
+        assert_eq!(
+            (request.headers.get("x-wide"), request.headers.get("X-Empty"), len),
+            (Some(&b"v"[..]), Some(&b""[..]), REQUEST.len() - 4)
+        );
+        assert!(tidy_response(RESPONSE.as_bytes(), &limits).is_some());
+        assert!(tidy_request(b"GET / HTTP/1.1\nHost: a\r\n\r\n", &limits).unwrap().is_none());
     }
 }

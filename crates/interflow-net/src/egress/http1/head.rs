@@ -3,45 +3,49 @@
 
 use interflow_flow::{Body, ByteStr, Method, RequestHead, ResponseHead, Version, name};
 use interflow_wire::h1;
+use std::borrow::Cow;
 
 use super::conn::ProxyHop;
 use super::upload::UploadFraming;
 
 /// Puts the fields right that belong to this hop: framing after the body, `Host`, and what an upgrade or an HTTP
 /// proxy needs. Everything else keeps its place and spelling. Doing it twice changes nothing more.
-pub(crate) fn prepare(head: &mut RequestHead, body: &Body, forward: Option<&ProxyHop>) -> UploadFraming {
+pub(crate) fn prepare(head: &mut Cow<'_, RequestHead>, body: &Body, forward: Option<&ProxyHop>) -> UploadFraming {
     if head.protocol.is_some() {
-        ask_for_upgrade(head);
+        ask_for_upgrade(head.to_mut());
     }
-    let headers = &mut head.headers;
-    if !headers.contains(name::HOST) {
+    if !head.headers.contains(name::HOST) {
         let host = head.url.authority.host_field(head.url.scheme);
-        headers.append_parsed(name::HOST.as_bytes(), host.as_bytes());
+        head.to_mut().headers.append_parsed(name::HOST.as_bytes(), host.as_bytes());
     }
     // RFC 9110 10.1.4: who sends TE names it in Connection.
-    if headers.contains(name::TE) && !headers.contains(name::CONNECTION) {
-        headers.append_parsed(name::CONNECTION.as_bytes(), b"TE");
+    if head.headers.contains(name::TE) && !head.headers.contains(name::CONNECTION) {
+        head.to_mut().headers.append_parsed(name::CONNECTION.as_bytes(), b"TE");
     }
     if let Some(authorization) = forward.and_then(|hop| hop.authorization.as_deref()) {
+        let headers = &mut head.to_mut().headers;
         headers.remove(name::PROXY_AUTHORIZATION);
         headers.append_parsed(name::PROXY_AUTHORIZATION.as_bytes(), authorization.as_bytes());
     }
     frame(head, body)
 }
 
-fn frame(head: &mut RequestHead, body: &Body) -> UploadFraming {
-    let headers = &mut head.headers;
+fn frame(head: &mut Cow<'_, RequestHead>, body: &Body) -> UploadFraming {
     let Some(length) = body.remaining() else {
-        headers.remove(name::CONTENT_LENGTH);
-        if !headers.contains(name::TRANSFER_ENCODING) {
-            headers.append_parsed(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
+        if head.headers.contains(name::CONTENT_LENGTH) {
+            head.to_mut().headers.remove(name::CONTENT_LENGTH);
+        }
+        if !head.headers.contains(name::TRANSFER_ENCODING) {
+            head.to_mut().headers.append_parsed(name::TRANSFER_ENCODING.as_bytes(), b"chunked");
         }
         return UploadFraming::Chunked;
     };
-    headers.remove(name::TRANSFER_ENCODING);
+    if head.headers.contains(name::TRANSFER_ENCODING) {
+        head.to_mut().headers.remove(name::TRANSFER_ENCODING);
+    }
     let mut digits = [0; 20];
     let right = decimal(length, &mut digits);
-    let mut said = headers.get_all(name::CONTENT_LENGTH);
+    let mut said = head.headers.get_all(name::CONTENT_LENGTH);
     let agreed = match said.next() {
         Some(first) => first == right && said.next().is_none(),
         // Only for these methods does the absence of both fields leave open whether content was meant (RFC 9110 8.6).
@@ -49,7 +53,7 @@ fn frame(head: &mut RequestHead, body: &Body) -> UploadFraming {
     };
     drop(said);
     if !agreed {
-        headers.set(name::CONTENT_LENGTH, right).expect("a number is a valid field value");
+        head.to_mut().headers.set(name::CONTENT_LENGTH, right).expect("a number is a valid field value");
     }
     UploadFraming::Length(length)
 }
@@ -130,7 +134,8 @@ mod tests {
         }
     }
 
-    fn text(mut h: RequestHead, body: &Body, forward: Option<&ProxyHop>) -> String {
+    fn text(h: RequestHead, body: &Body, forward: Option<&ProxyHop>) -> String {
+        let mut h = Cow::Owned(h);
         prepare(&mut h, body, forward);
         let once = h.headers.clone();
         prepare(&mut h, body, forward);

@@ -5,6 +5,7 @@ mod conn;
 mod head;
 mod upload;
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -63,7 +64,7 @@ pub(crate) struct Failed {
 /// request was written and [`Retry::ReusedOnly`] otherwise, provided that the connection had served before.
 pub(crate) async fn exchange(
     mut lease: Lease,
-    head: &mut RequestHead,
+    head: &mut Cow<'_, RequestHead>,
     body: Body,
     x: &mut Exchange<'_>,
     options: &ExchangeOptions,
