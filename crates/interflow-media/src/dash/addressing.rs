@@ -1,6 +1,7 @@
 //! How a representation's segments are addressed: template, timeline, list, or one file (ISO 23009-1 5.3.9).
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use super::xml::{Element, each_in};
 
@@ -15,6 +16,39 @@ pub struct Run {
     pub r: i64,
     /// Parts of each segment (low latency).
     pub k: u64,
+}
+
+/// The most runs of a timeline that are read.
+const MOST_RUNS: usize = 200_000;
+
+/// A timeline as the manifest has it: what of forty tracks a player does not want is not taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline(Arc<str>);
+
+impl Timeline {
+    /// Its runs. What has no duration is none; numbers that are none count as not given.
+    #[must_use]
+    pub fn runs(&self) -> Vec<Run> {
+        let mut found = Vec::with_capacity(self.0.len() / 24);
+        each_in(&self.0, "S", |attributes| {
+            let mut run = Run { t: None, d: 0, r: 0, k: 1 };
+            let mut lasts = false;
+            for (name, value) in attributes {
+                let value = value.trim();
+                match *name {
+                    "t" => run.t = value.parse().ok(),
+                    "d" => (run.d, lasts) = value.parse().map_or((0, false), |d| (d, true)),
+                    "r" => run.r = value.parse().unwrap_or(0),
+                    "k" => run.k = value.parse().unwrap_or(1),
+                    _ => {}
+                }
+            }
+            if lasts && found.len() < MOST_RUNS {
+                found.push(run);
+            }
+        });
+        found
+    }
 }
 
 /// A part of a file.
@@ -45,7 +79,7 @@ pub struct Addressing {
     /// How much earlier than whole a segment may be fetched, in seconds.
     pub available_early: f64,
     /// The timeline.
-    pub timeline: Option<Vec<Run>>,
+    pub timeline: Option<Timeline>,
     /// What kind it is.
     pub form: Form,
     /// The initialization section.
@@ -71,19 +105,17 @@ pub enum Form {
     /// One by one: address and range of each.
     List {
         /// The segments.
-        media: Vec<(Option<String>, Option<ByteRange>)>,
+        media: Arc<[(Option<String>, Option<ByteRange>)]>,
     },
 }
 
 impl Addressing {
     /// What holds inside an element that has one of the elements of addressing, or none of them.
     #[must_use]
-    pub fn inherit(&self, element: &Element) -> Self {
+    pub fn inherit(&self, element: &Element<'_>) -> Self {
         let mut own = self.clone();
-        let Some(e) = element
-            .children
-            .iter()
-            .find(|c| matches!(c.name.as_str(), "SegmentTemplate" | "SegmentList" | "SegmentBase"))
+        let Some(e) =
+            element.children.iter().find(|c| matches!(c.name, "SegmentTemplate" | "SegmentList" | "SegmentBase"))
         else {
             return own;
         };
@@ -96,7 +128,7 @@ impl Addressing {
             own.available_early += early_by(early);
         }
         if let Some(timeline) = e.child("SegmentTimeline") {
-            own.timeline = Some(runs(timeline));
+            own.timeline = Some(Timeline(timeline.raw.into()));
         }
         if let Some(init) = e.child("Initialization") {
             own.init = Initialization {
@@ -104,7 +136,7 @@ impl Addressing {
                 range: init.get("range").and_then(byte_range),
             };
         }
-        match e.name.as_str() {
+        match e.name {
             "SegmentTemplate" => {
                 let inherited = match &self.form {
                     Form::Template { media } => media.clone(),
@@ -116,7 +148,7 @@ impl Addressing {
                 }
             }
             "SegmentList" => {
-                let media: Vec<_> = e
+                let media: Arc<[_]> = e
                     .all("SegmentURL")
                     .map(|u| (u.get("media").map(str::to_owned), u.get("mediaRange").and_then(byte_range)))
                     .collect();
@@ -143,17 +175,6 @@ pub fn early_by(text: &str) -> f64 {
     } else {
         text.trim().parse().ok().filter(|n: &f64| n.is_finite()).unwrap_or(0.0)
     }
-}
-
-fn runs(timeline: &Element) -> Vec<Run> {
-    let mut found = Vec::with_capacity(timeline.raw.len() / 24);
-    each_in(&timeline.raw, "S", |number| {
-        let Some(d) = number("d").and_then(|d| u64::try_from(d).ok()) else { return };
-        let positive = |n: Option<i128>| n.and_then(|n| u64::try_from(n).ok());
-        let r = number("r").and_then(|r| i64::try_from(r).ok()).unwrap_or(0);
-        found.push(Run { t: positive(number("t")), d, r, k: positive(number("k")).unwrap_or(1) });
-    });
-    found
 }
 
 /// `0-99`, first and last byte.
@@ -256,7 +277,7 @@ mod tests {
 
     #[test]
     fn levels_inherit_from_one_another() {
-        let read = |text: &str| super::super::xml::read(text.as_bytes()).unwrap();
+        let read = |text: &'static str| super::super::xml::read(text.as_bytes()).unwrap();
         let period = read("<P><SegmentTemplate timescale='10' startNumber='3' media='$Number$.m4s'/></P>");
         let set = read(
             "<A><SegmentTemplate initialization='i.mp4'><SegmentTimeline><S t='0' d='5' r='-1'/></SegmentTimeline></SegmentTemplate></A>",
@@ -266,6 +287,22 @@ mod tests {
         assert_eq!((a.timescale, a.start_number, a.offset, a.available_early), (10, Some(3), 40, 1.5));
         assert_eq!(a.form, Form::Template { media: "$Number$.m4s".into() });
         assert_eq!(a.init.address.as_deref(), Some("i.mp4"));
-        assert_eq!(a.timeline, Some(vec![Run { t: Some(0), d: 5, r: -1, k: 1 }]));
+        assert_eq!(a.timeline.unwrap().runs(), [Run { t: Some(0), d: 5, r: -1, k: 1 }]);
+    }
+
+    #[test]
+    fn timelines_are_read_as_they_are_written() {
+        for (raw, runs) in [
+            ("<S t='0' d=\"5\"/><S d='6' r='2'></S>", vec![(Some(0), 5, 0, 1), (None, 6, 2, 1)]),
+            ("<x:S\n t = '1'\td='5' k='3' n='9'/>", vec![(Some(1), 5, 0, 3)]),
+            ("<!-- <S d='1'/> > --><S d='2' r='-1'/>", vec![(None, 2, -1, 1)]),
+            ("<S t='1'/><S d='x'/><S d='-4'/><Sx d='1'/><s d='1'/>", vec![]),
+            ("<S d='7' e='a>b<S d=1'/><S d='8'", vec![(None, 7, 0, 1), (None, 8, 0, 1)]),
+            ("<S d=7 /><S d='", vec![]),
+        ] {
+            let found: Vec<_> = Timeline(raw.into()).runs().iter().map(|r| (r.t, r.d, r.r, r.k)).collect();
+            assert_eq!(found, runs, "{raw}");
+        }
+        assert_eq!(Timeline("<S d='1'/>".repeat(MOST_RUNS + 9).into()).runs().len(), MOST_RUNS);
     }
 }

@@ -124,7 +124,7 @@ pub struct Representation {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn read(root: &Element, base: &Base) -> Result<Manifest> {
+pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
     if root.name != "MPD" {
         return Err(wrong(format!("it begins with <{}>, not with <MPD>", root.name)));
     }
@@ -142,7 +142,7 @@ pub fn read(root: &Element, base: &Base) -> Result<Manifest> {
         periods: Vec::new(),
     };
     let level = Level { bases: vec![base.clone()], early: 0.0 }.inside(root);
-    let periods: Vec<&Element> = root.all("Period").filter(|p| !is_emptied(p)).collect();
+    let periods: Vec<&Element<'_>> = root.all("Period").filter(|p| !is_emptied(p)).collect();
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
         let start = element.get("start").and_then(duration).unwrap_or(begins);
@@ -168,17 +168,17 @@ pub fn read(root: &Element, base: &Base) -> Result<Manifest> {
     Ok(manifest)
 }
 
-fn clock(element: &Element) -> Option<(String, String)> {
+fn clock(element: &Element<'_>) -> Option<(String, String)> {
     Some((element.get("schemeIdUri")?.to_owned(), element.get("value")?.to_owned()))
 }
 
 /// An element that is to be fetched from elsewhere, to be taken for nothing.
-fn is_emptied(element: &Element) -> bool {
+fn is_emptied(element: &Element<'_>) -> bool {
     element.get("xlink:href") == Some("urn:mpeg:dash:resolve-to-zero:2013")
 }
 
 /// Elements that are to be fetched from elsewhere are not: a manifest could lead anywhere by them.
-fn refuse_remote(root: &Element) -> Result<()> {
+fn refuse_remote(root: &Element<'_>) -> Result<()> {
     let remote = |e: &Element| e.get("xlink:href").is_some() && !is_emptied(e);
     for period in root.all("Period") {
         if remote(period) || period.children.iter().any(remote) {
@@ -197,8 +197,8 @@ struct Level {
 
 impl Level {
     /// Those inside an element that may have bases of its own.
-    fn inside(&self, element: &Element) -> Self {
-        let own: Vec<&Element> = element.all("BaseURL").collect();
+    fn inside(&self, element: &Element<'_>) -> Self {
+        let own: Vec<&Element<'_>> = element.all("BaseURL").collect();
         if own.is_empty() {
             return self.clone();
         }
@@ -214,14 +214,14 @@ impl Level {
     }
 }
 
-fn property<'a>(element: &'a Element, scheme: &str) -> Option<&'a str> {
-    let is_one = |e: &&Element| {
-        matches!(e.name.as_str(), "EssentialProperty" | "SupplementalProperty") && e.get("schemeIdUri") == Some(scheme)
+fn property<'a>(element: &'a Element<'_>, scheme: &str) -> Option<&'a str> {
+    let is_one = |e: &&Element<'_>| {
+        matches!(e.name, "EssentialProperty" | "SupplementalProperty") && e.get("schemeIdUri") == Some(scheme)
     };
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
-fn set(element: &Element, place: usize, level: &Level, addressing: &Addressing) -> Option<AdaptationSet> {
+fn set(element: &Element<'_>, place: usize, level: &Level, addressing: &Addressing) -> Option<AdaptationSet> {
     let level = level.inside(element);
     let addressing = addressing.inherit(element);
     let first = element.child("Representation")?;
@@ -232,14 +232,17 @@ fn set(element: &Element, place: usize, level: &Level, addressing: &Addressing) 
         id: element.get("id").map_or_else(|| format!("n{place}"), str::to_owned),
         media,
         language: element.get("lang").map(str::to_owned),
-        label: element.child("Label").map(|l| l.text.clone()).or_else(|| element.get("label").map(str::to_owned)),
+        label: element
+            .child("Label")
+            .map(|l| l.text.clone().into_owned())
+            .or_else(|| element.get("label").map(str::to_owned)),
         roles: element.all("Role").filter_map(|r| r.get("value")).map(str::to_owned).collect(),
         is_trick: property(element, "http://dashif.org/guidelines/trickmode").is_some(),
         representations: representations.collect(),
     })
 }
 
-fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, element: &Element) -> Option<Media> {
+fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, element: &Element<'_>) -> Option<Media> {
     let by_codec = |codecs: &str| {
         let codec = codecs.split(['.', ',']).next().unwrap_or_default().trim();
         match codec {
@@ -275,7 +278,7 @@ fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, ele
     }
 }
 
-fn representation(element: &Element, set: &Element, level: &Level, addressing: &Addressing) -> Representation {
+fn representation(element: &Element<'_>, set: &Element<'_>, level: &Level, addressing: &Addressing) -> Representation {
     let either = |name: &str| element.get(name).or_else(|| set.get(name));
     let both = [element, set];
     let level = level.inside(element);
@@ -318,7 +321,7 @@ fn rate(text: &str) -> Option<f64> {
 }
 
 /// Channels by whichever scheme says it (ISO 23001-8, Dolby).
-fn channels(element: &Element) -> Option<String> {
+fn channels(element: &Element<'_>) -> Option<String> {
     let value = element.get("value")?.trim();
     let scheme = element.get("schemeIdUri").unwrap_or_default();
     if scheme.contains("dolby") {

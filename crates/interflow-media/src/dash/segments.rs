@@ -34,7 +34,7 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
     let elapsed = manifest.is_live.then_some(now - manifest.available - period.start);
     let scale = a.timescale.max(1) as f64;
     let mut found = match &a.timeline {
-        Some(runs) => of_timeline(a, runs, period, elapsed),
+        Some(timeline) => of_timeline(a, &timeline.runs(), period, elapsed),
         None => match a.duration {
             Some(duration) => evenly(a, duration, period, manifest, elapsed),
             None => Vec::new(),
@@ -67,7 +67,7 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
                 found = vec![(whole(period), 0)];
             }
             found.truncate(media.len());
-            for ((segment, _), (address, range)) in found.iter_mut().zip(media) {
+            for ((segment, _), (address, range)) in found.iter_mut().zip(media.iter()) {
                 (segment.address, segment.range) = (address.clone(), *range);
             }
         }

@@ -29,15 +29,15 @@ pub enum Wanted<'a> {
 /// Rewrites a manifest in place. `manifest` is the same one, read; `own` our address of it. `decrypted`: the marks of
 /// encryption come out.
 pub fn rewrite(
-    root: &mut Element,
+    root: &mut Element<'_>,
     manifest: &Manifest,
     own: &str,
     decrypted: bool,
     link: &mut dyn FnMut(Wanted<'_>) -> String,
 ) {
-    root.children.retain(|c| !matches!(c.name.as_str(), "BaseURL" | "PatchLocation" | "ContentSteering"));
+    root.children.retain(|c| !matches!(c.name, "BaseURL" | "PatchLocation" | "ContentSteering"));
     for location in root.children.iter_mut().filter(|c| c.name == "Location") {
-        location.text = own.to_owned();
+        location.text = own.to_owned().into();
     }
     root.children.retain(|c| c.name != "Period" || c.get("xlink:href").is_none());
     let periods = root.children.iter_mut().filter(|c| c.name == "Period");
@@ -65,12 +65,12 @@ pub fn rewrite(
     }
 }
 
-fn strip(element: &mut Element, decrypted: bool) {
+fn strip(element: &mut Element<'_>, decrypted: bool) {
     const ADDRESSES: [&str; 4] = ["BaseURL", "SegmentTemplate", "SegmentList", "SegmentBase"];
-    element.children.retain(|c| !(ADDRESSES.contains(&c.name.as_str()) || decrypted && c.name == "ContentProtection"));
+    element.children.retain(|c| !(ADDRESSES.contains(&c.name) || decrypted && c.name == "ContentProtection"));
 }
 
-fn timeline_of(element: &Element) -> Option<Element> {
+fn timeline_of<'a>(element: &Element<'a>) -> Option<Element<'a>> {
     element.children.iter().find_map(|c| c.child("SegmentTimeline")).cloned()
 }
 
@@ -79,10 +79,10 @@ fn resolved(representation: &Representation, reference: &str) -> Vec<String> {
     bases.map(|b| b.resolve(reference)).collect()
 }
 
-fn place_segments(
-    element: &mut Element,
+fn place_segments<'a>(
+    element: &mut Element<'a>,
     representation: &Representation,
-    timeline: Option<Element>,
+    timeline: Option<Element<'a>>,
     link: &mut dyn FnMut(Wanted<'_>) -> String,
 ) {
     let a = &representation.addressing;
@@ -108,7 +108,7 @@ fn place_segments(
                 section.set("sourceURL", link(Wanted::Init(address, *range)));
                 made.children.push(section);
             }
-            for (address, range) in media {
+            for (address, range) in media.iter() {
                 let addresses = resolved(representation, address.as_deref().unwrap_or_default());
                 let mut one = Element::new("SegmentURL");
                 one.set(
@@ -122,7 +122,7 @@ fn place_segments(
         Form::Base { .. } | Form::Whole => {
             let addresses = resolved(representation, "");
             let mut base = Element::new("BaseURL");
-            base.text = link(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: false });
+            base.text = link(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: false }).into();
             element.children.insert(0, base);
             let Form::Base { index } = &a.form else { return };
             let mut made = Element::new("SegmentBase");
@@ -146,7 +146,7 @@ fn place_segments(
     element.children.push(made);
 }
 
-fn common(element: &mut Element, a: &Addressing) {
+fn common(element: &mut Element<'_>, a: &Addressing) {
     element.set("timescale", a.timescale.max(1).to_string());
     let numbers = [("duration", a.duration), ("startNumber", a.start_number), ("endNumber", a.end_number)];
     for (name, value) in numbers {

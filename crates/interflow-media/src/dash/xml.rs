@@ -1,42 +1,47 @@
-//! A small tree of XML elements. Document types are refused, and with them every entity that could grow.
+//! A small tree of XML elements over the document's own bytes. Document types are refused, and with them every entity that
+//! could grow.
+
+use std::borrow::Cow;
+use std::io::BufRead as _;
 
 use interflow_flow::Result;
 use quick_xml::Reader;
 use quick_xml::escape::{escape, unescape};
+use quick_xml::events::attributes::Attributes;
 use quick_xml::events::{BytesStart, Event};
 
 use super::wrong;
 
-/// The most elements of a document.
-const MOST: usize = 2_000_000;
+/// The most elements of a document, timelines apart.
+const MOST: usize = 500_000;
 /// The deepest nesting.
 const DEEPEST: usize = 48;
 
 /// An element. Names are without their prefix, but for those of attributes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Element {
+pub struct Element<'a> {
     /// Its local name.
-    pub name: String,
+    pub name: &'a str,
     /// Its name as written, prefix included.
-    pub written: String,
+    pub written: &'a str,
     /// Its attributes in order.
-    pub attributes: Vec<(String, String)>,
+    pub attributes: Vec<(&'a str, Cow<'a, str>)>,
     /// The elements inside.
-    pub children: Vec<Element>,
+    pub children: Vec<Element<'a>>,
     /// The text inside, trimmed.
-    pub text: String,
+    pub text: Cow<'a, str>,
     /// What is inside, as written, of an element that is not taken apart: timelines have thousands of small elements, of
     /// which a player wants one track's.
-    pub raw: String,
+    pub raw: &'a str,
 }
 
 /// Elements that are kept as written.
-const KEPT: &[u8] = b"SegmentTimeline";
+const KEPT: &str = "SegmentTimeline";
 
-impl Element {
+impl<'a> Element<'a> {
     /// An attribute.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.attributes.iter().find(|(n, _)| *n == name).map(|(_, v)| &**v)
     }
 
     /// An attribute as a number.
@@ -45,48 +50,49 @@ impl Element {
     }
 
     /// Sets an attribute.
-    pub fn set(&mut self, name: &str, value: impl Into<String>) {
-        match self.attributes.iter_mut().find(|(n, _)| n == name) {
+    pub fn set(&mut self, name: &'a str, value: impl Into<Cow<'a, str>>) {
+        match self.attributes.iter_mut().find(|(n, _)| *n == name) {
             Some((_, old)) => *old = value.into(),
-            None => self.attributes.push((name.into(), value.into())),
+            None => self.attributes.push((name, value.into())),
         }
     }
 
     /// The first child of this name.
-    pub fn child(&self, name: &str) -> Option<&Element> {
+    pub fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|c| c.name == name)
     }
 
     /// All children of this name.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Element> + 'a {
+    pub fn all<'b>(&'b self, name: &'b str) -> impl Iterator<Item = &'b Self> + 'b {
         self.children.iter().filter(move |c| c.name == name)
     }
 
     /// A new element.
-    pub fn new(name: &str) -> Self {
-        Self { name: name.into(), written: name.into(), ..Self::default() }
+    #[must_use]
+    pub fn new(name: &'a str) -> Self {
+        Self { name, written: name, ..Self::default() }
     }
 
     /// Writes it.
     pub fn write(&self, out: &mut String) {
         out.push('<');
-        out.push_str(&self.written);
+        out.push_str(self.written);
         for (name, value) in &self.attributes {
             out.push(' ');
             out.push_str(name);
             out.push_str("=\"");
-            out.push_str(&escape(value.as_str()));
+            out.push_str(&escape(&**value));
             out.push('"');
         }
         if self.children.is_empty() && self.text.is_empty() && self.raw.is_empty() {
             return out.push_str("/>");
         }
         out.push('>');
-        out.push_str(&escape(self.text.as_str()));
-        out.push_str(&self.raw);
+        out.push_str(&escape(&*self.text));
+        out.push_str(self.raw);
         self.children.iter().for_each(|c| c.write(out));
         out.push_str("</");
-        out.push_str(&self.written);
+        out.push_str(self.written);
         out.push('>');
     }
 }
@@ -95,10 +101,11 @@ impl Element {
 ///
 /// # Errors
 /// What is wrong with it: not well formed, a document type, too many elements or too deep.
-pub fn read(bytes: &[u8]) -> Result<Element> {
+pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
     let text = std::str::from_utf8(bytes).map_err(|e| wrong(format!("it is no UTF-8: {e}")))?;
-    let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let mut open: Vec<Element> = Vec::new();
+    let text = text.trim_start_matches('\u{feff}');
+    let mut reader = Reader::from_str(text);
+    let mut open: Vec<Element<'_>> = Vec::new();
     let mut count = 0;
     loop {
         let event = reader.read_event().map_err(|e| wrong(e.to_string()))?;
@@ -108,22 +115,15 @@ pub fn read(bytes: &[u8]) -> Result<Element> {
                 if count > MOST || open.len() >= DEEPEST {
                     return Err(wrong("it has too many elements"));
                 }
-                let mut begun = element(&start)?;
-                if begun.name.as_bytes() != KEPT || open.is_empty() {
-                    open.push(begun);
-                    continue;
+                let mut begun = element(text, &start)?;
+                if begun.name == KEPT && !open.is_empty() {
+                    begun.raw = inside(text, &mut reader, &start)?;
                 }
-                let inside = reader.read_text(start.name()).map_err(|e| wrong(e.to_string()))?.into_inner();
-                // A document type cannot hide in it; comments may stand there.
-                if inside.contains("<!D") || inside.contains("<!E") {
-                    return Err(wrong("it has a document type, which is not allowed here"));
-                }
-                begun.raw = inside.trim().to_owned();
-                open.last_mut().expect("there is one, as was just asked").children.push(begun);
+                open.push(begun);
             }
             Event::Empty(start) => {
                 count += 1;
-                let done = element(&start)?;
+                let done = element(text, &start)?;
                 match open.last_mut() {
                     Some(_) if count > MOST => return Err(wrong("it has too many elements")),
                     Some(parent) => parent.children.push(done),
@@ -132,18 +132,18 @@ pub fn read(bytes: &[u8]) -> Result<Element> {
             }
             Event::End(_) => {
                 let Some(mut done) = open.pop() else { return Err(wrong("an element ends that never began")) };
-                done.text = done.text.trim().to_owned();
+                trim(&mut done.text);
                 match open.last_mut() {
                     Some(parent) => parent.children.push(done),
                     None => return Ok(done),
                 }
             }
-            Event::Text(t) => add(&mut open, &t.into_inner()),
-            Event::CData(t) => add(&mut open, &t.into_inner()),
+            Event::Text(t) => add(&mut open, t.into_inner()),
+            Event::CData(t) => add(&mut open, t.into_inner()),
             Event::GeneralRef(r) => {
                 let written = format!("&{};", r.into_inner());
                 let text = unescape(&written).map_err(|_| wrong(format!("it uses the entity {written}")))?;
-                add(&mut open, &text);
+                add(&mut open, Cow::Owned(text.into_owned()));
             }
             Event::DocType(_) => return Err(wrong("it has a document type, which is not allowed here")),
             Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
@@ -152,43 +152,104 @@ pub fn read(bytes: &[u8]) -> Result<Element> {
     }
 }
 
-/// Calls for each element of this name in what an element keeps as written, with its attributes as numbers: those that
-/// are no numbers are left out.
-pub fn each_in(raw: &str, name: &str, mut see: impl FnMut(&mut dyn FnMut(&str) -> Option<i128>)) {
-    let mut reader = Reader::from_str(raw);
-    loop {
-        let (Ok(Event::Start(found)) | Ok(Event::Empty(found))) = (match reader.read_event() {
-            Ok(Event::Eof) | Err(_) => return,
-            event => event,
-        }) else {
-            continue;
-        };
-        if found.local_name().into_inner() == name {
-            see(&mut |wanted| {
-                let mut all = found.attributes();
-                let value = all.with_checks(false).flatten().find(|a| a.key.into_inner() == wanted)?.value;
-                value.trim().parse().ok()
-            });
+/// What stands between the tags of an element that was just begun; the reader goes on before its end tag.
+fn inside<'a>(text: &'a str, reader: &mut Reader<&'a [u8]>, start: &BytesStart<'_>) -> Result<&'a str> {
+    let from = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX);
+    let rest = text.get(from..).unwrap_or_default();
+    let end = format!("</{}", start.name().into_inner());
+    let length = memchr::memmem::find(rest.as_bytes(), end.as_bytes());
+    let length = length.ok_or_else(|| wrong("it ends in the middle of an element"))?;
+    reader.stream().consume(length);
+    let inside = rest.get(..length).unwrap_or_default();
+    if !holds_only_comments(inside) {
+        return Err(wrong("a timeline of it holds what is neither element nor comment"));
+    }
+    Ok(inside.trim())
+}
+
+/// Whether all that begins with `<!` is a comment, and whole: a document type cannot hide there, nor a comment be cut in two.
+fn holds_only_comments(inside: &str) -> bool {
+    let mut rest = inside;
+    while let Some(at) = memchr::memmem::find(rest.as_bytes(), b"<!") {
+        match rest[at..].strip_prefix("<!--").and_then(|c| c.split_once("-->")) {
+            Some((_, behind)) => rest = behind,
+            None => return false,
         }
     }
+    true
 }
 
-fn add(open: &mut [Element], text: &str) {
-    if let Some(element) = open.last_mut()
-        && (!element.text.is_empty() || !text.trim().is_empty())
-    {
-        element.text.push_str(text);
+/// Calls for each element of this name in what an element keeps as written, with its attributes as they stand there.
+pub fn each_in<'a>(raw: &'a str, name: &str, mut see: impl FnMut(&[(&'a str, &'a str)])) {
+    let mut attributes = Vec::with_capacity(8);
+    let mut rest = raw;
+    while let Some(at) = memchr::memchr(b'<', rest.as_bytes()) {
+        rest = &rest[at + 1..];
+        if let Some(comment) = rest.strip_prefix("!--") {
+            rest = comment.find("-->").and_then(|end| comment.get(end + 3..)).unwrap_or_default();
+            continue;
+        }
+        let end = rest.find(|c: char| c.is_ascii_whitespace() || matches!(c, '>' | '/')).unwrap_or(rest.len());
+        let found = &rest[..end];
+        rest = &rest[end..];
+        if found.is_empty() || found.rsplit(':').next() != Some(name) {
+            continue;
+        }
+        attributes.clear();
+        while let Some((attribute, behind)) = next_attribute(rest) {
+            attributes.push(attribute);
+            rest = behind;
+        }
+        see(&attributes);
     }
 }
 
-fn element(start: &BytesStart<'_>) -> Result<Element> {
-    let name = start.local_name().into_inner().to_owned();
-    let written = start.name().into_inner().to_owned();
+/// The attribute that a text begins with, and what stands behind it; `None` at the end of a tag.
+fn next_attribute(text: &str) -> Option<((&str, &str), &str)> {
+    let text = text.trim_ascii_start();
+    let equals = text.find(['=', '>', '/', '<'])?;
+    let (name, behind) = (text[..equals].trim_ascii_end(), text[equals..].strip_prefix('=')?);
+    let behind = behind.trim_ascii_start();
+    let quote = behind.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let (value, behind) = behind[1..].split_once(quote)?;
+    Some(((name, value), behind))
+}
+
+fn add<'a>(open: &mut [Element<'a>], text: Cow<'a, str>) {
+    let Some(element) = open.last_mut() else { return };
+    if element.text.is_empty() {
+        if !text.trim_ascii_start().is_empty() {
+            element.text = text;
+        }
+    } else {
+        element.text.to_mut().push_str(&text);
+    }
+}
+
+fn trim(text: &mut Cow<'_, str>) {
+    match text {
+        Cow::Borrowed(text) => *text = text.trim(),
+        Cow::Owned(owned) => *owned = owned.trim().to_owned(),
+    }
+}
+
+/// An element with its attributes. `text` is the document, of which the tag is a part.
+fn element<'a>(text: &'a str, start: &BytesStart<'_>) -> Result<Element<'a>> {
+    let (tag, length): (&str, _) = (start, start.name().into_inner().len());
+    let at = (tag.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
+    let tag = at.checked_add(tag.len()).and_then(|end| text.get(at..end)).unwrap_or_default();
+    let written = tag.get(..length).unwrap_or_default();
+    let name = written.rsplit_once(':').map_or(written, |(_, name)| name);
     let mut attributes = Vec::new();
-    for attribute in start.attributes().with_checks(false) {
+    for attribute in Attributes::new(tag, length).with_checks(false) {
         let attribute = attribute.map_err(|e| wrong(format!("<{name}>: {e}")))?;
-        let value = unescape(&attribute.value).map_err(|e| wrong(format!("<{name}>: {e}")))?;
-        attributes.push((attribute.key.into_inner().to_owned(), value.into_owned()));
+        let value = match attribute.value {
+            Cow::Borrowed(value) => unescape(value).map_err(|e| wrong(format!("<{name}>: {e}")))?,
+            Cow::Owned(value) => {
+                Cow::Owned(unescape(&value).map_err(|e| wrong(format!("<{name}>: {e}")))?.into_owned())
+            }
+        };
+        attributes.push((attribute.key.into_inner(), value));
     }
     Ok(Element { name, written, attributes, ..Element::default() })
 }
@@ -224,5 +285,27 @@ mod tests {
             assert!(read(text.as_bytes()).unwrap_err().to_string().contains(says), "{text}");
         }
         assert!(read("<a>".repeat(100).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn timelines_are_kept_as_written() {
+        let of = |inside: &str| format!("<a><p:SegmentTimeline x='1'>{inside}</p:SegmentTimeline ><b/></a>");
+        for inside in ["", "<S d='1'/>", "<S d='1'></S><!-- <S/> --> ", "<!----><S/>"] {
+            let text = of(inside);
+            let root = read(text.as_bytes()).unwrap();
+            let kept = root.child("SegmentTimeline").unwrap();
+            assert_eq!(
+                (kept.raw, kept.get("x"), root.child("b").is_some()),
+                (inside.trim(), Some("1"), true),
+                "{inside}"
+            );
+            let mut out = String::new();
+            root.write(&mut out);
+            assert_eq!(read(out.as_bytes()).unwrap(), root);
+        }
+        for inside in ["<!DOCTYPE a>", "<![CDATA[x]]>", "<!-- </p:SegmentTimeline> -->", "</p:SegmentTimelines>"] {
+            assert!(read(of(inside).as_bytes()).is_err(), "{inside}");
+        }
+        assert!(read(b"<a><SegmentTimeline><S/>").unwrap_err().to_string().contains("in the middle"));
     }
 }

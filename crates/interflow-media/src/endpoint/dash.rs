@@ -17,7 +17,7 @@ use crate::dash::addressing::{ByteRange, Filling, Form, fill};
 use crate::dash::model::{self, Manifest, Media, Representation};
 use crate::dash::segments::{self, Segment};
 use crate::dash::to_hls::{self, Frame, Part, Track, Wishes};
-use crate::dash::xml::{self, Element};
+use crate::dash::xml;
 use crate::dash::{to_mpd, to_mpd::Wanted};
 use crate::hls::variants::Wish;
 use crate::relay::address::parse;
@@ -31,7 +31,8 @@ const INDEXES: usize = 64;
 
 /// A manifest as it was fetched.
 struct Fetched {
-    root: Element,
+    /// As it came.
+    text: Bytes,
     manifest: Manifest,
     /// Where to get it the next time.
     address: String,
@@ -47,10 +48,9 @@ impl Job<'_> {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
             return Err(Stop::Status(document.status, text));
         }
-        let root = xml::read(&document.body)?;
-        let manifest = model::read(&root, &Base::of(&document.url))?;
+        let manifest = model::read(&xml::read(&document.body)?, &Base::of(&document.url))?;
         let address = manifest.location.clone().unwrap_or(address);
-        Ok(Fetched { root, manifest, address })
+        Ok(Fetched { text: document.body, manifest, address })
     }
 
     fn wishes(self) -> Wishes {
@@ -334,7 +334,8 @@ impl Job<'_> {
 
     /// A manifest whose media passes through us.
     pub async fn mpd_manifest(self) -> Answer {
-        let Fetched { mut root, manifest, address, .. } = self.mpd().await?;
+        let Fetched { text, manifest, address } = self.mpd().await?;
+        let mut root = xml::read(&text)?;
         let keyed = self.keys()?.is_some();
         let children = self.asked.children(self.state);
         let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
@@ -345,9 +346,9 @@ impl Job<'_> {
                 segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
             }
         });
-        let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        root.write(&mut text);
-        let mut response = Response::full(StatusCode::OK, "application/dash+xml", text);
+        let mut written = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        root.write(&mut written);
+        let mut response = Response::full(StatusCode::OK, "application/dash+xml", written);
         response.head.headers.append_parsed(b"Cache-Control", b"no-cache");
         self.asked.params.shape(&mut response.head.headers, false);
         Ok(response)

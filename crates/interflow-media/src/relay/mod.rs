@@ -5,6 +5,7 @@ pub mod ahead;
 pub mod disk;
 pub mod fetch;
 pub mod fields;
+mod flight;
 pub mod hosts;
 pub mod pieces;
 mod reader;

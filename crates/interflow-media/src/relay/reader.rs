@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use interflow_flow::{Body, BodyStream, BoxFuture, Error, Frame, Kind, Response, Result};
 
 use super::fetch::{Ask, Fetch, Fetched};
+use super::flight::{Flight, Stage, wait};
 use super::resume::content_range;
-use super::shared::{Flight, Stage, wait};
 
 /// One reader of a flight.
 pub(super) struct Reader {
@@ -113,7 +113,7 @@ impl Reader {
                 Poll::Ready(Some(Some(Err(Error::new(Kind::BadResponse, text)))))
             }
             Stage::TooLong(_) => Poll::Ready(None),
-            Stage::Asked | Stage::Alone | Stage::Coming(_) => {
+            Stage::Asked | Stage::Left | Stage::Alone | Stage::Failed(..) | Stage::Coming(_) => {
                 wait(&mut state.wakers, cx);
                 Poll::Pending
             }

@@ -3,15 +3,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::{Body, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Result, StatusCode, Url};
+use interflow_flow::{
+    Body, BoxFuture, Error, Frame, Headers, Kind, Method, Response, ResponseHead, Result, StatusCode,
+};
 use parking_lot::Mutex;
 
 use super::disk::Disk;
 use super::fetch::{Ask, Document, Fetch, Fetched};
+use super::flight::{Flight, Outcome, Stage, Started, Waiting, wait};
 use super::reader::Reader;
 use super::resume::{Patience, resuming};
 
@@ -62,6 +65,7 @@ pub struct Work {
 pub type Worker = Box<dyn FnOnce(&mut ResponseHead, Body) -> Result<Body> + Send>;
 
 /// The shared work.
+#[derive(Clone)]
 pub struct Shared {
     fetch: Arc<Fetch>,
     bounds: Bounds,
@@ -80,44 +84,6 @@ struct Store {
     bytes: u64,
     /// When what is no longer fresh was thrown away the last time.
     swept: Option<Instant>,
-}
-
-/// One fetch that several may watch.
-pub(super) struct Flight {
-    pub(super) state: Mutex<State>,
-}
-
-#[derive(Default)]
-pub(super) struct State {
-    pub(super) stage: Stage,
-    pub(super) chunks: Vec<Bytes>,
-    pub(super) length: u64,
-    /// How far the fastest reader is.
-    pub(super) read: u64,
-    pub(super) readers: usize,
-    pub(super) wakers: Vec<Waker>,
-}
-
-#[derive(Default, Clone)]
-pub(super) enum Stage {
-    /// Somebody has asked; the head is not there.
-    #[default]
-    Asked,
-    /// Somebody asked for the others, and went away before the head came, or what came cannot be shared.
-    Alone,
-    /// The body is coming.
-    Coming(Arc<Started>),
-    /// It is whole; it is fresh until then.
-    Whole(Arc<Started>, Instant),
-    /// It broke off.
-    Broken(Arc<Started>, Kind, String),
-    /// It is longer than what is shared.
-    TooLong(Arc<Started>),
-}
-
-pub(super) struct Started {
-    pub(super) url: Url,
-    pub(super) head: ResponseHead,
 }
 
 impl Shared {
@@ -164,16 +130,34 @@ impl Shared {
         }
         loop {
             let (flight, is_leader) = self.join(key);
+            let waiting = Waiting::new(&flight);
             if is_leader {
-                return self.lead(key, flight, ask, keep, work).await;
+                return self.asking(key, &flight, ask, keep, work).await;
             }
-            match flight.started().await {
-                Some(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
-                // The leader came to nothing that could be shared.
-                None if flight.is_unsharable() => return worked(self.alone(ask).await?, work),
-                None => {}
+            let outcome = flight.started().await;
+            drop(waiting);
+            match outcome {
+                Outcome::Started(started) => return Ok(self.reader(&flight, started, ask, work.is_some())),
+                Outcome::Alone => return worked(self.alone(ask).await?, work),
+                Outcome::Failed(kind, text) => return Err(Error::new(kind, text)),
+                Outcome::Left => {}
             }
         }
+    }
+
+    /// Asks for all, in a task of its own: that the first one goes away is no reason to ask once more for the others.
+    async fn asking(
+        &self,
+        key: Key,
+        flight: &Arc<Flight>,
+        ask: Ask,
+        keep: Keep,
+        work: Option<Work>,
+    ) -> Result<Fetched> {
+        let (shared, led) = (self.clone(), Arc::clone(flight));
+        let task = tokio::spawn(async move { shared.lead(key, led, ask, keep, work).await });
+        flight.asked_by(task.abort_handle());
+        task.await.unwrap_or_else(|e| Err(Error::new(Kind::Internal, format!("a fetch for several ended early: {e}"))))
     }
 
     /// The whole body of what answers, shared as well.
@@ -207,7 +191,7 @@ impl Shared {
         }
         store.forget(&key);
         store.sweep(Instant::now());
-        let flight = Arc::new(Flight { state: Mutex::default() });
+        let flight = Arc::<Flight>::default();
         store.flights.insert(key, Arc::clone(&flight));
         store.order.push_back(key);
         store.bytes += EACH;
@@ -216,23 +200,23 @@ impl Shared {
 
     async fn lead(&self, key: Key, flight: Arc<Flight>, ask: Ask, keep: Keep, work: Option<Work>) -> Result<Fetched> {
         // Whatever ends this early, those who wait must not wait for ever.
-        let mut guard = Leader { store: &self.store, key, flight: &flight, done: false };
+        let mut guard = Leader { store: &self.store, key, flight: &flight, end: Some(Stage::Left) };
         let disk = self.disk.as_ref().filter(|_| keep == Keep::Segment);
         if let Some(disk) = disk.filter(|_| work.is_none())
             && let Some(kept) = disk.get(key).await
         {
-            guard.done = true;
+            guard.end = None;
             let started = Arc::new(Started { url: kept.url, head: kept.head });
             self.fill(key, &flight, &started, kept.body);
             return Ok(self.reader(&flight, started, ask, false));
         }
         // What is there already, or is to be kept as it came, is worked on from there.
         let from_shared = work.is_some() && (disk.is_some() || self.knows(&ask));
-        let Fetched { url, response } = match from_shared {
-            true => Box::pin(self.get(ask.clone(), keep)).await?,
-            false => self.fetch.send(ask.clone()).await?,
+        let fetched = match from_shared {
+            true => self.unworked(ask.clone(), keep).await,
+            false => self.fetch.send(ask.clone()).await,
         };
-        let Response { head, body } = response;
+        let Fetched { url, response: Response { head, body } } = fetched.map_err(|e| guard.fail(e))?;
         let status = head.status;
         let fits = match (body.remaining(), &work) {
             (Some(length), _) => length <= self.longest(),
@@ -244,12 +228,12 @@ impl Shared {
         };
         let is_worked = work.is_some();
         let Fetched { url, response: Response { head, body } } =
-            worked(Fetched { url, response: Response { head, body } }, work)?;
+            worked(Fetched { url, response: Response { head, body } }, work).map_err(|e| guard.fail(e))?;
         if !fits || !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            drop(guard);
+            guard.end = Some(Stage::Alone);
             return Ok(Fetched { url, response: Response { head, body } });
         }
-        guard.done = true;
+        guard.end = None;
         let started = Arc::new(Started { url, head });
         flight.step(|s| s.stage = Stage::Coming(Arc::clone(&started)));
         let fetched = self.reader(&flight, Arc::clone(&started), ask, is_worked);
@@ -265,6 +249,11 @@ impl Shared {
         };
         tokio::spawn(pump.run(body, started));
         Ok(fetched)
+    }
+
+    /// What is shared as it came; boxed, since this is asked for while something else is.
+    fn unworked(&self, ask: Ask, keep: Keep) -> BoxFuture<'_, Result<Fetched>> {
+        Box::pin(self.get(ask, keep))
     }
 
     /// Puts something that is here whole into a flight.
@@ -380,6 +369,13 @@ impl Store {
         }
     }
 
+    /// Forgets a flight, unless another one has taken its place.
+    fn forget_this(&mut self, key: &Key, flight: &Arc<Flight>) {
+        if self.flights.get(key).is_some_and(|f| Arc::ptr_eq(f, flight)) {
+            self.forget(key);
+        }
+    }
+
     /// Throws away what is no longer fresh, now and then, so that memory is full of what somebody may want.
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|at| now.duration_since(at) < SWEPT) {
@@ -402,67 +398,27 @@ impl Store {
     }
 }
 
-impl Flight {
-    /// Whether it may be joined.
-    fn is_good(&self) -> bool {
-        match &self.state.lock().stage {
-            Stage::Asked | Stage::Coming(_) => true,
-            Stage::Whole(_, until) => Instant::now() < *until,
-            Stage::Alone | Stage::Broken(..) | Stage::TooLong(_) => false,
-        }
-    }
-
-    fn is_unsharable(&self) -> bool {
-        matches!(self.state.lock().stage, Stage::Alone)
-    }
-
-    pub(super) fn step(&self, change: impl FnOnce(&mut State)) {
-        let wakers = {
-            let mut state = self.state.lock();
-            change(&mut state);
-            std::mem::take(&mut state.wakers)
-        };
-        wakers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Waits for the head; `None` when there will be none to share.
-    async fn started(&self) -> Option<Arc<Started>> {
-        std::future::poll_fn(|cx| {
-            let mut state = self.state.lock();
-            match &state.stage {
-                Stage::Asked => {
-                    wait(&mut state.wakers, cx);
-                    Poll::Pending
-                }
-                Stage::Alone => Poll::Ready(None),
-                Stage::Coming(s) | Stage::Whole(s, _) | Stage::Broken(s, ..) | Stage::TooLong(s) => {
-                    Poll::Ready(Some(Arc::clone(s)))
-                }
-            }
-        })
-        .await
-    }
-}
-
-pub(super) fn wait(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
-    if !wakers.iter().any(|w| w.will_wake(cx.waker())) {
-        wakers.push(cx.waker().clone());
-    }
-}
-
-/// Frees those who wait when the one who asked for them does not come back with something to share.
+/// Tells those who wait when whoever asks for them does not come back with something to share.
 struct Leader<'a> {
     store: &'a Mutex<Store>,
     key: Key,
     flight: &'a Arc<Flight>,
-    done: bool,
+    /// What is told; nothing when there is something to share.
+    end: Option<Stage>,
+}
+
+impl Leader<'_> {
+    fn fail(&mut self, error: Error) -> Error {
+        self.end = Some(Stage::Failed(error.kind(), error.message().to_owned()));
+        error
+    }
 }
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
-        if !self.done {
-            self.store.lock().forget(&self.key);
-            self.flight.step(|s| s.stage = Stage::Alone);
+        if let Some(end) = self.end.take() {
+            self.store.lock().forget_this(&self.key, self.flight);
+            self.flight.step(|s| s.stage = end);
         }
     }
 }
@@ -487,7 +443,7 @@ impl Pump {
                     let length = data.len() as u64;
                     let total = self.flight.state.lock().length + length;
                     if total > self.longest {
-                        self.store.lock().forget(&self.key);
+                        self.store.lock().forget_this(&self.key, &self.flight);
                         return self.flight.step(|s| s.stage = Stage::TooLong(started));
                     }
                     {
@@ -528,7 +484,7 @@ impl Pump {
     }
 
     fn give_up(&self, started: Arc<Started>, error: &Error) {
-        self.store.lock().forget(&self.key);
+        self.store.lock().forget_this(&self.key, &self.flight);
         self.flight.step(|s| s.stage = Stage::Broken(started, error.kind(), error.message().to_owned()));
     }
 
