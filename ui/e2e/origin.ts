@@ -11,6 +11,9 @@ const PNG = Buffer.from(
   'base64',
 );
 
+/** What stands for a film. */
+export const FILM = Buffer.from(Array.from({ length: 65_536 }, (_, i) => (i * 7 + (i >> 8)) % 256));
+
 /** What a hostile origin hopes that a page will run. */
 export const HOSTILE = `<script>window.pwned=1</script><img src=x onerror="window.pwned=1"><svg onload="window.pwned=1">`;
 
@@ -92,6 +95,30 @@ const answers: Record<string, Answer> = {
   '/live.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXTINF:6,\na.ts\n#EXTINF:4.5,\nb.ts\n#EXT-X-ENDLIST\n'),
   '/pack': (_, r) => r.writeHead(200, { 'content-type': 'application/msgpack' }).end(Buffer.from([0x82, 0xa1, 0x61, 0x01, 0xa1, 0x62, 0x93, 0xc3, 0xc0, 0xa2, 0x68, 0x69])),
   '/proto': (_, r) => r.writeHead(200, { 'content-type': 'application/x-protobuf' }).end(Buffer.from([0x08, 0x96, 0x01, 0x12, 0x03, 0x61, 0x62, 0x63])),
+  '/film.mp4': (q, r) => {
+    const [, from, to] = /bytes=(\d+)-(\d*)/.exec(q.headers['range'] ?? '') ?? [];
+    const part = FILM.subarray(Number(from ?? 0), to ? Number(to) + 1 : FILM.length);
+    const range = from === undefined ? {} : { 'content-range': `bytes ${from}-${Number(from) + part.length - 1}/${FILM.length}` };
+    r.writeHead(from === undefined ? 200 : 206, { 'content-type': 'video/mp4', 'accept-ranges': 'bytes', 'content-length': part.length, ...range });
+    r.end(part);
+  },
+  '/long.mp4': (_, r) => {
+    r.writeHead(200, { 'content-type': 'video/mp4', 'content-length': FILM.length * 40 });
+    let n = 0;
+    const timer = setInterval(() => {
+      n += 1;
+      r.write(FILM);
+      if (n === 40) {
+        clearInterval(timer);
+        r.end();
+      }
+    }, 150);
+    r.on('close', () => clearInterval(timer));
+  },
+  '/show/master.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=800000\nlow/index.m3u8\n'),
+  '/show/low/index.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXT-X-TARGETDURATION:6\n#EXTINF:6,\none.ts\n#EXTINF:6,\ntwo.ts\n#EXT-X-ENDLIST\n'),
+  '/show/low/one.ts': (q, r) => r.writeHead(q.headers['referer'] === 'https://films.test/' ? 200 : 403, { 'content-type': 'video/mp2t' }).end(FILM.subarray(0, 5000)),
+  '/show/low/two.ts': (_, r) => r.writeHead(200, { 'content-type': 'video/mp2t' }).end(FILM.subarray(5000, 9000)),
   '/moved': (_, r) => r.writeHead(302, { location: '/orders' }).end(),
   '/slow': (_, r) => void setTimeout(() => r.writeHead(200, { 'content-type': 'text/plain' }).end('at last'), 300),
   '/cut': (q, r) => {

@@ -1,4 +1,4 @@
-// Rules, privacy and media: what their pages show and do.
+// Rules, findings, approvals, the doctor: what their pages show and do.
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PRESETS, withRule } from '../src/rules/presets';
@@ -9,50 +9,11 @@ let page: Page;
 
 beforeAll(async () => {
   world = await World.start();
-  page = await world.page('/privacy');
+  page = await world.page('/rules');
 });
 
 afterAll(async () => {
   await world?.stop();
-});
-
-describe('privacy', () => {
-  it('marks what the policy finds while somebody writes, and shows what goes out', async () => {
-    const main = page.getByRole('main');
-    await page.getByRole('textbox', { name: 'Text' }).fill('Grüße an anna@firm.com');
-    await expect.poll(() => page.locator('mark').allTextContents()).toEqual(['anna@firm.comemail-address']);
-    await expect.poll(() => main.textContent()).toContain('Grüße an {{{REDACTED-email-address}}}');
-    await page.getByText('Another policy').click();
-    await page.getByRole('textbox', { name: 'Policy' }).fill('nonsense = 1');
-    await expect.poll(() => main.textContent()).toContain('unknown field `nonsense`');
-  });
-
-  it('makes a key, shows it once, and takes it back', async () => {
-    await page.goto(`http://${world.admin}/privacy`);
-    await page.getByRole('textbox', { name: 'Owner' }).fill('ada');
-    await page.getByRole('button', { name: 'Make a key' }).click();
-    const shown = await page.getByRole('status').locator('code').textContent();
-    expect((shown ?? '').length).toBeGreaterThan(20);
-    await page.getByRole('row', { name: /ada/ }).waitFor();
-    await page.reload();
-    await page.getByRole('row', { name: /ada/ }).waitFor();
-    expect(await page.getByRole('main').textContent()).not.toContain(shown);
-    await page.getByRole('button', { name: 'Revoke' }).click();
-    await expect.poll(() => page.getByRole('row', { name: /ada/ }).getByRole('button', { name: 'Revoke' }).count()).toBeLessThan(2);
-  });
-});
-
-describe('media', () => {
-  it('makes a sealed link that says nothing of where it leads', async () => {
-    await page.goto(`http://${world.admin}/media`);
-    await page.getByRole('textbox', { name: 'Address' }).fill('https://films.example.com/secret-name.mp4');
-    await page.getByRole('button', { name: 'Make the link' }).click();
-    const link = (await page.getByRole('status').locator('pre').textContent()) ?? '';
-    expect(link).toContain('/media/');
-    expect(link).not.toContain('films.example.com');
-    expect(link).not.toContain('secret-name');
-    await page.getByText('Nothing streams now').waitFor();
-  });
 });
 
 describe('rules', () => {
@@ -96,6 +57,8 @@ describe('rules', () => {
     await page.keyboard.press('Enter');
     await page.keyboard.type('th');
     await page.getByRole('option', { name: 'then' }).waitFor();
+    // The list takes no key for as long as one may have been meant for the text.
+    await page.waitForTimeout(200);
     await page.keyboard.press('Enter');
     await page.keyboard.type('blok');
     await page.getByText('1 wrong').waitFor();
@@ -141,6 +104,8 @@ describe('approvals', () => {
     const card = page.getByRole('article');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
     await page.keyboard.press('A');
+    // It is gone at once, so that the next key cannot be taken for an answer to it.
+    expect(await card.count()).toBe(0);
     expect(await first).toBe(502);
     const second = ask('/held/two');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);

@@ -1,7 +1,7 @@
 // An instance of the built binary, an origin, a client and a browser.
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest, type Server } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -27,6 +27,15 @@ export interface Sent {
   authority?: string;
 }
 
+/** What an instance is started with. */
+export interface Start {
+  /** A data folder that is there already, and stays. */
+  kept?: string;
+  /** The text of its configuration, which may name the origin, and files beside it. */
+  config?: (origin: string) => string;
+  files?: Record<string, string>;
+}
+
 export class World {
   /** What the browser asked for outside the instance, and what it complained of. */
   readonly strays: string[] = [];
@@ -35,16 +44,18 @@ export class World {
   private constructor(
     readonly origin: string,
     readonly proxy: string,
+    readonly gateway: string,
     readonly admin: string,
     readonly token: string,
     readonly browser: Browser,
     private readonly server: Server,
     private readonly process: ChildProcess,
-    private readonly home: string | null,
+    readonly home: string,
+    private readonly isKept: boolean,
   ) {}
 
-  /** Starts all of it; on a data folder that is there already, and stays, when one is given. */
-  static async start(kept?: string): Promise<World> {
+  /** Starts all of it. */
+  static async start({ kept, config, files = {} }: Start = {}): Promise<World> {
     const binary = resolve(process.env['INTERFLOW_BIN'] ?? '../target/debug/interflow');
     if (!existsSync(binary)) throw new Error(`${binary} is not there: build it, or name one in INTERFLOW_BIN`);
     const { server, address } = await startOrigin();
@@ -52,14 +63,18 @@ export class World {
     const anywhere = ['--proxy', '127.0.0.1:0', '--gateway', '127.0.0.1:0', '--admin', '127.0.0.1:0'];
     // Variables of this harness are no keys of the instance's configuration.
     const ours = Object.entries(process.env).filter(([name]) => !name.startsWith('INTERFLOW_'));
-    const child = spawn(binary, ['run', ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_HOME: home, NO_COLOR: '1' } });
+    const named = config ? ['-c', join(home, 'config.toml')] : [];
+    if (config) writeFileSync(join(home, 'config.toml'), config(address));
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(home, name), text);
+    const child = spawn(binary, ['run', ...named, ...anywhere], { env: { ...Object.fromEntries(ours), INTERFLOW_HOME: home, NO_COLOR: '1' } });
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
+    const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';
     const admin = /admin +http:\/\/([^/]+)\/\?token=(\S+)/.exec(said);
     if (!proxy || !admin?.[1] || !admin[2]) throw new Error(`the instance said:\n${said}`);
     const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
     const browser = await chromium.launch({ executablePath, args: FLAGS });
-    return new World(address, proxy, admin[1], admin[2], browser, server, child, kept ? null : home);
+    return new World(address, proxy, gateway, admin[1], admin[2], browser, server, child, home, kept !== undefined);
   }
 
   async stop(): Promise<void> {
@@ -69,7 +84,7 @@ export class World {
     const gone = new Promise((done) => this.process.once('exit', done));
     this.process.kill('SIGTERM');
     await gone;
-    if (this.home) rmSync(this.home, { recursive: true, force: true });
+    if (!this.isKept) rmSync(this.home, { recursive: true, force: true });
   }
 
   /** A page that has shown the token and stands at this path. */
@@ -113,6 +128,14 @@ export class World {
       request.on('error', () => done(0));
       request.end(body);
     });
+  }
+
+  /** Asks the gateway as an SDK does; its status and the body of the answer. */
+  async ask(path: string, body: unknown, headers: Record<string, string> = {}): Promise<{ status: number; text: string }> {
+    const response = await fetch(`http://${this.gateway}${path}`, {
+      method: 'POST', headers: { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', ...headers }, body: JSON.stringify(body),
+    });
+    return { status: response.status, text: await response.text() };
   }
 
   /** Opens a WebSocket through the proxy, sends one message, and waits for the end. */

@@ -17,8 +17,8 @@ pub struct RedactConfig {
     pub gateway: RedactMode,
     /// What is done with requests to providers that clients send through the proxy.
     pub intercepted: RedactMode,
-    /// The file of the policy: our TOML, or Phileas's JSON. The built-in policy takes out everything that tells of a person,
-    /// and every secret.
+    /// The file of the policy: our TOML, or Phileas's JSON. When absent, `policy.toml` of the data folder, where the web UI
+    /// writes; without that file the built-in policy takes out everything that tells of a person, and every secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
     /// The context that a policy's conditions may ask for.
@@ -112,6 +112,9 @@ pub enum MediaRule {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedactRoute {
+    /// What it is called where findings are counted by route; `route 1` and so on, by its place, when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The path begins with this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,

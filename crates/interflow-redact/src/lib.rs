@@ -32,7 +32,7 @@ pub use kind::{Kind, KindSet};
 pub use memo::Memo;
 pub use policy::{
     Condition, ConditionalFile, CryptoFile, DEFAULT_CONFIDENCE, FpeFile, KindFile, PatternFile, Policy, PolicyFile,
-    SectionFile, StrategyFile, TermsFile, Validator,
+    PolicyProblem, SectionFile, StrategyFile, TermsFile, Validator,
 };
 pub use redactor::{Redacted, Redaction, Redactor, Session};
 pub use stream::{Form, Restorer, StreamRedactor};

@@ -3,6 +3,7 @@
 mod condition;
 mod file;
 mod phileas;
+mod place;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub use file::{
     ConditionalFile, CryptoFile, FpeFile, KindFile, PatternFile, PolicyFile, SectionFile, StrategyFile, TermsFile,
     Validator,
 };
+
+pub use place::PolicyProblem;
 
 use crate::custom::Custom;
 use crate::detect::Wants;

@@ -42,7 +42,7 @@ beforeAll(async () => {
     const seed = process.env['RECORD_MANY'] ?? resolve('../target/debug/examples/record_many');
     console.log(execFileSync(seed, [join(home, 'record'), String(FLOWS)]).toString());
   }
-  world = await World.start(home);
+  world = await World.start({ kept: home });
 });
 
 afterAll(async () => {

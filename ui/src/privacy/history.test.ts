@@ -1,17 +1,40 @@
-// Findings as bars and sums.
+// Findings as bars and sums, a text cut in pieces, and presets put into policies.
 import { expect, it } from 'vitest';
 import { grouped } from './history';
+import { pieces } from './pieces';
+import { POLICY_PRESETS, withPreset } from './presets';
+import { completable } from './schema';
 
-it('findings become bars without gaps, and sums by kind and host', () => {
+it('findings become bars without gaps, and sums by kind, host and route', () => {
   const found = [
-    { from: 100, kind: 'ssn', host: 'a', flows: 2 },
-    { from: 120, kind: 'ssn', host: 'b', flows: 1 },
-    { from: 120, kind: 'person', host: 'b', flows: 5 },
-    { from: 900, kind: 'late', host: 'c', flows: 1 },
+    { from: 100, kind: 'ssn', host: 'a', route: 'gateway', flows: 2 },
+    { from: 120, kind: 'ssn', host: 'b', route: 'support', flows: 1 },
+    { from: 120, kind: 'person', host: 'b', route: 'support', flows: 5 },
+    { from: 900, kind: 'late', host: 'c', route: 'gateway', flows: 1 },
   ];
-  const { bars, kinds, hosts } = grouped({ since: 100, span: 10, found }, 135);
+  const { bars, kinds, hosts, routes } = grouped({ since: 100, span: 10, found }, 135);
   expect(bars).toEqual([{ from: 100, flows: 2 }, { from: 110, flows: 0 }, { from: 120, flows: 6 }, { from: 130, flows: 0 }]);
   expect(kinds.map((k) => `${k.name} ${k.flows}`)).toEqual(['person 5', 'ssn 3', 'late 1']);
+  expect(routes).toEqual([{ name: 'support', flows: 6 }, { name: 'gateway', flows: 3 }]);
   expect(hosts[0]).toEqual({ name: 'b', flows: 6 });
   expect(grouped({ since: 0, span: 1, found: [] }, 1e9).bars.length).toBe(1000);
+});
+
+it('a text is cut where bytes of UTF-8 say, and overlapping places are passed over', () => {
+  const found = [{ type: 'email', start: 6, end: 9 }, { type: 'late', start: 7, end: 8 }, { type: 'beyond', start: 9, end: 99 }];
+  expect(pieces('Zoë: a@b.', found)).toEqual([{ text: 'Zoë: ', type: '' }, { text: 'a@b', type: 'email' }, { text: '.', type: '' }]);
+});
+
+it('presets stand above the first table, or at the end', () => {
+  expect(withPreset('', { head: 'a = 1' })).toBe('a = 1\n');
+  expect(withPreset('# x\n', { tables: '[t]\nb = 2' })).toBe('# x\n\n[t]\nb = 2\n');
+  expect(withPreset('name = "n"\n\n[kind.ssn]\nconfidence = 1\n', { head: 'a = 1' })).toBe('name = "n"\n\na = 1\n\n[kind.ssn]\nconfidence = 1\n');
+  expect(new Set(POLICY_PRESETS.map((p) => p.name)).size).toBe(POLICY_PRESETS.length);
+});
+
+it('kinds are offered in lists and as tables', () => {
+  const schema = { properties: { kinds: { type: 'array' }, kind: { additionalProperties: { $ref: '#/$defs/KindFile' } } } };
+  const done = completable({ schema, kinds: ['ssn'] });
+  expect(done.properties?.['except']?.items?.enum).toEqual(['ssn']);
+  expect(done.properties?.['kind']?.properties?.['ssn']).toEqual({ $ref: '#/$defs/KindFile' });
 });

@@ -17,6 +17,27 @@ export interface Span {
 export interface Tried {
   output: string;
   spans: Span[];
+  /** The text that was tried. */
+  sample: string;
+}
+
+export interface PolicyFile {
+  file: string;
+  /** Whether the file is there; the built-in policy is in force otherwise. */
+  written: boolean;
+  name: string;
+  routes: string[];
+}
+
+export interface Policies {
+  policies: PolicyFile[];
+  routes: {
+    name: string;
+    mode: string | null;
+    outbound: string | null;
+    file: string;
+    exception: Record<string, unknown> | null;
+  }[];
 }
 
 export interface Counter {
@@ -41,6 +62,7 @@ export interface Usage {
 }
 
 export interface Limits {
+  rules: unknown[];
   counters: Counter[];
   usage: Usage[];
   refused: number;
@@ -52,6 +74,9 @@ export interface Key {
   owner?: string;
   note?: string;
   expires?: string;
-  expired?: boolean;
-  revoked?: boolean;
+  state: 'active' | 'expired' | 'revoked';
+  providers?: string[];
+  models?: string[];
+  paths?: string[];
+  limits?: Record<string, unknown>;
 }

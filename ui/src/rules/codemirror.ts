@@ -1,4 +1,4 @@
-// The editor of rule files. Loaded when somebody opens a file: it is larger than all of the pages together.
+// The editor of rule and policy files. Loaded when somebody opens a file: it is larger than all of the pages together.
 import { autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap, type Completion, type CompletionContext, type CompletionResult } from '@codemirror/autocomplete';
 import { defaultKeymap, history, historyKeymap } from '@codemirror/commands';
 import { bracketMatching, HighlightStyle, indentOnInput, indentService, StreamLanguage, syntaxHighlighting, type StreamParser } from '@codemirror/language';
@@ -11,8 +11,8 @@ import { tags } from '@lezer/highlight';
 import { get } from '../lib/api';
 import { completed } from '../lib/query';
 import type { Completion as Suggested } from '../lib/types';
-import { offers, tomlPlace, yamlPlace, type Schema } from './schema';
-import type { Problem } from './types';
+import { offers, tomlPlace, yamlPlace, type Place, type Schema } from './schema';
+import type { Mistake } from './types';
 
 export interface Options {
   /** A shadow root: styles get into it without the page's policy having to allow inline ones. */
@@ -20,13 +20,15 @@ export interface Options {
   text: string;
   form: 'yaml' | 'toml';
   schema: Schema;
+  /** What screen readers call it. */
+  label: string;
   onchange: (text: string) => void;
   onsave: () => void;
 }
 
 export interface Editor {
   put(text: string): void;
-  problems(list: Problem[]): void;
+  problems(list: Mistake[]): void;
   show(line: number, column: number): void;
   destroy(): void;
 }
@@ -58,7 +60,7 @@ const look = EditorView.theme({
   '.cm-matchingBracket': { backgroundColor: 'var(--picked)' },
 });
 
-export function editor({ root, text, form, schema, onchange, onsave }: Options): Editor {
+export function editor({ root, text, form, schema, label, onchange, onsave }: Options): Editor {
   const source = (context: CompletionContext) => complete(context, form, schema);
   const extensions = [
     lineNumbers(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(), highlightActiveLine(), lintGutter(),
@@ -66,7 +68,7 @@ export function editor({ root, text, form, schema, onchange, onsave }: Options):
     indentService.of((context, at) => indentOf(context.lineAt(at, -1).text)),
     autocompletion({ override: [source], icons: false }),
     EditorView.lineWrapping,
-    EditorView.contentAttributes.of({ 'aria-label': 'Rules', spellcheck: 'false' }),
+    EditorView.contentAttributes.of({ 'aria-label': label, spellcheck: 'false' }),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) onchange(update.state.doc.toString());
     }),
@@ -116,11 +118,17 @@ async function complete(context: CompletionContext, form: 'yaml' | 'toml', schem
   if (place.kind === 'value' && QUERIES.includes(place.path.at(-1) ?? '')) return inQuery(context, place.written);
   const found = offers(schema, place);
   if (found.length === 0) return null;
-  const behind = place.kind === 'value' ? '' : form === 'yaml' ? ': ' : ' = ';
   const options: Completion[] = found.map(({ label, doc }) => ({
-    label, apply: label + behind, type: 'property', ...(doc ? { info: doc } : {}),
+    label, apply: written(label, form, place), type: 'property', ...(doc ? { info: doc } : {}),
   }));
   return { from: context.pos - place.written.length, options, validFor: /^[\w-]*$/ };
+}
+
+/** What a choice becomes in the file: a name with what stands behind it, a value with what stands around it. */
+function written(label: string, form: 'yaml' | 'toml', place: Place): string {
+  if (place.kind === 'name') return place.header ? label : label + (form === 'yaml' ? ': ' : ' = ');
+  const bare = form === 'yaml' || place.quoted || /^(true|false|[\d.]+)$/.test(label);
+  return bare ? label : `"${label}"`;
 }
 
 /** What the query language offers, as in the filter of the traffic page. */

@@ -59,7 +59,20 @@ describe('places in TOML', () => {
     ['[[rules]]\nna', ['rules'], 'name'],
     ['[[rules]]\nthen = "', ['rules', 'then'], 'value'],
     ['[[rules]]\n[rules.when]\n', ['rules', 'when'], 'name'],
+    ['[ki', [], 'name'],
+    ['[kind.em', ['kind'], 'name'],
+    ['except = ["da', ['except'], 'value'],
+    ['except = ["date", ', ['except'], 'value'],
+    ['[kind.ssn]\nstrategy = { use = "ma', ['kind', 'ssn', 'strategy', 'use'], 'value'],
+    ['strategy = { use = "mask", ch', ['strategy'], 'name'],
   ] as const)('%j', (text, path, kind) => expect(tomlPlace(text)).toMatchObject({ path, kind }));
+
+  it('know whether they stand within quotation marks, and what is written beside them', () => {
+    expect(tomlPlace('except = ["da')).toMatchObject({ written: 'da', quoted: true });
+    expect(tomlPlace('except = [')).toMatchObject({ written: '', quoted: false });
+    expect(tomlPlace('name = "x"\n[kind.ssn] # mine\nconfidence = 3\n')).toMatchObject({ path: ['kind', 'ssn'], taken: ['confidence'] });
+    expect(tomlPlace('except = ["date"]')).toBeNull();
+  });
 });
 
 it('a schema that refers to itself ends', () => {

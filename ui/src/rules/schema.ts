@@ -24,6 +24,10 @@ export interface Place {
   written: string;
   /** Names that stand beside it already. */
   taken: string[];
+  /** A value within quotation marks. */
+  quoted?: boolean;
+  /** A name within the brackets of a TOML header. */
+  header?: boolean;
 }
 
 export interface Offer {
@@ -84,16 +88,31 @@ function siblings(lines: string[], column: number, isAbove: boolean): string[] {
   return found;
 }
 
-/** The place at the end of this text, in TOML: below the last header. */
+/** A TOML value that is being written, perhaps the latest of a list. */
+const TOML_VALUE = /^\s*([\w.-]+)\s*=\s*(?:\[(?:\s*"[^"]*"\s*,)*\s*)?("?)([^"\]{}[]*)$/;
+/** The latest name, or value, of a TOML table on one line. */
+const TOML_INLINE = /^\s*([\w.-]+)\s*=\s*\{(?:[^{}]*,)?\s*(?:([\w-]+)\s*=\s*("?)([^"{}]*)|([\w-]*))$/;
+
+/** The place at the end of this text, in TOML: below the last header, or in one. */
 export function tomlPlace(before: string): Place | null {
   const lines = before.split('\n');
   const current = lines.at(-1) ?? '';
-  const header = lines.slice(0, -1).reverse().find((l) => /^\s*\[/.test(l));
-  const outer = (header?.replace(/[[\]\s]/g, '') ?? '').split('.').filter(Boolean);
-  const value = /^\s*([\w.-]+)\s*=\s*"?([^"]*)$/.exec(current);
-  if (value) return { path: [...outer, ...value[1]!.split('.')], kind: 'value', written: value[2] ?? '', taken: [] };
+  const opened = /^\s*\[\[?((?:[\w-]+\.)*)([\w-]*)$/.exec(current);
+  if (opened) return { path: opened[1]!.split('.').filter(Boolean), kind: 'name', written: opened[2] ?? '', taken: [], header: true };
+  const above = lines.slice(0, -1).reverse();
+  const at = above.findIndex((l) => /^\s*\[/.test(l) && !l.includes('='));
+  const outer = (above[at]?.replace(/#.*|[[\]\s]/g, '') ?? '').split('.').filter(Boolean);
+  const inline = TOML_INLINE.exec(current);
+  if (inline) {
+    const path = [...outer, ...inline[1]!.split('.')];
+    if (inline[2] === undefined) return { path, kind: 'name', written: inline[5] ?? '', taken: [] };
+    return { path: [...path, inline[2]], kind: 'value', written: inline[4] ?? '', taken: [], quoted: inline[3] !== '' };
+  }
+  const value = TOML_VALUE.exec(current);
+  if (value) return { path: [...outer, ...value[1]!.split('.')], kind: 'value', written: value[3] ?? '', taken: [], quoted: value[2] !== '' };
   const name = /^\s*([\w-]*)$/.exec(current);
-  return name ? { path: outer, kind: 'name', written: name[1] ?? '', taken: [] } : null;
+  const taken = above.slice(0, at < 0 ? above.length : at).flatMap((l) => /^\s*([\w-]+)\s*=/.exec(l)?.[1] ?? []);
+  return name ? { path: outer, kind: 'name', written: name[1] ?? '', taken } : null;
 }
 
 /** Everything that a schema may be: what it refers to, its choices, the items of its lists. */

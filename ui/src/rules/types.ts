@@ -1,11 +1,15 @@
 // What the API says of rules and of flows that they hold.
 
-export interface Problem {
-  file: string;
+/** What is wrong at a place of a text. */
+export interface Mistake {
   line: number;
   column: number;
-  rule: string | null;
   message: string;
+}
+
+export interface Problem extends Mistake {
+  file: string;
+  rule: string | null;
 }
 
 export interface Rule {

@@ -23,7 +23,7 @@ const SIGNS: [string, string, string, Mark['tone']][] = [
 
 /** Tags that say what the marks or the tabs say already. */
 function isKnown(tag: string): boolean {
-  return tag === MARKED || tag === 'replay' || tag.startsWith('found:') || SIGNS.some(([name]) => name === tag);
+  return tag === MARKED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
 }
 
 const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = 'plain'): Mark => ({

@@ -14,6 +14,7 @@ mod limits;
 pub(crate) mod mcp;
 mod media;
 mod openapi;
+mod policies;
 mod privacy;
 mod replay;
 mod routes;

@@ -22,7 +22,7 @@ use crate::server::AdminState;
 /// The longest text that is tried, in bytes.
 const LONGEST: usize = 1 << 20;
 
-fn absent() -> ApiError {
+pub(super) fn absent() -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_redaction", "this instance redacts nothing")
 }
 
@@ -34,6 +34,8 @@ pub(crate) async fn found(State(state): State<Arc<AdminState>>) -> Result<Json<V
 
 /// What stands before a kind in the tag of a flow that holds it.
 const FOUND: &str = "found:";
+/// What stands before the route that the flow's policy was chosen by.
+const ROUTE: &str = "redact:route:";
 /// Flows that are looked at for one history.
 const MOST_FLOWS: usize = 50_000;
 /// The shortest span of a history, in microseconds.
@@ -53,7 +55,7 @@ impl Default for Over {
     }
 }
 
-/// `GET /privacy/history`: recorded flows in which something was found, by span of time, kind and host.
+/// `GET /privacy/history`: recorded flows in which something was found, by span of time, kind, host and route.
 pub(crate) async fn history(State(state): State<Arc<AdminState>>, Params(over): Params<Over>) -> Result<Json<Value>> {
     let span = (over.span.0.as_micros() as u64).max(SHORTEST_SPAN);
     let since = Timestamp::now().micros().saturating_sub(over.since.0.as_micros() as u64);
@@ -63,20 +65,25 @@ pub(crate) async fn history(State(state): State<Arc<AdminState>>, Params(over): 
     let query = tagged.and(Expr::term(Key::Time, begun).into());
     ask(&state, move |store, wanted| {
         let options = ListOptions { query, limit: MOST_FLOWS, ..ListOptions::default() };
-        let mut found: BTreeMap<(u64, String, String), u64> = BTreeMap::new();
+        let mut found: BTreeMap<(u64, String, String, String), u64> = BTreeMap::new();
         let rows = match store.list_while(&options, &mut || wanted.go_on()) {
             Err(StoreError::Cancelled) => Vec::new(),
             rows => rows?,
         };
         for row in &rows {
             let from = row.started.micros() - row.started.micros() % span;
+            let host = row.host();
+            let route = row.tags.iter().find_map(|t| t.strip_prefix(ROUTE)).unwrap_or("intercepted");
             for kind in row.tags.iter().filter_map(|t| t.strip_prefix(FOUND)) {
-                *found.entry((from, kind.to_owned(), row.host().into_owned())).or_default() += 1;
+                let key = (from, kind.to_owned(), host.clone().into_owned(), route.to_owned());
+                *found.entry(key).or_default() += 1;
             }
         }
         let rows: Vec<Value> = found
             .into_iter()
-            .map(|((from, kind, host), flows)| json!({ "from": from, "kind": kind, "host": host, "flows": flows }))
+            .map(|((from, kind, host, route), flows)| {
+                json!({ "from": from, "kind": kind, "host": host, "route": route, "flows": flows })
+            })
             .collect();
         Ok(Json(json!({ "since": since, "span": span, "found": rows })))
     })
@@ -99,7 +106,7 @@ pub(crate) async fn attempt(State(state): State<Arc<AdminState>>, Input(trial): 
         return Err(ApiError::too_large("the text", LONGEST as u64));
     }
     let redactor = match &trial.policy {
-        Some(text) => Arc::new(Redactor::new(Policy::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?)),
+        Some(text) => Arc::new(Redactor::new(Policy::check(text).map_err(|e| ApiError::bad_request(e.to_string()))?)),
         None => state.redaction.as_ref().ok_or_else(absent)?.redactor(),
     };
     let work = tokio::task::spawn_blocking(move || {

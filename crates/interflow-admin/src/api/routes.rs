@@ -7,8 +7,8 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::{
-    approvals, body, conversations, events, flows, instance, limits, media, openapi, privacy, replay, rules, transfer,
-    words,
+    approvals, body, conversations, events, flows, instance, limits, media, openapi, policies, privacy, replay, rules,
+    transfer, words,
 };
 use crate::server::AdminState;
 
@@ -134,7 +134,7 @@ fn of_privacy() -> Vec<Route> {
         Route::new(
             Method::GET,
             "/privacy/history",
-            "Flows in which redaction found something, by time, kind and host",
+            "Flows in which redaction found something, by time, kind, host and route",
             json("Findings"),
             privacy::history,
         )
@@ -142,6 +142,45 @@ fn of_privacy() -> Vec<Route> {
         .param("span", "string", "the length of one span: 1h when not given"),
         Route::new(Method::POST, "/privacy/try", "What a policy finds in a text", json("Tried"), privacy::attempt)
             .takes(json("Trial")),
+        Route::new(
+            Method::GET,
+            "/privacy/policies",
+            "The policies in force, and which requests go by them",
+            json("Policies"),
+            policies::list,
+        ),
+        Route::new(
+            Method::GET,
+            "/privacy/policies/source",
+            "The text of a policy",
+            json("PolicySource"),
+            policies::source,
+        )
+        .required("file", "string", "the file, as the list of policies names it"),
+        Route::new(
+            Method::PUT,
+            "/privacy/policies/source",
+            "Change a policy: checked, written and put in force, or refused as a whole",
+            json("Policies"),
+            policies::put,
+        )
+        .required("file", "string", "the file, as the list of policies names it")
+        .takes(json("PolicyText")),
+        Route::new(
+            Method::POST,
+            "/privacy/check",
+            "What is wrong with the text of a policy",
+            json("PolicyChecked"),
+            policies::check,
+        )
+        .takes(json("PolicyText")),
+        Route::new(
+            Method::GET,
+            "/privacy/schema",
+            "The JSON Schema of policies, and the kinds",
+            json("PolicySchema"),
+            policies::schema,
+        ),
     ]
 }
 

@@ -278,6 +278,8 @@ fn privacy() -> Value {
         &[("type", text()), ("start", number()), ("end", number()), ("confidence", number()), ("replacement", text())],
         &[],
     );
+    let mode = json!({"enum": ["redact", "flag", "off"]});
+    let outbound = json!({"enum": ["off", "flag", "redact", "block"]});
     json!({
         "Privacy": object(
             &[("requests", number()), ("refused", number()), ("found", json!({"type": "object", "additionalProperties": number()}))],
@@ -285,7 +287,7 @@ fn privacy() -> Value {
         ),
         "Findings": object(
             &[("since", number()), ("span", number()), ("found", list(&object(
-                &[("from", number()), ("kind", text()), ("host", text()), ("flows", number())],
+                &[("from", number()), ("kind", text()), ("host", text()), ("route", text()), ("flows", number())],
                 &[],
             )))],
             &[],
@@ -294,6 +296,30 @@ fn privacy() -> Value {
             &[("findings", list(&object(&[("what", text()), ("state", json!({"enum": ["good", "notice", "bad"]})), ("text", text())], &[])))],
             &[],
         ),
+        "Policies": object(
+            &[
+                ("policies", list(&object(
+                    &[("file", text()), ("written", flag()), ("name", text()), ("routes", list(&text()))],
+                    &[],
+                ))),
+                ("routes", list(&object(
+                    &[("name", text()), ("mode", maybe(&mode)), ("outbound", maybe(&outbound)), ("file", text()),
+                      ("exception", maybe(&json!({"type": "object"})))],
+                    &[],
+                ))),
+            ],
+            &[],
+        ),
+        "PolicySource": object(&[("file", text()), ("text", text())], &[]),
+        "PolicyText": object(&[("text", text())], &[]),
+        "PolicyChecked": object(
+            &[("ok", flag()), ("name", maybe(&text())), ("problems", list(&object(
+                &[("line", number()), ("column", number()), ("message", text())],
+                &[],
+            )))],
+            &[],
+        ),
+        "PolicySchema": object(&[("schema", any()), ("kinds", list(&text()))], &[]),
         "Trial": object(&[("text", text())], &[("policy", text())]),
         "Tried": object(&[("output", text()), ("spans", list(&span))], &[]),
     })

@@ -36,13 +36,68 @@ async fn what_was_found_is_told_over_time_by_kind_and_host() {
     it.through("/private").await;
     it.through("/plain").await;
     let id = it.json("/flows?query=path:/private").await["flows"][0]["id"].as_str().unwrap().to_owned();
-    let tags = json!({"add_tags": ["redacted", "found:ssn", "found:person"]}).to_string();
+    let tags = json!({"add_tags": ["redacted", "found:ssn", "found:person", "redact:route:support"]}).to_string();
     it.call("PATCH", &format!("/flows/{id}"), &[("Content-Type", "application/json")], tags.as_bytes()).await;
     let told = it.json("/privacy/history?since=1h&span=10m").await;
-    let found: Vec<_> =
-        told["found"].as_array().unwrap().iter().map(|f| (&f["kind"], &f["host"], &f["flows"])).collect();
-    let host = json!("localhost");
-    assert_eq!(found, [(&json!("person"), &host, &json!(1)), (&json!("ssn"), &host, &json!(1))]);
+    let found: Vec<_> = told["found"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| format!("{} {} {} {}", f["kind"], f["host"], f["route"], f["flows"]))
+        .collect();
+    let line = |kind: &str| format!("\"{kind}\" \"localhost\" \"support\" 1");
+    assert_eq!(found, [line("person"), line("ssn")]);
     assert_eq!(told["span"], 600_000_000);
     assert_eq!(it.json("/doctor").await["findings"][0]["state"], "good");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_read_checked_written_and_in_force_at_once() {
+    let it = Instance::start().await;
+    let known = it.json("/privacy/policies").await;
+    let file = known["policies"][0]["file"].as_str().unwrap().to_owned();
+    assert!(file.ends_with("policy.toml"), "{file}");
+    assert_eq!(known["policies"][0]["written"], false);
+    assert_eq!(known["policies"][0]["routes"], json!(["gateway", "intercepted"]));
+    let source = format!("/privacy/policies/source?file={file}");
+    let begin = it.json(&source).await;
+    let begin = begin["text"].as_str().unwrap().to_owned();
+    assert!(begin.contains("except ="), "{begin}");
+    assert_eq!(it.post("/privacy/check", json!({"text": begin})).await.json()["ok"], true);
+
+    let text = "name = \"ours\"\nalways = [\"Bluebird\"]\nstrategy = { use = \"replace\", with = \"[gone]\" }\n";
+    let put = |text: &str| {
+        let body = json!({ "text": text }).to_string();
+        let (it, source) = (&it, source.clone());
+        async move { it.call("PUT", &source, &[("Content-Type", "application/json")], body.as_bytes()).await }
+    };
+    let done = put(text).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    assert_eq!(done.json()["policies"][0]["name"], "ours");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let tried = it.post("/privacy/try", json!({"text": "Bluebird is late"})).await.json();
+    assert_eq!(tried["output"], "[gone] is late");
+
+    let bad = put("name = \"ours\"\nexept = [\"date\"]\n").await;
+    assert_eq!(bad.status, 422, "{}", bad.text());
+    let error = &bad.json()["error"];
+    assert_eq!((&error["kind"], &error["problems"][0]["line"]), (&json!("bad_policy"), &json!(2)));
+    assert!(error["message"].as_str().unwrap().contains("did you mean `except`?"), "{error}");
+    assert!(error["remedy"].as_str().unwrap().contains("still is"), "{error}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "nothing has changed");
+
+    let elsewhere = it
+        .call(
+            "PUT",
+            "/privacy/policies/source?file=/etc/passwd",
+            &[("Content-Type", "application/json")],
+            b"{\"text\":\"\"}",
+        )
+        .await;
+    assert_eq!(elsewhere.status, 404);
+    assert_eq!(it.get("/privacy/policies/source?file=/etc/passwd").await.status, 404);
+    for path in ["/privacy/policies", "/privacy/schema", &source] {
+        documented::assert_documented(&it, path, None).await;
+    }
+    documented::assert_documented(&it, "/privacy/check", Some(json!({"text": "nonsense = 1"}))).await;
 }

@@ -11,10 +11,22 @@ use interflow_redact::{
     Backends, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
 };
 
-use super::is_gateway;
+use super::{RouteView, is_gateway};
+
+/// The file of the data folder that holds the policy when the config names none: the web UI writes into it.
+const OWN: &str = "policy.toml";
+
+/// The file that holds the policy of requests without an exception.
+pub(super) fn main_file(config: &RedactConfig, base: &Path) -> PathBuf {
+    base.join(config.policy.as_deref().unwrap_or(Path::new(OWN)))
+}
 
 /// The section `[redact]`, its policies read.
 pub struct RedactSettings {
+    /// What it was made of.
+    pub(super) config: RedactConfig,
+    /// The folder that relative paths begin in.
+    pub(super) folder: PathBuf,
     gateway: RedactMode,
     intercepted: RedactMode,
     base: Choice,
@@ -36,7 +48,12 @@ pub(crate) struct Choice {
     pub context: String,
     pub restore: bool,
     pub outbound: OutboundMode,
+    /// The exception that it follows, or `gateway` or `intercepted`: what findings are counted by.
+    pub route: Arc<str>,
 }
+
+/// A policy's text that is to take the place of what its file holds.
+pub(super) type Draft<'a> = (&'a Path, &'a str);
 
 impl RedactSettings {
     pub(super) fn new(
@@ -44,25 +61,27 @@ impl RedactSettings {
         base: &Path,
         memo: &Arc<Memo>,
         egress: &Arc<dyn Egress>,
+        draft: Option<Draft<'_>>,
     ) -> Result<Self, String> {
         let mut read = HashMap::new();
-        let mut policy = |key: &str, path: Option<&PathBuf>| -> Result<Arc<Redactor>, String> {
-            if let Some(known) = read.get(&path.cloned()) {
+        let mut policy = |key: &str, path: PathBuf, needed: bool| -> Result<Arc<Redactor>, String> {
+            if let Some(known) = read.get(&path) {
                 return Ok(Arc::clone(known));
             }
-            let policy = match path {
-                Some(path) => read_policy(&base.join(path)).map_err(|e| format!("{key}: {e}"))?,
+            let policy = match draft.filter(|(file, _)| *file == path) {
+                Some((_, text)) => Policy::check(text).map_err(|e| format!("{key}: {}: {e}", path.display()))?,
+                None if needed || path.exists() => read_policy(&path).map_err(|e| format!("{key}: {e}"))?,
                 None => Policy::default(),
             };
             let redactor = Arc::new(Redactor::new(policy).with_memo(Arc::clone(memo)));
-            read.insert(path.cloned(), Arc::clone(&redactor));
+            read.insert(path, Arc::clone(&redactor));
             Ok(redactor)
         };
-        let redactor = policy("redact.policy", config.policy.as_ref())?;
+        let redactor = policy("redact.policy", main_file(config, base), config.policy.is_some())?;
         let mut routes = Vec::new();
         for (i, route) in config.route.iter().enumerate() {
             let key = format!("redact.route[{i}].policy");
-            let own = route.policy.as_ref().map(|p| policy(&key, Some(p))).transpose()?;
+            let own = route.policy.as_ref().map(|p| policy(&key, base.join(p), true)).transpose()?;
             routes.push((route.clone(), own));
         }
         let backends = match config.backend.as_slice() {
@@ -70,6 +89,8 @@ impl RedactSettings {
             services => Some(Backends::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?),
         };
         Ok(Self {
+            config: config.clone(),
+            folder: base.to_owned(),
             backends,
             gateway: config.gateway,
             intercepted: config.intercepted,
@@ -79,6 +100,7 @@ impl RedactSettings {
                 context: config.context.clone(),
                 restore: config.restore,
                 outbound: config.outbound,
+                route: route_of(false).into(),
             },
             routes,
             unknown: config.unknown,
@@ -87,6 +109,12 @@ impl RedactSettings {
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             conversations: config.conversations,
         })
+    }
+
+    /// The policy of a route.
+    pub(super) fn policy_of(&self, route: &RouteView) -> &Policy {
+        let own = self.routes.iter().find(|(r, own)| own.is_some() && route.exception.as_ref() == Some(r));
+        own.and_then(|(_, own)| own.as_ref()).unwrap_or(&self.base.redactor).policy()
     }
 
     pub(super) fn redactor(&self) -> Arc<Redactor> {
@@ -124,9 +152,12 @@ impl RedactSettings {
 
     /// What is done with a flow, when its model is known.
     pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
-        let mut choice = Choice { mode: self.mode(flow.transport), ..self.base.clone() };
-        if let Some((route, redactor)) = self.routes.iter().find(|(r, _)| matches(r, flow, head, exchange)) {
+        let route = route_of(is_gateway(flow.transport)).into();
+        let mut choice = Choice { mode: self.mode(flow.transport), route, ..self.base.clone() };
+        let fits = |(_, (route, _)): &(usize, &(RedactRoute, _))| matches(route, flow, head, exchange);
+        if let Some((i, (route, redactor))) = self.routes.iter().enumerate().find(fits) {
             choice.follow(route, redactor.as_ref());
+            choice.route = route_name(i, route).into();
         }
         // Who only wants to be told wants no answer changed either.
         choice.outbound = match (choice.mode, choice.outbound) {
@@ -152,9 +183,19 @@ impl Choice {
     }
 }
 
+/// What requests are called that follow no exception.
+pub(super) const fn route_of(gateway: bool) -> &'static str {
+    if gateway { "gateway" } else { "intercepted" }
+}
+
+/// What an exception is called.
+pub(super) fn route_name(i: usize, route: &RedactRoute) -> String {
+    route.name.clone().unwrap_or_else(|| format!("route {}", i + 1))
+}
+
 fn read_policy(path: &Path) -> Result<Policy, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    Policy::parse(&text).map_err(|e| format!("{}: {e}", path.display()))
+    Policy::check(&text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 fn matches(route: &RedactRoute, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> bool {

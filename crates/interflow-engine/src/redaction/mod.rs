@@ -8,6 +8,7 @@ mod choice;
 mod edit;
 mod filter;
 mod pens;
+mod policies;
 mod prompt;
 mod socket;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 use choice::Choice;
 pub use choice::RedactSettings;
 pub use filter::FilterDoor;
+pub use policies::{PolicyFileView, PolicyRefused, RouteView};
 
 /// The room. One per process; its settings change with the config.
 pub struct Redaction {
@@ -41,6 +43,8 @@ pub struct Redaction {
     egress: Arc<dyn Egress>,
     kept: Mutex<Kept>,
     counters: Counters,
+    /// Held while a policy's file is changed.
+    changing: Mutex<()>,
 }
 
 /// A conversation's placeholders and originals, shared by its request and its answer.
@@ -93,7 +97,7 @@ impl Redaction {
         egress: Arc<dyn Egress>,
     ) -> Result<Arc<Self>, String> {
         let memo = Arc::new(Memo::new(config.memo).map_err(|e| e.to_string())?);
-        let settings = RedactSettings::new(config, base, &memo, &egress)?;
+        let settings = RedactSettings::new(config, base, &memo, &egress, None)?;
         let room = Self {
             settings: ArcSwap::from_pointee(settings),
             memo,
@@ -101,6 +105,7 @@ impl Redaction {
             egress,
             kept: Mutex::default(),
             counters: Counters::default(),
+            changing: Mutex::default(),
         };
         Ok(Arc::new(room))
     }
@@ -110,7 +115,7 @@ impl Redaction {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn compile(&self, config: &RedactConfig, base: &Path) -> Result<RedactSettings, String> {
-        RedactSettings::new(config, base, &self.memo, &self.egress)
+        RedactSettings::new(config, base, &self.memo, &self.egress, None)
     }
 
     /// Puts it in force. Flows under way keep what they began with.
@@ -118,10 +123,10 @@ impl Redaction {
         self.settings.store(Arc::new(settings));
     }
 
-    /// The files that a config names.
+    /// The files of a config's policies; the first one need not be there yet.
     pub fn files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
-        let routes = config.route.iter().filter_map(|r| r.policy.as_ref());
-        config.policy.iter().chain(routes).map(|p| base.join(p)).collect()
+        let routes = config.route.iter().filter_map(|r| r.policy.as_ref()).map(|p| base.join(p));
+        std::iter::once(choice::main_file(config, base)).chain(routes).collect()
     }
 
     /// The stages, in their order.

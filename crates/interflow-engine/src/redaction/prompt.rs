@@ -96,7 +96,7 @@ pub(super) async fn redact(
             return Ok(raw.into());
         }
     };
-    tell(room, flow, &outcome, strict);
+    tell(room, flow, &choice, &outcome);
     let told = flow.note_mut::<Found>();
     let policy = choice.redactor.policy().name();
     told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
@@ -215,14 +215,15 @@ fn unknown(
 }
 
 /// Tags and counts what was found.
-pub(super) fn tell(room: &Redaction, flow: &mut Flow, outcome: &Outcome, strict: bool) {
+pub(super) fn tell(room: &Redaction, flow: &mut Flow, choice: &Choice, outcome: &Outcome) {
     if outcome.media {
         flow.tag("redact:media");
     }
     if outcome.found.is_empty() {
         return;
     }
-    flow.tag(if strict { "redacted" } else { "redact:flagged" });
+    flow.tag(if choice.mode == RedactMode::Redact { "redacted" } else { "redact:flagged" });
+    flow.tag(format!("redact:route:{}", choice.route));
     for kind in outcome.found.keys() {
         flow.tag(format!("found:{kind}"));
     }

@@ -86,7 +86,7 @@ pub(super) async fn said(room: &Arc<Redaction>, flow: &mut Flow, message: &mut M
             return Verdict::Continue;
         }
     };
-    prompt::tell(room, flow, &outcome, strict);
+    prompt::tell(room, flow, &choice, &outcome);
     room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     note(flow, &choice, &outcome, begun);
     if let Some(output) = outcome.output.filter(|_| strict) {

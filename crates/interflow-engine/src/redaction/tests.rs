@@ -108,6 +108,7 @@ fn scanning(mode: OutboundMode) -> Scanning {
         context: String::new(),
         restore: true,
         outbound: mode,
+        route: "gateway".into(),
     };
     Scanning::new(room, &choice, Passing::default())
 }

@@ -1,0 +1,98 @@
+//! What is wrong with a policy's text, and at which line and column its owner finds it.
+
+use super::{Policy, PolicyFile, file};
+use crate::RedactError;
+
+/// What is wrong with a policy's text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyProblem {
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// What is wrong, with what was probably meant.
+    pub message: String,
+}
+
+impl std::fmt::Display for PolicyProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)
+    }
+}
+
+impl Policy {
+    /// As [`parse`](Self::parse), with the place of what is wrong.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(text: &str) -> Result<Self, PolicyProblem> {
+        Self::parse(text).map_err(|e| {
+            let syntax = if text.trim_start().starts_with('{') { in_json(text) } else { in_toml(text) };
+            syntax.unwrap_or_else(|| by_name(text, &e))
+        })
+    }
+}
+
+fn in_toml(text: &str) -> Option<PolicyProblem> {
+    let error = toml::from_str::<PolicyFile>(text).err()?;
+    let told = file::with_suggestion(error.message());
+    // The list of everything that would have been right helps nobody who is told what was meant.
+    let message = match (told.split_once(", expected"), told.split_once("; did you mean")) {
+        (Some((what, _)), Some((_, meant))) => format!("{what}; did you mean{meant}"),
+        _ => told,
+    };
+    let at = error.span().map_or(0, |s| s.start);
+    Some(at_byte(text, at, message))
+}
+
+fn in_json(text: &str) -> Option<PolicyProblem> {
+    let error = serde_json::from_str::<serde_json::Value>(text).err()?;
+    let (line, column) = (error.line().max(1), error.column().max(1));
+    let told = error.to_string();
+    let message = told.split(" at line ").next().unwrap_or_default().to_owned();
+    Some(PolicyProblem { line, column, message })
+}
+
+/// Where the word stands that the message quotes first; at the beginning when it quotes none that stands in the text.
+fn by_name(text: &str, error: &RedactError) -> PolicyProblem {
+    let message = match error {
+        RedactError::Policy(message) => message.clone(),
+        other => other.to_string(),
+    };
+    let at = message.split('`').skip(1).step_by(2).find_map(|word| text.find(word)).unwrap_or_default();
+    at_byte(text, at, message)
+}
+
+fn at_byte(text: &str, at: usize, message: String) -> PolicyProblem {
+    let before = text.get(..at.min(text.len())).unwrap_or_default();
+    let line_start = before.rfind('\n').map_or(0, |n| n + 1);
+    PolicyProblem {
+        line: before.matches('\n').count() + 1,
+        column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+        message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_shown_where_it_stands_with_what_was_meant() {
+        let table: &[(&str, usize, usize, &str)] = &[
+            ("name = \"x\"\nexept = [\"date\"]\n", 2, 1, "unknown field `exept`; did you mean `except`?"),
+            ("kinds = [\"ssn\",\n  \"emial-address\"]\n", 2, 4, "did you mean `email-address`?"),
+            ("[[patterns]]\nname = \"é\"\npattern = \"(a\"\n", 3, 12, "the pattern `(a` cannot be used"),
+            ("name = \n", 1, 8, ""),
+            ("confidence = 300\n", 1, 14, ""),
+            ("{\n  \"identifiers\": {,}\n}", 2, 19, "key must be a string"),
+        ];
+        for (text, line, column, words) in table {
+            let problem = Policy::check(text).unwrap_err();
+            assert_eq!((problem.line, problem.column), (*line, *column), "{text}: {problem}");
+            assert!(problem.message.contains(words), "{text}: {problem}");
+            assert!(!problem.message.contains("expected one of"), "{problem}");
+        }
+        assert_eq!(Policy::check("name = \"fine\"").unwrap().name(), "fine");
+    }
+}

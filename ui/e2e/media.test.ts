@@ -1,0 +1,85 @@
+// Media: links that the page makes are played, and what streams is shown with its rate.
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { FILM } from './origin';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+beforeAll(async () => {
+  world = await World.start({ config: () => '[media]\nallow_private = ["127.0.0.1/32"]\n' });
+  page = await world.page('/media');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+async function link(kind: string, path: string, headers = ''): Promise<string> {
+  await page.getByLabel('What it is').selectOption({ label: kind });
+  await page.getByRole('textbox', { name: 'Address' }).fill(`http://${world.origin}${path}`);
+  await page.getByRole('textbox', { name: 'Header fields for the origin' }).fill(headers);
+  const made = page.getByRole('status').locator('pre');
+  const [answer] = await Promise.all([
+    page.waitForResponse((r) => r.url().endsWith('/media/links')), page.getByRole('button', { name: 'Make the link' }).click(),
+  ]);
+  const { url } = (await answer.json()) as { url: string };
+  await expect.poll(() => made.textContent()).toBe(url);
+  return url;
+}
+
+it('a link says nothing of where it leads', async () => {
+  const address = await link('A file or stream as it is', '/secret-name.mp4');
+  expect(address).toContain('/media/');
+  expect(address).not.toContain(world.origin);
+  expect(address).not.toContain('secret-name');
+  await page.getByText('Nothing streams now').waitFor();
+});
+
+it('a link to a file plays the file, whole and in ranges', async () => {
+  const address = await link('A file or stream as it is', '/film.mp4');
+  expect(address).toContain(world.gateway);
+  const whole = await fetch(address);
+  expect(whole.headers.get('content-type')).toBe('video/mp4');
+  expect(Buffer.from(await whole.arrayBuffer()).equals(FILM)).toBe(true);
+  const part = await fetch(address, { headers: { range: 'bytes=100-199' } });
+  expect(part.status).toBe(206);
+  expect(Buffer.from(await part.arrayBuffer()).equals(FILM.subarray(100, 200))).toBe(true);
+});
+
+it('a link to a playlist leads to its renditions and segments, with the fields that the origin wants', async () => {
+  const address = await link('HLS playlist', '/show/master.m3u8', 'Referer: https://films.test/');
+  const lines = async (from: string) => (await (await fetch(from)).text()).split('\n').filter((l) => l && !l.startsWith('#'));
+  const [rendition] = await lines(address);
+  expect(rendition).toContain(world.gateway);
+  expect(rendition).not.toContain('low/index');
+  const segments = await lines(rendition!);
+  expect(segments.length).toBe(2);
+  const bytes = await Promise.all(segments.map(async (s) => Buffer.from(await (await fetch(s)).arrayBuffer())));
+  expect(Buffer.concat(bytes).equals(FILM.subarray(0, 9000))).toBe(true);
+});
+
+it('what is wrong with a wish is said', async () => {
+  await page.getByLabel('What it is').selectOption({ label: 'A file or stream as it is' });
+  await page.getByRole('textbox', { name: 'Address' }).fill('ftp://films.test/a');
+  await page.getByRole('button', { name: 'Make the link' }).click();
+  await expect.poll(() => page.locator('.error-box').textContent()).toMatch(/http/);
+});
+
+it('what streams is shown with its rate until it ends', async () => {
+  const address = await link('A file or stream as it is', '/long.mp4');
+  const playing = fetch(address).then((r) => r.arrayBuffer());
+  const row = page.getByRole('row', { name: /127\.0\.0\.1/ });
+  await expect.poll(() => row.count(), { timeout: 6000 }).toBe(1);
+  await expect.poll(() => row.textContent(), { timeout: 5000 }).toMatch(/\d (kB|KiB|MB|MiB|B)\/s/);
+  const rate = /([\d.,]+) ?(\w+)\/s/.exec((await row.textContent()) ?? '');
+  expect(Number(rate?.[1]?.replace(',', ''))).toBeGreaterThan(0);
+  expect((await playing).byteLength).toBe(FILM.length * 40);
+  await page.getByText('Nothing streams now').waitFor();
+  await expect.poll(() => page.getByText(/finished,/).textContent()).toMatch(/[1-9]\d* finished, [1-9]/);
+}, 40_000);
+
+it('nothing was asked of others, and the browser had nothing to say', () => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+});

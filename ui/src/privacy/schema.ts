@@ -1,0 +1,23 @@
+// The schema of policies as the editor completes by it: lists of kinds, and tables by kind, offer the kinds.
+import type { Schema } from '../rules/schema';
+
+export interface PolicySchema {
+  schema: Schema;
+  kinds: string[];
+}
+
+export function completable({ schema, kinds }: PolicySchema): Schema {
+  const named = schema.properties ?? {};
+  const settings = named['kind']?.additionalProperties;
+  const ofKind = typeof settings === 'object' ? settings : {};
+  const list = (old: Schema | undefined): Schema => ({ ...old, items: { type: 'string', enum: kinds } });
+  return {
+    ...schema,
+    properties: {
+      ...named,
+      kinds: list(named['kinds']),
+      except: list(named['except']),
+      kind: { ...named['kind'], properties: Object.fromEntries(kinds.map((k) => [k, ofKind])) },
+    },
+  };
+}
