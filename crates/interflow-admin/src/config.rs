@@ -19,6 +19,9 @@ pub struct AdminConfig {
     pub open_metrics: bool,
     /// How long a client of the event socket may take nothing before it is cut.
     pub events_patience: Span,
+    /// Let agents that come over MCP (`/mcp`) change things too: tags and comments of flows, and send requests again. They
+    /// only read otherwise.
+    pub mcp_writes: bool,
 }
 
 impl Default for AdminConfig {
@@ -28,6 +31,7 @@ impl Default for AdminConfig {
             hosts: Vec::new(),
             open_metrics: false,
             events_patience: Span::secs(10),
+            mcp_writes: false,
         }
     }
 }

@@ -92,6 +92,7 @@ pub(crate) struct AdminState {
     pub transfers: Arc<Semaphore>,
     pub viewers: Viewers,
     pub events_patience: Duration,
+    pub mcp_writes: bool,
     pub limits: Option<LimitParts>,
 }
 
@@ -135,6 +136,7 @@ impl Admin {
             transfers: Arc::new(Semaphore::new(TRANSFERS)),
             viewers: Viewers::default(),
             events_patience: config.events_patience.0,
+            mcp_writes: config.mcp_writes,
             limits: parts.limits,
         });
         let guard = Arc::new(Guard::new(parts.token, config, address));

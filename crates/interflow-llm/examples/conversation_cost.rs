@@ -1,16 +1,21 @@
 //! What it costs to put a conversation together: per exchange as its history grows, and per second at histories of 100 KB.
+//! Measured is the time on the processor, so that a busy machine says the same as a quiet one.
 //!
 //! `cargo run --release -p interflow-llm --example conversation_cost`
 
 use std::convert::Infallible;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use interflow_flow::{FlowId, Headers, Timestamp};
 use interflow_llm::conversation::{Assembler, Recorded, Seen};
 use serde_json::{Value, json};
 
+/// As in the binary: the system's own gives long bodies back to the kernel and takes them anew each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Exchanges of the conversation that grows, and how many make a line of the table.
-const TURNS: usize = 400;
+const TURNS: usize = 800;
 const LINE: usize = 50;
 /// Conversations that go on side by side at histories of 100 KB, and the exchanges of each.
 const SIDE_BY_SIDE: usize = 50;
@@ -18,12 +23,13 @@ const EACH: usize = 10;
 /// Characters that each message has.
 const MESSAGE: usize = 500;
 
-/// What an exchange took.
+/// Exchanges that were measured together; times in microseconds.
 #[derive(Clone, Copy, Default)]
 struct Took {
+    exchanges: usize,
     bytes: usize,
-    reading: Duration,
-    assembling: Duration,
+    reading: f64,
+    assembling: f64,
     rows: usize,
 }
 
@@ -35,21 +41,49 @@ struct World {
     count: u64,
 }
 
+/// An exchange that was not read yet.
+struct Asked {
+    n: u64,
+    body: String,
+    answer: String,
+}
+
 impl World {
     /// Asks with a history, is answered, and puts both behind the history.
-    fn exchange(&mut self, session: &str, history: &mut Vec<Value>) -> Took {
+    fn ask(&mut self, session: &str, history: &mut Vec<Value>) -> Asked {
         self.count += 1;
         let n = self.count;
         history.push(json!({"role": "user", "content": words(n, "what about")}));
         let body = json!({"model": "m", "messages": history, "metadata": {"user_id": format!("u_session_{session}")}});
         let content = json!([{"type": "text", "text": words(n, "this is how")}]);
         let answer = json!({"id": format!("m{n}"), "model": "m", "content": content, "usage": {"input_tokens": 1}});
-        let (body, answer) = (body.to_string(), answer.to_string());
         history.push(json!({"role": "assistant", "content": content}));
+        Asked { n, body: body.to_string(), answer: answer.to_string() }
+    }
+
+    /// Reads exchanges and puts them in their places.
+    fn take(&mut self, asked: &[Asked]) -> Took {
+        let mut took = Took { exchanges: asked.len(), ..Took::default() };
+        for some in asked.chunks(LINE) {
+            let start = Watch::start();
+            let read: Vec<Recorded> = some.iter().map(|a| self.read(a)).collect();
+            took.reading += start.micros();
+            took.bytes += some.iter().map(|a| a.body.len()).sum::<usize>();
+            let start = Watch::start();
+            for recorded in read {
+                let Ok(found) = self.assembler.take(recorded, |_| Ok::<_, Infallible>(Vec::new()));
+                took.rows += found.nodes.len();
+            }
+            took.assembling += start.micros();
+        }
+        took
+    }
+
+    fn read(&self, asked: &Asked) -> Recorded {
         let seen = Seen {
-            flow: FlowId::from_u128(u128::from(n)),
+            flow: FlowId::from_u128(u128::from(asked.n)),
             part: 0,
-            started: Timestamp::from_micros(n * 1000),
+            started: Timestamp::from_micros(asked.n * 1000),
             first_byte: Some(100),
             duration: 500,
             host: "api.anthropic.com",
@@ -61,13 +95,32 @@ impl World {
             status: 200,
             fault: None,
         };
-        let start = Instant::now();
-        let value = serde_json::from_str(&body).expect("it was written as JSON");
-        let recorded = Recorded::read(&seen, value, "application/json", answer.as_bytes()).expect("it is an exchange");
-        let reading = start.elapsed();
-        let start = Instant::now();
-        let Ok(found) = self.assembler.take(recorded, |_| Ok::<_, Infallible>(Vec::new()));
-        Took { bytes: body.len(), reading, assembling: start.elapsed(), rows: found.nodes.len() }
+        let value = serde_json::from_str(&asked.body).expect("it was written as JSON");
+        Recorded::read(&seen, value, "application/json", asked.answer.as_bytes()).expect("it is an exchange")
+    }
+}
+
+/// Counts the time that this thread is on a processor; all time that passes where the system does not tell.
+struct Watch(Option<u64>, Instant);
+
+impl Watch {
+    fn start() -> Self {
+        Self(Self::on_processor(), Instant::now())
+    }
+
+    fn micros(&self) -> f64 {
+        match (self.0, Self::on_processor()) {
+            (Some(from), Some(to)) => (to - from) as f64 / 1e3,
+            _ => self.1.elapsed().as_secs_f64() * 1e6,
+        }
+    }
+
+    /// In nanoseconds.
+    fn on_processor() -> Option<u64> {
+        // What it tells is brought up to date when the thread gives way.
+        std::thread::yield_now();
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        told.split(' ').next()?.parse().ok()
     }
 }
 
@@ -79,29 +132,28 @@ fn words(n: u64, start: &str) -> String {
     text
 }
 
-fn line(label: usize, took: &[Took]) {
-    let n = took.len() as f64;
-    let mean = |f: fn(&Took) -> f64| took.iter().map(f).sum::<f64>() / n;
+fn line(label: usize, took: Took) {
+    let n = took.exchanges as f64;
+    let kilobytes = took.bytes as f64 / n / 1e3;
     println!(
-        "{label:>9} {:>8.1} kB {:>9.0} µs {:>9.0} µs {:>6.1}",
-        mean(|t| t.bytes as f64) / 1e3,
-        mean(|t| t.reading.as_secs_f64() * 1e6),
-        mean(|t| t.assembling.as_secs_f64() * 1e6),
-        mean(|t| t.rows as f64)
+        "{label:>9} {kilobytes:>8.1} kB {:>9.0} µs {:>9.0} µs {:>11.2} µs {:>6.1}",
+        took.reading / n,
+        took.assembling / n,
+        (took.reading + took.assembling) / n / kilobytes,
+        took.rows as f64 / n
     );
 }
 
 fn main() {
-    println!("{:>9} {:>11} {:>12} {:>12} {:>6}", "exchanges", "request", "reading", "assembling", "rows");
+    println!(
+        "{:>9} {:>11} {:>12} {:>12} {:>14} {:>6}",
+        "exchanges", "request", "reading", "assembling", "per kB", "rows"
+    );
     let mut world = World::default();
     let mut history = Vec::new();
-    let mut took = Vec::new();
-    for turn in 1..=TURNS {
-        took.push(world.exchange("grown", &mut history));
-        if turn % LINE == 0 {
-            line(turn, &took);
-            took.clear();
-        }
+    for last in (LINE..=TURNS).step_by(LINE) {
+        let asked: Vec<Asked> = (0..LINE).map(|_| world.ask("grown", &mut history)).collect();
+        line(last, world.take(&asked));
     }
 
     // Histories of 100 KB from the first exchange on, many sessions in turn.
@@ -114,14 +166,14 @@ fn main() {
         }
     }
     let mut world = World::default();
-    let mut took = Vec::new();
+    let mut asked = Vec::new();
     for _ in 0..EACH {
         for (s, history) in sessions.iter_mut().enumerate() {
-            took.push(world.exchange(&format!("side-{s}"), history));
+            asked.push(world.ask(&format!("side-{s}"), history));
         }
     }
-    let spent: Duration = took.iter().map(|t| t.reading + t.assembling).sum();
+    let took = world.take(&asked);
     println!("\n{SIDE_BY_SIDE} conversations side by side:");
-    line(took.len(), &took);
-    println!("{:.0} exchanges a second on one core", took.len() as f64 / spent.as_secs_f64());
+    line(took.exchanges, took);
+    println!("{:.0} exchanges a second on one core", took.exchanges as f64 * 1e6 / (took.reading + took.assembling));
 }

@@ -2,7 +2,9 @@
 
 use std::io::{self, BufRead, Read, Write};
 
-use interflow_admin::mcp;
+use interflow_admin::mcp::{self, Access, Errand, Verb};
+use interflow_record::Store;
+use serde_json::Value;
 
 use crate::Failure;
 use crate::config::Config;
@@ -18,6 +20,9 @@ pub struct McpArgs {
     /// Print the settings for clients that speak over HTTP to the running instance, and end.
     #[arg(long)]
     pub http: bool,
+    /// Also offer tools that change something: tags and comments of flows, requests sent again.
+    #[arg(long, conflicts_with = "http")]
+    pub write: bool,
 }
 
 /// Serves until the client closes its end.
@@ -26,6 +31,7 @@ pub fn run(args: &McpArgs, config: &Config, home: &Home) -> Result<(), Failure> 
         return settings(home);
     }
     let store = for_reading(config, home)?;
+    let access = if args.write { Access::Writes } else { Access::ReadOnly };
     let mut input = io::stdin().lock();
     let mut out = io::stdout().lock();
     loop {
@@ -42,13 +48,47 @@ pub fn run(args: &McpArgs, config: &Config, home: &Home) -> Result<(), Failure> 
         if text.trim().is_empty() {
             continue;
         }
-        if let Some(answer) = mcp::answer_text(&store, &text) {
+        if let Some(answer) = answered(&store, &text, access, home) {
             let told = writeln!(out, "{answer}").and_then(|()| out.flush());
             if told.is_err() {
                 return Ok(());
             }
         }
     }
+}
+
+fn answered(store: &dyn Store, text: &str, access: Access, home: &Home) -> Option<Value> {
+    let (messages, many) = match mcp::message(text).and_then(mcp::messages) {
+        Ok(messages) => messages,
+        Err(answer) => return Some(answer),
+    };
+    let one = |message: &Value| match mcp::errand(message, access) {
+        Some(Ok(errand)) => Some(errand.answer(by_instance(&errand, home))),
+        Some(Err(refused)) => Some(refused),
+        None => mcp::answer(store, message, access),
+    };
+    let mut answers: Vec<Value> = messages.iter().filter_map(one).collect();
+    match many {
+        true => (!answers.is_empty()).then(|| answers.into()),
+        false => answers.pop(),
+    }
+}
+
+/// Asks the running instance.
+fn by_instance(errand: &Errand, home: &Home) -> Result<Value, String> {
+    let said = |e: Failure| match e {
+        Failure::Failed(text) | Failure::Usage(text) => text,
+        Failure::Child(code) => format!("exit code {code}"),
+    };
+    let none = "this needs a running instance: ask the owner to start `interflow run`";
+    let api = Api::of(home).map_err(said)?.ok_or(none)?;
+    let path = errand.path();
+    let done = match errand.verb {
+        Verb::ExplainRules => api.get(&path),
+        Verb::Annotate => api.patch(&path, &errand.input),
+        Verb::Replay => api.post(&path, &errand.input),
+    };
+    done.map_err(said)
 }
 
 fn settings(home: &Home) -> Result<(), Failure> {

@@ -117,3 +117,169 @@ fn an_agent_reads_the_recording_over_mcp() {
     let read = String::from_utf8_lossy(&read.stdout).into_owned();
     assert!(read.contains("user=demo") && !read.contains("hunter2"), "{read}");
 }
+
+#[test]
+fn the_demo_holds_a_request_until_somebody_decides() {
+    let home = tempfile::tempdir().expect("a temporary folder");
+    let anywhere = "127.0.0.1:0";
+    let keep = home.path().to_str().expect("UTF-8");
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_interflow"))
+        .args(["demo", "--keep", keep, "--proxy", anywhere, "--admin", anywhere])
+        .env("INTERFLOW_HOME", home.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let approvals = |args: &[&str]| interflow(home.path(), &[&["approvals"], args].concat(), "");
+    let until = |words: &str, args: &[&str]| {
+        let patience = std::time::Instant::now();
+        loop {
+            let out = String::from_utf8_lossy(&approvals(args).stdout).into_owned();
+            if out.contains(words) {
+                return out;
+            }
+            assert!(patience.elapsed().as_secs() < 60, "{words} is not there: {out}");
+            std::thread::sleep(std::time::Duration::from_millis(200));
+        }
+    };
+    let held: Value = serde_json::from_str(&until("warehouse", &["list", "--json"])).expect("JSON");
+    let held = &held["held"][0];
+    assert_eq!(
+        (&held["host"], &held["method"], &held["path"]),
+        (&json!("warehouse"), &json!("POST"), &json!("/reservations"))
+    );
+    assert!(approvals(&["allow", &held["id"].to_string()]).status.success());
+    let flows = |query: &str| {
+        let out = interflow(home.path(), &["flows", "list", "--format", "jsonl", query], "");
+        String::from_utf8_lossy(&out.stdout).lines().count()
+    };
+    let patience = std::time::Instant::now();
+    while flows("host:warehouse status:201") == 0 {
+        assert!(patience.elapsed().as_secs() < 60, "what was allowed goes on");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+    let _ = demo.kill();
+    let _ = demo.wait();
+}
+
+/// An instance over an empty data folder, with a rule, and where its proxy and admin ports are.
+struct Instance {
+    home: tempfile::TempDir,
+    child: std::process::Child,
+}
+
+impl Instance {
+    fn start(config: &str) -> Self {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(home.path().join("interflow.toml"), config).expect("the configuration");
+        std::fs::write(home.path().join("rules.yaml"), "rules: [{name: marks, when: 'path:/', then: [{tag: seen}]}]\n")
+            .expect("the rules");
+        let file = home.path().join("interflow.toml");
+        let any = "127.0.0.1:0";
+        let child = Command::new(env!("CARGO_BIN_EXE_interflow"))
+            .args(["run", "-c", file.to_str().expect("UTF-8"), "--proxy", any, "--gateway", any, "--admin", any])
+            .env("INTERFLOW_HOME", home.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        let it = Self { home, child };
+        let patience = std::time::Instant::now();
+        while !interflow(it.home.path(), &["approvals", "mode"], "").status.success() {
+            assert!(patience.elapsed().as_secs() < 60, "it does not start");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        it
+    }
+
+    fn running(&self) -> Value {
+        let told = std::fs::read_to_string(self.home.path().join("instance.json")).expect("it is announced");
+        serde_json::from_str(&told).expect("JSON")
+    }
+
+    fn said(&self, args: &[&str], input: &str) -> String {
+        let out = interflow(self.home.path(), args, input);
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).expect("UTF-8")
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One request, whose answer is read to its end.
+fn spoken(to: &str, text: &str) -> String {
+    use std::io::Read as _;
+    let mut stream = std::net::TcpStream::connect(to).expect("it listens");
+    stream.write_all(text.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn over_mcp_things_change_only_where_the_owner_started_it_so() {
+    let it = Instance::start("[admin]\nmcp_writes = true\n");
+    let at = it.running();
+    let (proxy, admin) = (at["proxy"][0].as_str().expect("an address"), at["admin"].as_str().expect("an address"));
+    let closed = "http://127.0.0.1:9/";
+    spoken(proxy, &format!("GET {closed} HTTP/1.1\r\nHost: 127.0.0.1:9\r\nConnection: close\r\n\r\n"));
+    let id = loop {
+        let out = it.said(&["flows", "list", "--format", "jsonl"], "");
+        if let Some(line) = out.lines().find(|l| !l.contains("\"open\"")) {
+            let row: Value = serde_json::from_str(line).expect("JSON");
+            break row["id"].as_str().expect("an id").to_owned();
+        }
+    };
+    let call = |name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
+    let said = |args: &[&str], message: &Value| -> Value {
+        serde_json::from_str(&it.said(args, &format!("{message}\n"))).expect("JSON")
+    };
+    let text = |answer: &Value| answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let annotate = call("annotate_flow", json!({"id": id, "add_tags": ["odd"], "comment": "look here"}));
+    let explain = call("explain_rules", json!({"id": id}));
+    let replay = call("replay_flow", json!({"id": id, "headers": ["X-Again: 1"]}));
+    assert_eq!(said(&["mcp"], &annotate)["error"]["code"], -32602, "it only reads");
+    assert_eq!(said(&["mcp"], &replay)["error"]["code"], -32602);
+    assert!(text(&said(&["mcp"], &explain)).contains("marks"), "{}", said(&["mcp"], &explain));
+    assert!(text(&said(&["mcp", "--write"], &annotate)).contains("odd"));
+    let shown = it.said(&["flows", "show", &id, "--format", "json"], "");
+    assert!(shown.contains("look here") && shown.contains("\"odd\""), "{shown}");
+    let again = said(&["mcp", "--write"], &replay);
+    assert!(text(&again).contains("sent again as flow") && text(&again).contains("it failed"), "{again}");
+    let wrong = said(&["mcp", "--write"], &call("annotate_flow", json!({"id": id, "add_tags": "no list"})));
+    assert_eq!(wrong["result"]["isError"], true, "{wrong}");
+
+    let token = std::fs::read_to_string(it.home.path().join("admin.token")).unwrap_or_default();
+    let post = |message: &Value, fields: &str| {
+        let body = message.to_string();
+        spoken(
+            admin,
+            &format!(
+                "POST /mcp HTTP/1.1\r\nHost: {admin}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n{fields}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                token.trim(),
+                body.len()
+            ),
+        )
+    };
+    for version in ["2024-11-05", "2025-03-26", "2025-06-18"] {
+        let greeting =
+            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": version}});
+        assert!(post(&greeting, "").contains(&format!("\"protocolVersion\":\"{version}\"")), "{version}");
+        assert!(post(&explain, &format!("MCP-Protocol-Version: {version}\r\n")).contains("marks"));
+    }
+    assert!(post(&explain, "MCP-Protocol-Version: 1999-01-01\r\n").starts_with("HTTP/1.1 400"));
+    assert!(post(&call("annotate_flow", json!({"id": id, "comment": "by HTTP"})), "").contains("by HTTP"));
+    assert!(post(&replay, "").contains("sent again as flow"));
+    assert!(post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}), "").starts_with("HTTP/1.1 202"));
+    assert!(
+        spoken(
+            admin,
+            &format!("POST /mcp HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}")
+        )
+        .starts_with("HTTP/1.1 401")
+    );
+}

@@ -136,7 +136,7 @@ fn counted(store: &dyn Store, query: &Query, wanted: &Wanted) -> Result<u64> {
 
 /// One flow with what is worked out from it.
 #[derive(Serialize)]
-struct Detail {
+pub(crate) struct Detail {
     #[serde(flatten)]
     row: FlowRow,
     url: String,
@@ -206,7 +206,7 @@ pub(crate) async fn annotate(
     State(state): State<Arc<AdminState>>,
     Id(id): Id,
     Input(marks): Input<Marks>,
-) -> Result<impl axum::response::IntoResponse> {
+) -> Result<Json<Detail>> {
     marks.check()?;
     ask(&state, move |store, _| {
         let change = marks.change(&store.get(id)?);

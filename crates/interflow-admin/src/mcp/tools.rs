@@ -7,7 +7,7 @@ use interflow_query::Query;
 use interflow_record::{ConversationOptions, FlowRow, ListOptions, Store, content, media_type};
 use serde_json::{Value, json};
 
-use super::mask;
+use super::{Access, mask};
 
 /// Flows or conversations in one answer.
 const MAX_ROWS: u64 = 200;
@@ -35,7 +35,57 @@ pub fn find(name: &str) -> Option<Tool> {
 }
 
 /// What is said of them.
-pub fn list() -> Vec<Value> {
+pub fn list(access: Access) -> Vec<Value> {
+    let mut all = reading();
+    if access == Access::Writes {
+        all.extend(writing());
+    }
+    all
+}
+
+fn writing() -> Vec<Value> {
+    let text = |doc: &str| json!({"type": "string", "description": doc});
+    let texts = |doc: &str| json!({"type": "array", "items": {"type": "string"}, "description": doc});
+    let tool = |name: &str, title: &str, description: &str, outside: bool, properties: Value| {
+        json!({
+            "name": name,
+            "title": title,
+            "description": description,
+            "inputSchema": {"type": "object", "properties": properties, "required": ["id"], "additionalProperties": false},
+            "annotations": {"readOnlyHint": false, "destructiveHint": outside, "openWorldHint": outside},
+        })
+    };
+    vec![
+        tool(
+            "annotate_flow",
+            "Tag or comment a flow",
+            "Adds tags to a recorded flow, takes tags away, or sets its comment.",
+            false,
+            json!({
+                "id": text("the flow's id"),
+                "add_tags": texts("tags to add"),
+                "remove_tags": texts("tags to take away"),
+                "comment": text("the comment; an empty text takes it away"),
+            }),
+        ),
+        tool(
+            "replay_flow",
+            "Send a request again",
+            "Sends a recorded request again, with changes where they are given, and says what came back. Rules of access hold; \
+             placeholders become secrets towards their hosts alone.",
+            true,
+            json!({
+                "id": text("the flow's id"),
+                "method": text("another method"),
+                "url": text("another URL, or /path for the same origin"),
+                "headers": texts("`Name: value` sets a field, `Name:` takes it out"),
+                "body": text("another body"),
+            }),
+        ),
+    ]
+}
+
+fn reading() -> Vec<Value> {
     let tool = |name: &str, title: &str, description: &str, properties: Value, required: &[&str]| {
         json!({
             "name": name,
@@ -93,6 +143,13 @@ pub fn list() -> Vec<Value> {
             "For each request of a conversation: what changed since the one before, and why the provider's cache gave what it \
              gave.",
             json!({"id": text("its id, the beginning of its id, or `last`")}),
+            &["id"],
+        ),
+        tool(
+            "explain_rules",
+            "Explain rules",
+            "Says of each rule in force whether it matches a recorded flow, phase by phase, and why. Needs a running instance.",
+            json!({"id": text("the flow's id")}),
             &["id"],
         ),
         tool("query_help", "Explain the query language", "The query language on a page.", json!({}), &[]),

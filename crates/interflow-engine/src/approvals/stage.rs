@@ -110,6 +110,14 @@ impl ApprovalsStage {
         Verdict::Deny(Error::new(Kind::Denied, format!("{host}:{port} may not be reached: {why}")))
     }
 
+    /// Rules hold for replays too. Nobody is asked: whoever sends one has decided.
+    fn judge_replay(&self, flow: &mut Flow, hosts: &[Authority], head: &RequestHead) -> Verdict {
+        let request = Some((head.method.as_str(), path_only(&head.url.path)));
+        let denied = |v: &Verdict| matches!(v, Verdict::Deny(_));
+        let mut words = hosts.iter().filter_map(|a| self.judge(flow, &a.host, a.port, request).ok());
+        words.find(denied).unwrap_or(Verdict::Continue)
+    }
+
     /// Asks about each of these hosts; most requests name one.
     fn decide<'a>(
         &'a self,
@@ -212,7 +220,8 @@ impl Stage for ApprovalsStage {
         let (looks, secrets) = self.approvals.shape();
         let mut interest = Interest::NONE;
         if scope.transport == Transport::Internal {
-            return interest;
+            // Replays, which pass none of the other phases; the engine's own calls are not asked about.
+            return if looks || secrets { interest.and(Phase::Sending) } else { interest };
         }
         if looks {
             interest = interest.and(Phase::Authority).and(Phase::RequestHead).and(Phase::Dial);
@@ -260,6 +269,9 @@ impl Stage for ApprovalsStage {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         let hosts = called(flow, named(flow, head));
+        if flow.transport == Transport::Internal {
+            return Step::Now(self.judge_replay(flow, &hosts, head));
+        }
         self.decide(flow, &hosts, Some((head.method.as_str(), path_only(&head.url.path))))
     }
 

@@ -22,6 +22,11 @@ fn length(name: &[u8]) -> u64 {
     1 << name.len().min(63)
 }
 
+/// Beginnings of placeholders for secrets, and how many characters follow: those made here, and Greyproxy's with the name of
+/// a session.
+const PLACEHOLDERS: [(&str, std::ops::RangeInclusive<usize>); 2] =
+    [("interflow-secret-", 26..=26), ("greyproxy:credential:v1:", 3..=200)];
+
 impl Mask {
     /// From names, or prefixes with `*` behind them.
     pub(crate) fn new(fields: &[String], parameters: &[String]) -> Self {
@@ -48,7 +53,8 @@ impl Mask {
         let secret = |part: &str| {
             let (name, value) = part.split_once('=')?;
             let named = self.parameters.iter().any(|p| p.eq_ignore_ascii_case(name));
-            (named && !value.is_empty()).then(|| format!("{name}=***"))
+            let shown = value.is_empty() || is_placeholder(value.replace("%3A", ":").as_bytes());
+            (named && !shown).then(|| format!("{name}=***"))
         };
         if !query.split('&').any(|part| secret(part).is_some()) {
             return path.to_owned();
@@ -80,12 +86,24 @@ fn masked_value(value: &[u8]) -> String {
         value.get(..s.len()).is_some_and(|v| v.eq_ignore_ascii_case(s.as_bytes())) && value.get(s.len()) == Some(&b' ')
     });
     let secret = scheme.map_or(value, |s| &value[s.len() + 1..]);
+    if is_placeholder(secret) {
+        return String::from_utf8_lossy(value).into_owned();
+    }
     // What an archive brings may have been masked when it was recorded: it keeps the length of what it stands for.
     let size = masked_size(secret).unwrap_or(secret.len());
     match scheme {
         Some(s) => format!("{s} *** ({size} bytes)"),
         None => format!("*** ({size} bytes)"),
     }
+}
+
+/// What stands for a secret is none: with it, a request can be sent again as it was.
+fn is_placeholder(value: &[u8]) -> bool {
+    PLACEHOLDERS.iter().any(|(prefix, length)| {
+        let rest = value.strip_prefix(prefix.as_bytes()).unwrap_or_default();
+        let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':');
+        length.contains(&rest.len()) && rest.iter().all(plain)
+    })
 }
 
 /// The length of what was masked so; `None` when this is something else.
@@ -96,6 +114,30 @@ fn masked_size(value: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn placeholders_for_secrets_are_shown_and_what_only_begins_like_one_is_not() {
+        let ours = format!("interflow-secret-{}", "k5".repeat(13));
+        let theirs = "greyproxy:credential:v1:global:00ff";
+        for (value, shown) in [
+            (ours.clone(), true),
+            (format!("Bearer {ours}"), true),
+            (theirs.to_owned(), true),
+            (format!("{ours}x"), false),
+            (format!("{theirs} sk-real"), false),
+            ("interflow-secret-sk-real".to_owned(), false),
+        ] {
+            assert_eq!(masked_value(value.as_bytes()) == value, shown, "{value}");
+        }
+        let mask = Mask::new(&[], &["key".to_owned()]);
+        for (path, shown) in [
+            (format!("/x?key={theirs}"), true),
+            ("/x?key=greyproxy%3Acredential%3Av1%3Ag%3A00".into(), true),
+            ("/x?key=sk".into(), false),
+        ] {
+            assert_eq!(mask.path(&path) == path, shown, "{path}");
+        }
+    }
 
     #[test]
     fn secrets_in_a_query_go() {

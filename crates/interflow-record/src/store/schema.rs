@@ -37,6 +37,9 @@ CREATE TABLE chunks(id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, offset INT
 CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
 ", super::conversations::TABLES];
 
+/// How long a connection waits for another one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The version of this build.
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -56,10 +59,10 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     db.pragma_update(None, "synchronous", "NORMAL")?;
     // Checkpoints are the writer's own business: segments have to be on the disk before rows are.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    db.pragma_update(None, "journal_size_limit", 32 << 20)?;
+    db.pragma_update(None, "journal_size_limit", 4 << 20)?;
     db.pragma_update(None, "cache_size", -(8 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
-    db.busy_timeout(Duration::from_secs(5))?;
+    db.busy_timeout(PATIENCE)?;
     db.set_prepared_statement_cache_capacity(48);
     migrate(&db)?;
     Ok(db)
@@ -72,7 +75,7 @@ pub(crate) fn open_reader(dir: &Path) -> Result<Connection> {
         return Err(StoreError::Absent(dir.to_owned()));
     }
     let db = Connection::open_with_flags(&file, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
-    db.busy_timeout(Duration::from_secs(5))?;
+    db.busy_timeout(PATIENCE)?;
     db.pragma_update(None, "cache_size", -(4 << 10))?;
     match user_version(&db)? {
         VERSION => Ok(db),

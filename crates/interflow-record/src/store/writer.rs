@@ -36,6 +36,10 @@ const BATCH_FLOWS: usize = 512;
 /// The database's log is taken into the database when it holds about this much, or after this time.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
+/// The same when there is little to do: a log much longer than what it says is not left lying about.
+const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
+/// What a commit adds to the log beside its rows: pages are written whole.
+const COMMIT_BYTES: usize = 24 << 10;
 /// After the disk refused, it is asked again this often.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -264,6 +268,7 @@ impl Writer {
     pub(crate) fn commit(&mut self) -> Result<()> {
         self.segments.flush()?;
         self.db.prepare_cached("COMMIT")?.execute([])?;
+        self.logged += COMMIT_BYTES;
         self.segments.commit();
         self.chunks.commit();
         self.generation += 1;
@@ -492,8 +497,15 @@ impl Writer {
         if self.refused.is_some() {
             return;
         }
-        let due = self.logged >= CHECKPOINT_BYTES || self.checkpointed.elapsed() >= CHECKPOINT_TIME;
-        let done = if due && self.logged > 0 { self.checkpoint() } else { Ok(()) };
+        let waited = self.checkpointed.elapsed();
+        let soon = self.logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
+        let late = waited >= CHECKPOINT_TIME;
+        let due = self.logged >= CHECKPOINT_BYTES || soon || late;
+        let done = match due && self.logged > 0 {
+            true if late => self.checkpoint().and_then(|()| self.cut_log()),
+            true => self.checkpoint(),
+            false => Ok(()),
+        };
         if let Err(e) = done.and_then(|()| self.keep()) {
             self.refuse(&e, &mut Batch::default());
         }
@@ -505,6 +517,17 @@ impl Writer {
         self.logged = 0;
         self.segments.sync()?;
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+    }
+
+    /// Gives the log's room back to the disk; not while somebody reads from it.
+    fn cut_log(&self) -> Result<()> {
+        self.db.busy_timeout(Duration::ZERO)?;
+        let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        self.db.busy_timeout(schema::PATIENCE)?;
+        match cut {
+            Err(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
+            done => Ok(done?),
+        }
     }
 
     /// At the end of the process: flows that still run are kept as cut off.

@@ -79,6 +79,19 @@ impl World {
     }
 }
 
+/// Goods are reserved at the warehouse, again and again: each time somebody has to allow it first.
+pub async fn reserve(world: World) {
+    let headers = [("User-Agent", "shop-agent/1.0 (demo)"), ("Content-Type", "application/json")];
+    for n in 1u32.. {
+        let body = format!(r#"{{"product":{n},"count":2,"for":"order 4711"}}"#);
+        let path = "/reservations";
+        let ask = Ask { method: "POST", host: super::WAREHOUSE, path, headers: &headers, body: body.as_bytes() };
+        // That it may not pass is one of the answers.
+        let _ = world.send(&ask).await;
+        tokio::time::sleep(super::REST).await;
+    }
+}
+
 /// A round of traffic of every kind.
 pub async fn round(world: World, round: u32) {
     let shop = async {

@@ -12,6 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use interflow_engine::approvals::config::{Mode, RuleSpec};
+use interflow_flow::units::Span;
 use interflow_redact::RedactMode;
 
 use crate::Failure;
@@ -21,7 +23,7 @@ use crate::log;
 use crate::run;
 
 /// Names that the demo's traffic goes to; all of them are this machine.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "shop.example",
     "cdn.example",
     "api.anthropic.com",
@@ -29,7 +31,15 @@ const NAMES: [&str; 7] = [
     "generativelanguage.googleapis.com",
     "llm.example",
     "ollama.example",
+    WAREHOUSE,
 ];
+
+/// A host that nobody has decided about: requests to it are held.
+const WAREHOUSE: &str = "warehouse";
+/// What everything else is let through by: every name with a dot, every address.
+const KNOWN: &str = "*[.:]*";
+/// How long a request to the warehouse is held.
+const PATIENCE: Span = Span::secs(900);
 
 /// Rules that do something to see.
 const RULES: &str = r#"# The demo's rules: change them, save, and look at what comes next.
@@ -86,9 +96,14 @@ pub fn run(args: &DemoArgs) -> Result<(), Failure> {
 async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Failure> {
     let origin = origin::start().await.map_err(|e| format!("the demo's origin could not listen: {e}"))?;
     config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free(7070))];
-    config.gateway.listen = vec![free(7071)];
+    // Whoever wants any port for the proxy has another demo running, or may.
+    let any = args.proxy.filter(|a| a.port() == 0);
+    config.gateway.listen = vec![any.unwrap_or_else(|| free(7071))];
     config.admin.listen = Some(args.admin.unwrap_or_else(|| free(7072)));
     config.redact.intercepted = RedactMode::Redact;
+    config.approvals.mode = Mode::Ask;
+    config.approvals.timeout = PATIENCE;
+    config.approvals.rule = vec![known()];
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.resolve = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
@@ -114,9 +129,17 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     }
     tokio::select! {
         () = traffic => {}
+        () = client::reserve(world) => {}
         () = running.until_told(crate::run::Stop::listen()) => {}
     }
     Ok(())
+}
+
+/// The rule that lets the demo's other traffic through.
+fn known() -> RuleSpec {
+    let rule =
+        serde_json::json!({"action": "allow", "hosts": [KNOWN], "note": "the demo asks about its warehouse alone"});
+    serde_json::from_value(rule).expect("it is a rule")
 }
 
 fn greet(running: &run::Running, proxy: SocketAddr) {
@@ -125,6 +148,7 @@ fn greet(running: &run::Running, proxy: SocketAddr) {
     if let Some((_, addr)) = &running.admin {
         anstream::println!("  look      http://{addr}/?token={}", running.token);
         anstream::println!("  agents    http://{addr}/conversations?token={}", running.token);
+        anstream::println!("  decide    http://{addr}/approvals?token={}", running.token);
     }
     anstream::println!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
 }

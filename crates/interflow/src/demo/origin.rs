@@ -93,6 +93,7 @@ async fn page(stream: &mut TcpStream, path: &str, sent: &[u8]) -> io::Result<()>
         "/" => (200, "text/html; charset=utf-8", b"<!doctype html><html><head><title>Shop</title></head><body><h1>Shop</h1><p>Lamps and chairs.</p></body></html>".to_vec()),
         "/products" => (200, "application/json", products.into()),
         "/orders" => (201, "application/json", br#"{"order":4711,"state":"accepted"}"#.to_vec()),
+        "/reservations" => (201, "application/json", br#"{"reserved":true,"until":"tomorrow"}"#.to_vec()),
         "/graphql" => (200, "application/json", br#"{"data":{"products":[{"id":1,"name":"Lamp","price":"19.90"}]}}"#.to_vec()),
         "/photos" => (201, "application/xml", b"<?xml version=\"1.0\"?><photo id=\"12\"><title>Lamp by night</title><size width=\"1\" height=\"1\"/></photo>".to_vec()),
         "/login" => (302, "text/plain", Vec::new()),

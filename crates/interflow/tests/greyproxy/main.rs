@@ -325,8 +325,39 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
         (all.len() >= 3 && all.iter().all(|f| f["state"] != "open")).then_some(all)
     });
     let first = flows.iter().find(|f| f["request"]["path"] == "/echo").unwrap()["id"].as_str().unwrap().to_owned();
+    let before = origin.requests().len();
     said(it.command(&["flows", "replay", &first]));
-    assert!(used().contains("(4 used)"), "a replay sends the placeholder: {}", used());
+    let again = format!("{:?}", origin.requests().get(before..));
+    assert!(again.contains(PLAIN) && !again.contains(&placeholder), "a replay has the secret put in: {again}");
+    assert!(used().contains("(5 used)"), "{}", used());
+    let elsewhere = Origin::http().start().await;
+    let moved = format!("http://localhost:{}/echo", elsewhere.port());
+    said(it.command(&["flows", "replay", &first, "--url", &moved]));
+    let moved = format!("{:?}", elsewhere.requests());
+    assert!(moved.contains(&placeholder) && !moved.contains(PLAIN), "towards its hosts alone: {moved}");
+    assert!(used().contains("(5 used)"), "{}", used());
+    let auth = format!(
+        "GET http://{at}/head HTTP/1.1\r\nHost: {at}\r\nAuthorization: Bearer {placeholder}\r\nConnection: close\r\n\r\n"
+    );
+    spoken(it.proxy(), auth.as_bytes());
+    let path = "path:/head";
+    let masked = until("the request", || {
+        let out = said(it.command(&["flows", "list", path, "status:2xx", "--format", "jsonl"]));
+        out.lines().next().map(str::to_owned)
+    });
+    assert!(masked.contains(&placeholder), "a placeholder is no secret and needs no mask: {masked}");
+    let masked: Value = serde_json::from_str(&masked).unwrap();
+    let before = origin.requests().len();
+    said(it.command(&["flows", "replay", masked["id"].as_str().unwrap()]));
+    let again = format!("{:?}", origin.requests().get(before..));
+    assert!(again.contains(PLAIN), "nor does its field stay behind: {again}");
+    said(it.command(&["approvals", "mode", "enforce"]));
+    said(it.command(&["approvals", "rules", "add", "deny", "127.0.0.1"]));
+    let before = origin.requests().len();
+    let denied = it.command(&["flows", "replay", &first]);
+    let denied = String::from_utf8_lossy(&denied.stderr).into_owned();
+    assert!(denied.contains("may not be reached"), "rules hold for replays: {denied}");
+    assert_eq!(origin.requests().len(), before);
     for format in ["har", "jsonl", "raw", "curl"] {
         let out = it.command(&["flows", "export", "--format", format]);
         assert!(!String::from_utf8_lossy(&out.stdout).contains(PLAIN), "{format}");
