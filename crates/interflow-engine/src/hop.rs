@@ -50,7 +50,9 @@ const HOP_FIELDS: [&str; 8] = [
 ];
 
 fn is_hop_field(name: &[u8]) -> bool {
-    HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
+    // The lengths that they have: most fields are told apart by theirs alone.
+    matches!(name.len(), 2 | 7 | 10 | 14 | 16 | 17 | 19)
+        && HOP_FIELDS.iter().any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()))
 }
 
 /// Fields that route or frame a message: `Connection` cannot take them out.
@@ -193,6 +195,13 @@ mod tests {
 
     fn names(headers: &Headers) -> Vec<String> {
         headers.iter().map(|(n, _)| String::from_utf8(n.to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn every_field_of_one_hop_is_known_as_such() {
+        for name in HOP_FIELDS {
+            assert!(is_hop_field(name.to_ascii_uppercase().as_bytes()), "{name}");
+        }
     }
 
     #[test]

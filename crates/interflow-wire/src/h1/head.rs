@@ -124,25 +124,29 @@ fn tidy(fields: &[Header<'_>], head: Option<&[u8]>, limits: &HeadLimits) -> Opti
             return None;
         }
         let name = at..at + field.name.len();
-        let Some((b':', space)) = lines.get(name.end..)?.split_first() else { return None };
-        let value = name.end + 1 + space.iter().take_while(|b| is_space(**b)).count();
+        let Some((b':', behind)) = lines.get(name.end..)?.split_first() else { return None };
+        let value = name.end + 1 + spaces(behind);
         let value = value..value + field.value.len();
         if !field.value.is_empty() && field.value.as_ptr().addr().wrapping_sub(base) != begins + value.start {
             return None;
         }
         let behind = lines.get(value.end..)?;
-        let space = behind.iter().take_while(|b| is_space(**b)).count();
-        if behind.get(space..space + 2) != Some(b"\r\n") {
-            return None;
-        }
+        let space = spaces(behind);
+        let [b'\r', b'\n', ..] = behind.get(space..)? else { return None };
         at = value.end + space + 2;
         headers.place(name, value);
     }
     (lines.get(at..) == Some(b"\r\n")).then_some(headers)
 }
 
-const fn is_space(b: u8) -> bool {
-    matches!(b, b' ' | b'\t')
+/// How many spaces and tabs these bytes begin with: one before nearly every value, none behind it.
+fn spaces(bytes: &[u8]) -> usize {
+    let is_space = |b: &u8| matches!(b, b' ' | b'\t');
+    match bytes {
+        [b' ', next, ..] if !is_space(next) => 1,
+        [next, ..] if !is_space(next) => 0,
+        _ => bytes.iter().take_while(|b| is_space(b)).count(),
+    }
 }
 
 fn read_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLine, usize)>, Rule> {
