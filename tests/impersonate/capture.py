@@ -183,7 +183,7 @@ def interflow(binary, like, port, ca):
     config, home = place(f"{like}.toml"), place(f"home-{like}")
     with open(config, "w") as file:
         file.write(
-            f'[proxy]\nlisten = ["127.0.0.1:0"]\n[gateway]\nlisten = []\n[admin]\nlisten = ["127.0.0.1:0"]\n'
+            f'[proxy]\nlisten = ["127.0.0.1:0"]\n[gateway]\nlisten = []\n[admin]\nlisten = "127.0.0.1:0"\n'
             f'[upstream]\nextra_ca = ["{ca}"]\nresolve = {{ "{HOST}" = ["127.0.0.1"] }}\n'
             f'[[upstream.fingerprint]]\nhosts = ["*"]\nas = "{like}"\n'
         )
@@ -234,6 +234,36 @@ def same(real, ours, shuffled):
     ]
 
 
+def table():
+    """Name, JA3 (MD5; none where it changes), JA4 and Akamai's text of each row of docs/fingerprints.md."""
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/fingerprints.md")
+    above = {}
+    for line in open(page, encoding="utf-8"):
+        cells = [c.strip().strip("`").replace("\0", "|") for c in line.replace("\\|", "\0").split("|")]
+        if len(cells) != 8 or not cells[4].startswith(("t13", "the same")) or not line.startswith("| `"):
+            continue
+        for n in (3, 4, 5):
+            cells[n] = above[n] if cells[n] == "the same" else cells[n]
+        above = cells
+        yield cells[1], cells[3] if len(cells[3]) == 32 else None, cells[4], cells[5]
+
+
+def named(binary, origin):
+    """Sends each profile, and compares it with what the page promises."""
+    wrong = 0
+    for name, ja3, ja4, akamai in table():
+        process, proxy = interflow(binary, name, origin.port, place("ca.pem"))
+        curl(origin.port, proxy)
+        ours = origin.take()
+        process.terminate()
+        process.wait()
+        text = ours and [ja3 and hashlib.md5(ours[0].encode()).hexdigest(), ours[1], ours[2]]
+        good = text == [ja3, ja4, akamai]
+        wrong += not good
+        print(f"  as = \"{name}\": " + ("as docs/fingerprints.md says" if good else f"{text}, not {[ja3, ja4, akamai]}"))
+    return wrong
+
+
 def main():
     binary = sys.argv[1]
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -269,6 +299,8 @@ def main():
                 wrong = [w for w in wrong if not w.startswith("first request")]
             failed += bool(wrong)
             print(f"  as = \"{like}\": " + ("; ".join(wrong) if wrong else "the same"))
+    print("each profile")
+    failed += named(binary, Origin())
     sys.exit(1 if failed else 0)
 
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use interflow_flow::CertificateFiles;
 use interflow_flow::units::{ByteSize, Span};
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -348,10 +349,21 @@ impl Default for UpstreamConfig {
 pub struct ClientCertificate {
     /// Host globs.
     pub hosts: Vec<String>,
-    /// The certificate, followed by its intermediates (PEM).
+    /// The certificate, followed by its intermediates (PEM); or a PKCS#12 file, which holds the key too.
     pub certificate: PathBuf,
-    /// The private key (PEM).
-    pub key: PathBuf,
+    /// The private key (PEM); absent with PKCS#12.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// The password of the PKCS#12 file; `env:NAME` and `file:PATH` say where it stands.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+impl ClientCertificate {
+    /// The files that hold it.
+    pub fn files(&self) -> CertificateFiles {
+        CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
+    }
 }
 
 /// Whom connections to some origins are to be taken for.

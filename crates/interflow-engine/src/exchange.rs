@@ -403,6 +403,7 @@ async fn request_phases(
     live: &Live,
 ) -> Result<Body, End> {
     hop::clean_request(head);
+    tracker.flow.uploads = Some(!body.is_empty());
     let plan = Arc::clone(&tracker.plan);
     // A tunnel's requests were asked about with their tunnel.
     let alone = matches!(tracker.flow.transport, Transport::Absolute | Transport::Gateway)

@@ -248,7 +248,7 @@ async fn terminate(
 fn leaf(place: &Place, live: &Live, tracker: &Tracker, host: &Host, alpn: Alpn) -> Result<Arc<ServerTls>> {
     match tracker.flow.note::<Shown>().and_then(|s| s.certificate.as_ref()) {
         None => Ok(place.worker.ca.server_tls(host, alpn)),
-        Some((certificate, key)) => live.settings.leaf_of(certificate, key, alpn).map_err(|e| {
+        Some(files) => live.settings.leaf_of(files, alpn).map_err(|e| {
             Error::new(Kind::StageFailed, "a stage named a certificate for the client that cannot be used").because(e)
         }),
     }

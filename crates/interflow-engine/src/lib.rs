@@ -45,4 +45,5 @@ mod worker;
 pub use config::EngineConfig;
 pub use engine::{Engine, Parts, StartError};
 pub use interflow_net::ca::Ca;
-pub use settings::{ConfigError, check};
+pub use likeness::check_fingerprint;
+pub use settings::{ConfigError, check, check_certificate};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use interflow_flow::{Error, Host, Result};
-use interflow_net::tls::TlsProfile;
+use interflow_net::tls::{TlsProfile, TlsProfileOptions};
 use interflow_wire::ClientHello;
 use interflow_wire::fingerprint::{Fingerprint, Likeness, PROFILES};
 use parking_lot::Mutex;
@@ -24,6 +24,24 @@ const MOST: usize = 1024;
 /// As [`Likeness`] is read.
 pub(crate) fn wish(text: &str) -> Result<Option<Likeness>, String> {
     if text.trim().eq_ignore_ascii_case("none") { Ok(None) } else { text.parse().map(Some) }
+}
+
+/// Whether this build can send the fingerprint of a rule.
+///
+/// # Errors
+/// A wish that is none, or that cannot be fulfilled, with the remedy.
+pub fn check_fingerprint(text: &str) -> Result<(), String> {
+    let fingerprint = match wish(text)? {
+        None => return Ok(()),
+        // Whether fingerprints can be sent at all is seen with any of them.
+        Some(Likeness::Mirror) => PROFILES.first().map(interflow_wire::fingerprint::Profile::fingerprint),
+        Some(Likeness::Profile(profile)) => Some(profile.fingerprint()),
+        Some(Likeness::Ja3(tls, _)) => Some(Fingerprint { tls: *tls, ..Fingerprint::default() }),
+    };
+    let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() });
+    let base = base.map_err(|e| e.to_string())?;
+    let leniently = text.trim().eq_ignore_ascii_case("mirror");
+    fingerprint.map_or(Ok(()), |f| base.disguised(text.trim(), f, leniently).map(drop)).map_err(|e| e.message().to_owned())
 }
 
 /// The wishes of the configuration, and the profiles made for any wish.

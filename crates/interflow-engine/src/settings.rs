@@ -2,16 +2,16 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{Authority, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Way};
+use interflow_flow::{Authority, CertificateFiles, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Way};
 use interflow_net::egress::dns::{Resolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{Protocol, Route};
 use interflow_net::ingress::HttpOptions;
-use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions};
+use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProfileOptions, pkcs12_to_pem};
 use interflow_wire::h1::HeadLimits;
 use parking_lot::Mutex;
 
@@ -43,8 +43,8 @@ impl ConfigError {
 pub(crate) struct TlsWish {
     /// Any certificate is accepted.
     pub danger: bool,
-    /// A client certificate to show: chain and key.
-    pub own: Option<(PathBuf, PathBuf)>,
+    /// A client certificate to show.
+    pub own: Option<CertificateFiles>,
     /// The only version to speak.
     pub version: Option<TlsVersion>,
 }
@@ -56,11 +56,11 @@ impl TlsWish {
     }
 }
 
-/// A certificate for clients that a stage named: chain, key, protocols offered.
-type MadeLeaf = (PathBuf, PathBuf, Alpn, Arc<ServerTls>);
+/// A certificate for clients that a stage named, with the protocols offered.
+type MadeLeaf = (CertificateFiles, Alpn, Arc<ServerTls>);
 
-/// The client certificates of the configuration: hosts, chain and key.
-type ClientFiles = Vec<(HostGlobs, (PathBuf, PathBuf))>;
+/// The client certificates of the configuration, by hosts.
+type ClientFiles = Vec<(HostGlobs, CertificateFiles)>;
 
 /// The most profiles, leaves and resolvers that are kept for stages. Rules name a handful of each; who names them without
 /// end pays with their preparation.
@@ -212,11 +212,11 @@ impl Settings {
         if let Some((_, profile)) = made.iter().find(|(w, _)| *w == wish) {
             return Ok(Arc::clone(profile));
         }
-        let pair = match &wish.own {
-            Some((chain, key)) => Some(ClientCertificate { chain_pem: read(chain)?, key_pem: read(key)? }),
+        let shown = match &wish.own {
+            Some(files) => Some(pair(files)?),
             None => None,
         };
-        let profile = tls_profile(&self.config, pair, wish.danger, wish.version).map_err(|e| e.to_string())?;
+        let profile = tls_profile(&self.config, shown, wish.danger, wish.version).map_err(|e| e.to_string())?;
         keep(&mut made, (wish, Arc::clone(&profile)));
         Ok(profile)
     }
@@ -240,14 +240,15 @@ impl Settings {
     ///
     /// # Errors
     /// Files that cannot be read or do not belong together.
-    pub fn leaf_of(&self, certificate: &Path, key: &Path, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
+    pub fn leaf_of(&self, files: &CertificateFiles, alpn: Alpn) -> Result<Arc<ServerTls>, String> {
         let mut made = self.leaves_made.lock();
-        if let Some((.., tls)) = made.iter().find(|(c, k, a, _)| c == certificate && k == key && *a == alpn) {
+        if let Some((.., tls)) = made.iter().find(|(f, a, _)| f == files && *a == alpn) {
             return Ok(Arc::clone(tls));
         }
-        let tls = ServerTls::from_pem(&read(certificate)?, &read(key)?).map_err(|e| e.to_string())?;
+        let ClientCertificate { chain_pem, key_pem } = pair(files)?;
+        let tls = ServerTls::from_pem(&chain_pem, &key_pem).map_err(|e| e.to_string())?;
         let tls = Arc::new(tls.with_alpn(alpn));
-        keep(&mut made, (certificate.to_owned(), key.to_owned(), alpn, Arc::clone(&tls)));
+        keep(&mut made, (files.clone(), alpn, Arc::clone(&tls)));
         Ok(tls)
     }
 
@@ -343,7 +344,7 @@ fn resolver(config: &EngineConfig) -> Result<Resolver, ConfigError> {
 fn client_certificates(config: &EngineConfig) -> Result<ClientFiles, ConfigError> {
     let one = |c: &crate::config::ClientCertificate| {
         let globs = HostGlobs::new(&c.hosts).map_err(ConfigError::at("upstream.client_certificate"))?;
-        Ok((globs, (c.certificate.clone(), c.key.clone())))
+        Ok((globs, c.files()))
     };
     config.upstream.client_certificate.iter().map(one).collect()
 }
@@ -371,10 +372,9 @@ fn client_profiles(config: &EngineConfig) -> Result<ClientProfiles, ConfigError>
         let place = format!("upstream.client_certificate[{i}]");
         let at = || ConfigError::at(place.clone());
         let globs = HostGlobs::new(&c.hosts).map_err(at())?;
-        let pair =
-            ClientCertificate { chain_pem: read(&c.certificate).map_err(at())?, key_pem: read(&c.key).map_err(at())? };
-        let verified = tls_profile(config, Some(pair.clone()), false, None).map_err(|e| at()(e.what))?;
-        let unverified = tls_profile(config, Some(pair), true, None).map_err(|e| at()(e.what))?;
+        let shown = pair(&c.files()).map_err(at())?;
+        let verified = tls_profile(config, Some(shown.clone()), false, None).map_err(|e| at()(e.what))?;
+        let unverified = tls_profile(config, Some(shown), true, None).map_err(|e| at()(e.what))?;
         Ok((globs, verified, unverified))
     };
     config.upstream.client_certificate.iter().enumerate().map(one).collect()
@@ -394,6 +394,30 @@ fn proxies(config: &EngineConfig) -> Result<Proxies, ConfigError> {
         Ok((globs, via.into()))
     };
     config.upstream.proxy.iter().enumerate().map(one).collect()
+}
+
+/// What is wrong with a certificate and its key, before anybody is shown it.
+///
+/// # Errors
+/// Files that cannot be read or do not belong together.
+pub fn check_certificate(files: &CertificateFiles) -> Result<(), String> {
+    pair(files)?.check()
+}
+
+/// A certificate and its key.
+fn pair(files: &CertificateFiles) -> Result<ClientCertificate, String> {
+    let (chain_pem, key_pem) = match files {
+        CertificateFiles::Pem { chain, key } => (read(chain)?, read(key)?),
+        CertificateFiles::Pkcs12 { file, password } => {
+            let (data, password) = (read(file)?, secret(password)?);
+            let begun = data.trim_ascii_start().starts_with(b"-----BEGIN");
+            if begun {
+                return Err(format!("{} is PEM: name the file of its key too, by `key`", file.display()));
+            }
+            pkcs12_to_pem(&data, &password).map_err(|e| format!("{}: {e}", file.display()))?
+        }
+    };
+    Ok(ClientCertificate { chain_pem, key_pem })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {

@@ -157,6 +157,8 @@ pub struct Flow {
     pub timings: Timings,
     /// The flow this one was made from: what was replayed.
     pub parent: Option<FlowId>,
+    /// Whether the request has a body; known with its head.
+    pub uploads: Option<bool>,
     /// The status of the response that goes to the client, once there is one.
     pub status: Option<StatusCode>,
     /// The kind of the error that ended it, known at `Done`.
@@ -196,6 +198,7 @@ impl Flow {
             parent: None,
             status: None,
             failed: None,
+            uploads: None,
             tags: Vec::new(),
             notes: Vec::new(),
         }
@@ -243,6 +246,7 @@ impl Flow {
             parent: self.parent,
             status: self.status,
             failed: self.failed,
+            uploads: self.uploads,
             tags: self.tags.clone(),
             notes: std::mem::take(&mut self.notes),
         }

@@ -30,5 +30,5 @@ pub use gateway::{Handler, Knock, Mount, Mounted};
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};
 pub use id::{FlowId, FlowIdError};
-pub use stage::{Injected, Interest, Phase, Scope, Shown, Stage, Step, TlsVersion, Verdict, Way};
+pub use stage::{CertificateFiles, Injected, Interest, Phase, Scope, Shown, Stage, Step, TlsVersion, Verdict, Way};
 pub use timings::{Clock, Timestamp, Timings};

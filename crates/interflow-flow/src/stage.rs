@@ -117,8 +117,8 @@ pub struct Way {
     pub dial: Option<Authority>,
     /// Accept any certificate of the origin.
     pub danger_skip_verify: bool,
-    /// Show the origin this client certificate: chain and key, both in PEM files.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// Show the origin this client certificate.
+    pub client_certificate: Option<CertificateFiles>,
     /// Share upstream connections with no flow of another number.
     pub partition: Option<u64>,
     /// The only version of TLS to speak with the origin.
@@ -154,8 +154,46 @@ pub struct Injected {
 pub struct Shown {
     /// Offer HTTP/1.1 and nothing else.
     pub http1: bool,
-    /// Show this certificate in place of a leaf of our own: chain and key, both in PEM files.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Show this certificate in place of a leaf of our own.
+    pub certificate: Option<CertificateFiles>,
+}
+
+/// A certificate of the owner's with its key, in files.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum CertificateFiles {
+    /// The chain, leaf first, and the key, both in PEM.
+    Pem {
+        /// The chain.
+        chain: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// Both in one file of PKCS#12 (RFC 7292).
+    Pkcs12 {
+        /// The file.
+        file: PathBuf,
+        /// Its password as the owner wrote it; `env:NAME` and `file:PATH` say where it is.
+        password: String,
+    },
+}
+
+impl CertificateFiles {
+    /// From what an owner writes: without a key the certificate's file is one of PKCS#12.
+    pub fn new(certificate: PathBuf, key: Option<PathBuf>, password: Option<String>) -> Self {
+        match key {
+            Some(key) => Self::Pem { chain: certificate, key },
+            None => Self::Pkcs12 { file: certificate, password: password.unwrap_or_default() },
+        }
+    }
+}
+
+impl fmt::Debug for CertificateFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pem { chain, key } => f.debug_struct("Pem").field("chain", chain).field("key", key).finish(),
+            Self::Pkcs12 { file, .. } => f.debug_struct("Pkcs12").field("file", file).finish_non_exhaustive(),
+        }
+    }
 }
 
 /// What a stage says of a flow. A stage that holds a flow until somebody decides simply answers later.

@@ -39,6 +39,9 @@ struct List {
     index: Option<RequestIndex>,
 }
 
+/// Up to this length a request's body that is to be changed is had whole, so that it keeps a length; longer ones stream.
+const SHORT: u64 = 1 << 20;
+
 const PHASES: usize = Phase::Done as usize + 1;
 
 /// The rules that one host can match.
@@ -54,6 +57,8 @@ pub(crate) struct Bound {
     messages: bool,
     /// Services are asked about responses, and shown the request's body then.
     calls: bool,
+    /// Rules of later phases that ask for the request's body, which is kept for them.
+    looks_back: Vec<u32>,
 }
 
 /// Where a walk through a phase's rules stands.
@@ -85,7 +90,11 @@ impl Bound {
                 entry.whole |= needs_body(action);
             }
         }
-        let interest = interest(&program, &lists);
+        let looks_back: Vec<u32> = rules.iter().copied().filter(|id| looks_back(&program.rules[*id as usize])).collect();
+        let mut interest = interest(&program, &lists);
+        if !looks_back.is_empty() {
+            interest = interest.and(Phase::RequestBody);
+        }
         for (phase, list) in lists.iter_mut().enumerate() {
             list.may_want_whole = list.entries.iter().any(|e| e.whole || e.asks_body);
             let has_request = phase >= Phase::RequestHead as usize && phase <= Phase::ResponseBody as usize;
@@ -99,7 +108,7 @@ impl Bound {
             .iter()
             .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
         let (keeps_request, keeps_response) = (messages || has(Phase::Done), has(Phase::Done));
-        Self { interest, keeps_request, keeps_response, messages, calls, lists, program }
+        Self { interest, keeps_request, keeps_response, messages, calls, looks_back, lists, program }
     }
 
     fn list(&self, phase: Phase) -> &List {
@@ -252,6 +261,9 @@ impl Bound {
 
     /// Whether a rule that may act needs the whole body to be asked, or to act.
     fn wants_whole(&self, at: &mut At<'_>, picked: Option<&Picked>, body: &Body) -> bool {
+        if at.phase == Phase::RequestBody && self.may_look_back(at) {
+            return true;
+        }
         if !self.list(at.phase).may_want_whole {
             return false;
         }
@@ -270,6 +282,14 @@ impl Bound {
                 Truth::NotYet => !endless,
                 Truth::Known(holds) => holds && entry.whole && self.really_whole(entry, at),
             }
+        })
+    }
+
+    /// Whether a rule that may yet act asks for the request's body later on.
+    fn may_look_back(&self, at: &At<'_>) -> bool {
+        self.looks_back.iter().any(|id| {
+            let rule = &self.program.rules[*id as usize];
+            !matches!(quiet(rule, at, &self.program), Truth::Known(false))
         })
     }
 
@@ -293,7 +313,10 @@ impl Bound {
 
     fn must_wait(&self, at: &At<'_>, body: &Body) -> bool {
         let Some(headers) = head_of(at) else { return false };
-        matches!(body, Body::Stream(_) | Body::Full(_)) && at.work.needs_whole(headers)
+        // Many an origin reads no request without a length, which an edit on the way cannot tell beforehand.
+        let short = || headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n <= SHORT);
+        let sized = || at.side() == Direction::Request && !at.work.changes.is_empty() && short();
+        matches!(body, Body::Stream(_) | Body::Full(_)) && (at.work.needs_whole(headers) || sized())
     }
 
     /// Reads the body as far as it may be held.
@@ -304,7 +327,7 @@ impl Bound {
         match &seen {
             Seen::Whole(whole) => {
                 at.body = Some(whole.plain.clone());
-                if at.phase == Phase::RequestBody && self.calls {
+                if at.phase == Phase::RequestBody && (self.calls || !self.looks_back.is_empty()) {
                     at.state().request_body = Some(whole.plain.clone());
                 }
             }
@@ -416,6 +439,17 @@ fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
     }
     let state = at.state();
     found.into_iter().for_each(|(name, value)| state.set(&name, value));
+}
+
+/// Whether a rule acts behind the request's body, and asks for it there.
+fn looks_back(rule: &Rule) -> bool {
+    let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;
+    let by_text = rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
+        let mut wants = false;
+        crate::program::templates(action, &mut |t| wants |= t.wants_bodies().0);
+        wants
+    });
+    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
 }
 
 /// Whether an action needs the whole body to act.

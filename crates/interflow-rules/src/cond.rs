@@ -162,6 +162,9 @@ impl Cond {
             Self::Text(place, test) => place.ask(view, &mut |v| test.fits(v, view)),
             Self::HasBody(side) => match (view.body_of(*side), view.head_of(*side)) {
                 (Some(body), _) => Truth::Known(!body.is_empty()),
+                (None, Some(_)) if *side == Direction::Request && view.flow.uploads.is_some() => {
+                    Truth::Known(view.flow.uploads == Some(true))
+                }
                 (None, Some(headers)) => Truth::Known(
                     headers
                         .get_str("content-length")
@@ -206,6 +209,23 @@ impl Cond {
             Self::Not(inner) => inner.visit(see),
             leaf => see(leaf),
         }
+    }
+
+    /// Whether it asks for the request's body.
+    pub(crate) fn wants_request_body(&self) -> bool {
+        let mut wants = false;
+        self.visit(&mut |leaf| {
+            wants |= match leaf {
+                Self::Text(place, _) => place.phase() == Phase::RequestBody,
+                Self::Query(query) => {
+                    let mut sized = false;
+                    query.expr().visit(&mut |term| sized |= matches!(term.key, Key::ReqSize | Key::Size));
+                    sized || query.wants_body(Direction::Request)
+                }
+                _ => false,
+            };
+        });
+        wants
     }
 
     /// In words.

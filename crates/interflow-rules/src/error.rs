@@ -36,6 +36,8 @@ impl fmt::Display for Problem {
 pub struct LoadError {
     /// Everything that is wrong, in the order of the files.
     pub problems: Vec<Problem>,
+    /// What is worth knowing beside that.
+    pub notes: Vec<Problem>,
 }
 
 impl fmt::Display for LoadError {
@@ -54,7 +56,7 @@ impl std::error::Error for LoadError {}
 
 impl From<Problem> for LoadError {
     fn from(problem: Problem) -> Self {
-        Self { problems: vec![problem] }
+        Self { problems: vec![problem], notes: Vec::new() }
     }
 }
 

@@ -59,7 +59,7 @@ pub use replay::{Recorded, Recordings};
 pub use sample::{Sample, parse_url};
 pub use service::{Duplex, Opener, Service, ServiceDef};
 pub use stage::Rules;
-pub use surroundings::Surroundings;
+pub use surroundings::{Means, Surroundings};
 pub use template::FACTS;
 
 /// A GET of a URL, for trials.

@@ -47,7 +47,7 @@ pub(crate) fn resolve(action: &mut Action, folder: Option<&Path>) {
         | Action::EditMessage(Edit::File(t)) => text(t),
         Action::ClientCertificate(c) | Action::ShowCertificate(c) => {
             path(&mut c.certificate);
-            path(&mut c.key);
+            c.key.iter_mut().for_each(path);
         }
         Action::SaveResponseBody(t) => text(t),
         Action::AppendFile(a) => text(&mut a.file),
@@ -59,7 +59,7 @@ fn absolute(folder: &Path, file: &str) -> Option<String> {
     (Path::new(file).is_relative() && !file.starts_with("${")).then(|| folder.join(file).to_string_lossy().into_owned())
 }
 
-/// Whether the files that an action reads are there, and scripts and recordings can be read.
+/// Whether the files that an action reads are there, scripts and recordings can be read, and this build can do it.
 ///
 /// # Errors
 /// What is missing or wrong.
@@ -79,7 +79,11 @@ pub(crate) fn check(action: &Action, config: &RulesConfig, around: &Surroundings
         Action::EditRequestBody(Edit::File(t))
         | Action::EditResponseBody(Edit::File(t))
         | Action::EditMessage(Edit::File(t)) => literal(t),
-        Action::ClientCertificate(c) | Action::ShowCertificate(c) => there(&c.certificate).and_then(|()| there(&c.key)),
+        Action::ClientCertificate(c) | Action::ShowCertificate(c) => match &around.means {
+            Some(means) => means.certificate(&c.files()),
+            None => there(&c.certificate).and_then(|()| c.key.as_deref().map_or(Ok(()), there)),
+        },
+        Action::Impersonate(like) => around.means.as_ref().map_or(Ok(()), |m| m.fingerprint(like.as_str())),
         Action::Replay(r) => r.load(around),
         Action::Script(s) => s.ready(config).map(drop),
         _ => Ok(()),

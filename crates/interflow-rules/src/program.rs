@@ -103,7 +103,7 @@ impl Program {
             }
         }
         if !problems.is_empty() {
-            return Err(LoadError { problems });
+            return Err(LoadError { problems, notes: Vec::new() });
         }
         Self::from_sources(sources, config, around)
     }
@@ -324,8 +324,10 @@ impl<'c> Compiler<'c> {
                 n += 1;
                 rule.name = format!("{base} ({n})");
             }
-            for (_, action) in &mut rule.actions {
-                crate::paths::resolve(action, None);
+            for (_, action) in &rule.actions {
+                if let Err(message) = crate::paths::check(action, self.config, &self.around) {
+                    self.problems.push(Problem { message, ..place.clone() });
+                }
             }
             rule.captures = captures(&rule.cond);
             // What nothing sets is empty there, and said so.
@@ -349,7 +351,7 @@ impl<'c> Compiler<'c> {
             self.problems.push(place);
         }
         if !self.problems.is_empty() {
-            return Err(LoadError { problems: self.problems });
+            return Err(LoadError { problems: self.problems, notes: self.notes });
         }
         let mut services = HashMap::new();
         for (name, def) in self.services {

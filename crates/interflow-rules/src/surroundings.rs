@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use interflow_flow::Egress;
+use interflow_flow::{CertificateFiles, Egress};
 use parking_lot::Mutex;
 
 use crate::hold::Holds;
@@ -30,6 +30,24 @@ pub struct Surroundings {
     pub(crate) recordings: Option<Arc<dyn Recordings>>,
     /// Opens TLS, for services at `wss://`.
     pub(crate) opener: Option<Arc<dyn Opener>>,
+    /// Knows what can be done on the way to the origin.
+    pub(crate) means: Option<Arc<dyn Means>>,
+}
+
+/// What this build can do on the ways to origin and client: asked before rules are put in force, so that one that could
+/// only fail is refused with its place.
+pub trait Means: Send + Sync {
+    /// Whether a fingerprint, as [`crate::given::Like`] writes it, can be sent.
+    ///
+    /// # Errors
+    /// Why not, with the remedy.
+    fn fingerprint(&self, like: &str) -> Result<(), String>;
+
+    /// Whether a certificate and its key can be read and belong together.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn certificate(&self, files: &CertificateFiles) -> Result<(), String>;
 }
 
 impl std::fmt::Debug for Surroundings {
@@ -51,6 +69,12 @@ impl Surroundings {
     #[must_use]
     pub fn with_recordings(self, recordings: Arc<dyn Recordings>) -> Self {
         Self { recordings: Some(recordings), ..self }
+    }
+
+    /// The same with somebody who knows what can be done on the ways.
+    #[must_use]
+    pub fn with_means(self, means: Arc<dyn Means>) -> Self {
+        Self { means: Some(means), ..self }
     }
 
     /// The same with somebody who opens TLS to services.

@@ -172,11 +172,18 @@ impl Subject for View<'_> {
             Key::Tag => Truth::any(self.flow.tags.iter().map(|t| t.as_str()), fits),
             Key::User => Truth::any(self.flow.user.as_deref(), fits),
             Key::Process => Truth::any(self.flow.client.process.as_ref().map(|p| p.name.as_str()), fits),
+            Key::Container => Truth::any(self.flow.client.container.as_deref(), fits),
             Key::Listener => Truth::any([&*self.flow.client.listener], fits),
             Key::Transport => Truth::any([self.flow.transport.as_str()], fits),
             Key::Sni => hello(tls.and_then(|t| t.sni.as_deref()), fits),
             Key::Ja3 => hello(tls.and_then(|t| t.ja3.as_deref()), fits),
             Key::Ja4 => hello(tls.and_then(|t| t.ja4.as_deref()), fits),
+            Key::Ja4h => self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.ja4h.as_deref(), fits)),
+            Key::Http2 => {
+                self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.client_http2.as_deref(), fits))
+            }
+            Key::Comment => Truth::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits),
+            Key::Error if self.phase == Phase::Done => Truth::any(self.flow.failed.map(interflow_flow::Kind::as_str), fits),
             Key::Id => Truth::any([self.flow.id.to_string().as_str()], fits),
             Key::Parent => Truth::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
             _ if self.phase == Phase::Done => Truth::Known(false),
@@ -189,6 +196,7 @@ impl Subject for View<'_> {
         let later = |n: Option<u64>| n.map_or(Fact::NotYet, Fact::Is);
         let timings = &self.flow.timings;
         match key {
+            Key::Pid => self.flow.client.process.as_ref().map_or(Fact::Absent, |p| Fact::Is(u64::from(p.pid))),
             Key::Port => Fact::Is(u64::from(self.flow.authority.port)),
             Key::Status => match self.response {
                 Some(r) => Fact::Is(u64::from(r.status.as_u16())),
@@ -227,6 +235,7 @@ impl Subject for View<'_> {
             Flag::Intercepted => request(|_| true).or(Truth::Known(false)).map_known(self.flow.client_tls.is_some()),
             Flag::Replay => Truth::Known(self.flow.parent.is_some()),
             Flag::Imported => Truth::Known(false),
+            Flag::Error if self.phase == Phase::Done => Truth::Known(self.flow.failed.is_some()),
             Flag::Open => Truth::Known(self.phase != Phase::Done),
             Flag::Redacted => Truth::Known(has_tag("redacted")),
             Flag::Held => Truth::Known(has_tag("held")),
@@ -312,11 +321,15 @@ pub(crate) fn shadow(flow: &Flow) -> Flow {
     copy.upstream.clone_from(&flow.upstream);
     copy.timings = flow.timings;
     copy.parent = flow.parent;
+    copy.client_http2.clone_from(&flow.client_http2);
+    copy.ja4h.clone_from(&flow.ja4h);
+    (copy.status, copy.failed, copy.uploads) = (flow.status, flow.failed, flow.uploads);
     copy.tags.clone_from(&flow.tags);
     if let Some(state) = flow.note::<RuleState>() {
         let vars: Vec<_> = state.variables().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         let note = copy.note_mut::<RuleState>();
         vars.into_iter().for_each(|(n, v)| note.set(&n, v));
+        note.request_body.clone_from(&state.request_body);
     }
     copy
 }

@@ -282,7 +282,8 @@ async fn ways_upstream() {
     let file = dir.path().join("c.pem");
     std::fs::write(&file, "x").unwrap();
     let rule = format!("{{client_certificate: {{certificate: '{0}', key: '{0}'}}}}", file.display());
-    assert_eq!(way(&rule, url).await.client_certificate, Some((file.clone(), file)));
+    let files = interflow_flow::CertificateFiles::new(file.clone(), Some(file), None);
+    assert_eq!(way(&rule, url).await.client_certificate, Some(files));
 }
 
 #[tokio::test]
@@ -431,6 +432,44 @@ async fn a_held_flow_goes_on_as_was_decided() {
     assert!(trial::run(&nobody, sample()).await.denied.unwrap().to_string().contains("nobody decided"));
     let passing = program("[{hold: {timeout: 5ms, pass: true}}]");
     assert!(trial::run(&passing, sample()).await.denied.is_none());
+}
+
+#[tokio::test]
+async fn what_was_asked_is_still_known_when_the_answer_comes() {
+    let asks = r#"
+    - {name: head, when: {request_body: {contains: '"a":1'}}, then: {set_response_header: {X-Head: '1'}}}
+    - {name: json, when: {json: {'$.a': '1'}, status: 200}, then: {set_response_header: {X-Json: '1'}}}
+    - {name: body, when: 'req.body:"a" resp.body:told', then: {edit_response_body: {find: told, with: 'told ${req.body}'}}}
+    - {name: sized, when: 'req.size:>3 status:200', then: {set_response_header: {X-Sized: '1'}}}
+    - {name: done, when: {request_body: {contains: a}}, phase: done, then: {print_error: 'asked ${req.body}'}}
+    - {name: other, when: {request_body: {contains: nothing}}, then: {set_response_header: {X-Other: '1'}}}"#;
+    let source = Source::text("r.yaml", format!("rules:{asks}\n"));
+    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+    let asked = serde_json::from_value(serde_json::json!({"method": "POST", "url": "http://a/", "body": "{\"a\":1}"})).unwrap();
+    let told = serde_json::from_value(serde_json::json!({"body": "told"})).unwrap();
+    let trial = trial::run(&program, trial::sample(&asked, &told).unwrap()).await;
+    assert_eq!(trial.matched, ["head", "json", "body", "sized", "done"]);
+    assert_eq!(trial.response.unwrap().1, "told {\"a\":1}");
+}
+
+#[tokio::test]
+async fn fingerprints_and_failures_are_known_to_rules() {
+    let rules = "rules:
+    - {name: h, when: 'ja4h:ge11', then: {tag: h}}
+    - {name: h2, when: 'akamai:1:65536', then: {tag: h2}}
+    - {name: failed, when: 'is:error error:connect', then: {print_error: x}}
+    - {name: fine, when: '-is:error', phase: done, then: {print_error: x}}
+";
+    let source = Source::text("r.yaml", rules);
+    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+    for failed in [false, true] {
+        let mut sample = trial::sample(&interflow_rules::trial_asked("http://a/"), &Default::default()).unwrap();
+        sample.flow.ja4h = Some("ge11nn010000".into());
+        sample.flow.client_http2 = Some("1:65536|0|0|m,p,a,s".into());
+        sample.flow.failed = failed.then_some(interflow_flow::Kind::Connect);
+        let trial = trial::run(&program, sample).await;
+        assert_eq!(trial.matched, ["h", "h2", if failed { "failed" } else { "fine" }]);
+    }
 }
 
 #[test]

@@ -202,7 +202,8 @@ async fn an_origin_that_asks_for_a_certificate_is_shown_one() {
         c.upstream.client_certificate = vec![ClientCertificate {
             hosts: vec!["localhost".into()],
             certificate: folder.join("us.pem"),
-            key: folder.join("us.key"),
+            key: Some(folder.join("us.key")),
+            password: None,
         }];
     })
     .await;

@@ -1,4 +1,4 @@
-//! Which process of this machine a connection comes from (Linux: `/proc`).
+//! Which process of this machine a connection comes from (Linux: `/proc`; macOS: the sockets of all processes).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,26 +14,45 @@ pub struct Processes {
 }
 
 /// How many processes are remembered.
+#[cfg(target_os = "linux")]
 const RECENT: usize = 16;
 
 impl Processes {
     /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
     /// machine, has gone, or belongs to somebody whose files we may not see.
+    #[cfg(target_os = "linux")]
     pub fn of(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<Process>> {
-        let inode = linux::inode(peer, local)?;
+        let inode = system::inode(peer, local)?;
         let wanted = format!("socket:[{inode}]");
         let recent = self.recent.lock().clone();
-        let pid = recent.into_iter().find(|pid| linux::holds(*pid, &wanted)).or_else(|| linux::find(&wanted))?;
+        let pid = recent.into_iter().find(|pid| system::holds(*pid, &wanted)).or_else(|| system::find(&wanted))?;
         let mut recent = self.recent.lock();
         recent.retain(|p| *p != pid);
         recent.insert(0, pid);
         recent.truncate(RECENT);
-        Some(Arc::new(Process { pid, name: linux::name(pid)?.into() }))
+        Some(Arc::new(Process { pid, name: system::name(pid)?.into() }))
+    }
+
+    /// The process that opened the connection from `peer` to `local`, both as we see them; `None` when it is on another
+    /// machine, has gone, or belongs to somebody whose sockets we may not see.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of(&self, peer: SocketAddr, local: SocketAddr) -> Option<Arc<Process>> {
+        if peer.ip().to_canonical() != local.ip().to_canonical() && !peer.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        // Of several that inherited a socket from one another the one that was found before holds on, else the youngest.
+        let mut holders = system::holders(peer);
+        holders.sort_unstable_by_key(|p| p.pid);
+        let mut recent = self.recent.lock();
+        let found = holders.iter().position(|p| recent.contains(&p.pid)).unwrap_or(holders.len().saturating_sub(1));
+        let process = (found < holders.len()).then(|| holders.swap_remove(found))?;
+        *recent = vec![process.pid];
+        Some(Arc::new(process))
     }
 }
 
 #[cfg(target_os = "linux")]
-mod linux {
+mod system {
     use std::fs;
     use std::net::SocketAddr;
     use std::os::unix::ffi::OsStrExt;
@@ -103,24 +122,45 @@ mod linux {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod linux {
+#[cfg(target_os = "macos")]
+mod system {
+    use std::net::SocketAddr;
+    use std::path::Path;
+
+    use interflow_flow::Process;
+    use listeners::{Protocol, SocketState};
+
+    /// The processes that hold the socket whose own end this is.
+    pub fn holders(own: SocketAddr) -> Vec<Process> {
+        let all = match listeners::get_all() {
+            Ok(all) => all,
+            Err(error) => {
+                tracing::debug!(%error, "the sockets of this machine's processes cannot be seen");
+                return Vec::new();
+            }
+        };
+        let is_it = |l: &listeners::Listener| {
+            l.protocol == Protocol::TCP
+                && l.state != SocketState::Listen
+                && l.socket.port() == own.port()
+                && l.socket.ip().to_canonical() == own.ip().to_canonical()
+        };
+        let named = |p: listeners::Process| {
+            let file = Path::new(&p.path).file_name().map(|n| n.to_string_lossy().into_owned());
+            Process { pid: p.pid, name: file.unwrap_or(p.name).into() }
+        };
+        all.into_iter().filter(is_it).map(|l| named(l.process)).collect()
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+mod system {
     use std::net::SocketAddr;
 
-    pub fn inode(_peer: SocketAddr, _local: SocketAddr) -> Option<u64> {
-        None
-    }
+    use interflow_flow::Process;
 
-    pub fn holds(_pid: u32, _wanted: &str) -> bool {
-        false
-    }
-
-    pub fn find(_wanted: &str) -> Option<u32> {
-        None
-    }
-
-    pub fn name(_pid: u32) -> Option<String> {
-        None
+    pub fn holders(_own: SocketAddr) -> Vec<Process> {
+        Vec::new()
     }
 }
 
@@ -148,7 +188,7 @@ mod tests {
         let far = "192.0.2.1:1".parse().unwrap();
         assert!(Processes::default().of(far, "127.0.0.1:2".parse().unwrap()).is_none());
         assert_eq!(
-            linux::written("127.0.0.1:80".parse().unwrap()),
+            system::written("127.0.0.1:80".parse().unwrap()),
             format!("{:08X}:0050", u32::from_ne_bytes([127, 0, 0, 1]))
         );
     }

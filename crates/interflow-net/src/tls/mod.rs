@@ -7,6 +7,7 @@ mod disguise;
 #[cfg(not(feature = "impersonate"))]
 #[path = "disguise/absent.rs"]
 mod disguise;
+mod pkcs12;
 mod problem;
 mod roots;
 mod upstream;
@@ -18,6 +19,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, SupportedProtocolVersion};
 
 pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
+pub use pkcs12::pkcs12_to_pem;
 pub use problem::{CertificateProblem, CertificateReason};
 pub(crate) use upstream::speaks_none_offered;
 pub use upstream::{ClientCertificate, TlsProfile, TlsProfileOptions, connect_tls, explain};

@@ -27,7 +27,7 @@ use crate::io::Io;
 /// Sessions remembered per profile. Each server may have several; one costs about 2 KiB.
 const SESSIONS: usize = 2048;
 
-/// A certificate to show to origins that ask for one, with its key.
+/// A certificate to show to origins that ask for one, or to clients, with its key.
 #[derive(Clone)]
 pub struct ClientCertificate {
     /// The chain in PEM, the leaf first.
@@ -256,6 +256,16 @@ pub(super) fn read_chain_and_key(
         e => format!("the certificate or its key cannot be used: {e}"),
     })?;
     Ok((chain, key))
+}
+
+impl ClientCertificate {
+    /// Whether both can be read, and belong together.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check(&self) -> Result<(), String> {
+        read_chain_and_key(&self.chain_pem, &self.key_pem).map(drop)
+    }
 }
 
 type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);

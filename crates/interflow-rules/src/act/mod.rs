@@ -94,6 +94,9 @@ impl<'a> At<'a> {
             Phase::ResponseBody => view.response_body = self.body.as_deref(),
             _ => {}
         }
+        if self.phase > Phase::RequestBody {
+            view.request_body = self.flow.note::<RuleState>().and_then(|s| s.request_body.as_deref());
+        }
         view
     }
 

@@ -49,7 +49,7 @@ pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         }
         Action::ServeHttp1(_) => at.flow.note_mut::<Shown>().http1 = true,
         Action::ShowCertificate(c) => {
-            at.flow.note_mut::<Shown>().certificate = Some((c.certificate.clone(), c.key.clone()));
+            at.flow.note_mut::<Shown>().certificate = Some(c.files());
         }
         Action::DangerSkipVerify(_) => {
             if let Some(way) = at.way.as_deref_mut() {
@@ -58,7 +58,7 @@ pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         }
         Action::ClientCertificate(c) => {
             if let Some(way) = at.way.as_deref_mut() {
-                way.client_certificate = Some((c.certificate.clone(), c.key.clone()));
+                way.client_certificate = Some(c.files());
             }
         }
         Action::Impersonate(like) => {

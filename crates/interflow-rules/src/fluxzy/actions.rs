@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::Phase;
+use interflow_flow::{Phase, StatusCode};
 use interflow_flow::units::{ByteSize, Span};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::node::Node;
 use super::{Ledger, moment};
@@ -241,31 +242,30 @@ fn like(ledger: &mut Ledger<'_>, node: &Node<'_>, text: String) -> Made {
 fn certificate(ledger: &mut Ledger<'_>, node: &Node<'_>, key: &str, action: fn(Certificate) -> Action) -> Made {
     let certificate = node.get(key);
     let inner = certificate.as_ref().unwrap_or(node);
-    let mode = inner.text_of("retrieveMode").unwrap_or_default();
-    let file = inner.text_of("pkcs12File").unwrap_or_default();
-    let _ = (inner.get("pkcs12Password"), inner.get("serialNumber"), inner.get("thumbPrint"));
-    if !mode.eq_ignore_ascii_case("fromPkcs12") {
-        ledger.problem(
-            inner,
-            format!("a certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PEM and use the action {}", if key == "clientCertificate" { "client_certificate" } else { "show_certificate" }),
-        );
-        return Vec::new();
+    let mode = inner.text_of("retrieveMode").unwrap_or_else(|| "fluxzyDefault".into());
+    let file = inner.text_of("pkcs12File");
+    let password = inner.text_of("pkcs12Password");
+    let _ = (inner.get("serialNumber"), inner.get("thumbPrint"));
+    if certificate.is_some() {
+        inner.report_unknown(ledger);
     }
-    // The two parts, as `openssl pkcs12 -nodes` writes them beside the file.
-    let stem = PathBuf::from(&file).with_extension("");
-    let (chain, key) = (stem.with_extension("crt"), stem.with_extension("key"));
-    if !chain.exists() || !key.exists() {
-        ledger.problem(
-            inner,
-            format!(
-                "{file} must be there as PEM: openssl pkcs12 -in {file} -nokeys -out {}; openssl pkcs12 -in {file} -nocerts -nodes -out {}",
-                chain.display(),
-                key.display()
-            ),
-        );
-        return Vec::new();
+    let ours = if key == "clientCertificate" { "client_certificate" } else { "show_certificate" };
+    match file {
+        Some(file) if mode.eq_ignore_ascii_case("fromPkcs12") => {
+            plain(action(Certificate { certificate: PathBuf::from(file), key: None, password }))
+        }
+        None if mode.eq_ignore_ascii_case("fromPkcs12") => {
+            ledger.problem(inner, "`pkcs12File` is missing");
+            Vec::new()
+        }
+        _ => {
+            ledger.problem(
+                inner,
+                format!("a certificate of the kind `{mode}` lies in a store of Windows or Fluxzy: export it as PKCS#12 (retrieveMode: fromPkcs12), or as PEM and use the action {ours}"),
+            );
+            Vec::new()
+        }
     }
-    plain(action(Certificate { certificate: chain, key }))
 }
 
 fn header(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Pairs {
@@ -320,8 +320,9 @@ fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
                 node,
                 "Fluxzy loses the other cookies when the request has some without this name; here they stay",
             );
-            let pair = (node.needed(ledger, "name"), node.template(ledger, "value").unwrap_or_default());
-            plain(Action::SetRequestCookie(Pairs(vec![pair])))
+            let name = node.needed(ledger, "name");
+            let value = node.template(ledger, "value").unwrap_or_default();
+            plain(Action::SetRequestCookie(Pairs(vec![(escaped(ledger, node, name), escaped(ledger, node, value))])))
         }
         "addauthorizationbasic" => basic(ledger, node, "user"),
         "addbasicauthentication" => basic(ledger, node, "username"),
@@ -375,6 +376,20 @@ fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
     })
 }
 
+/// What is escaped in cookies: all but RFC 3986's unreserved characters.
+const IN_COOKIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// As a part of a URL, which is how Fluxzy writes cookies.
+fn escaped(ledger: &mut Ledger<'_>, node: &Node<'_>, text: Template) -> Template {
+    match text.as_literal() {
+        Some(plain) => Template::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
+        None => {
+            ledger.note(node, "Fluxzy escapes the cookie as a part of a URL; here what stands in for a variable is sent as it is");
+            text
+        }
+    }
+}
+
 fn basic(ledger: &mut Ledger<'_>, node: &Node<'_>, user: &str) -> Made {
     plain(Action::BasicAuth(Basic {
         user: node.needed(ledger, user),
@@ -414,7 +429,9 @@ fn answers(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
             content_type: None,
         })),
         "rejectwithstatuscode" => {
-            plain(Action::Block(Block { status: code(ledger), message: None, content_type: None }))
+            let status = code(ledger);
+            let name = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or_default();
+            plain(Action::Block(Block { status, message: Some(Template::literal(name)), content_type: None }))
         }
         "rejectwithmessage" => {
             let status = code(ledger);

@@ -47,6 +47,16 @@ pub(crate) struct Ledger<'p> {
     parsed: &'p Parsed,
     rule: String,
     read: Read,
+    errors: Errors,
+}
+
+/// How errors of our own count in a filter, which are known when the flow has ended.
+#[derive(Default)]
+struct Errors {
+    /// Whether the filter asks for them.
+    seen: bool,
+    /// Whether they count.
+    count: bool,
 }
 
 impl Ledger<'_> {
@@ -72,7 +82,7 @@ impl Ledger<'_> {
 
 /// Reads a file.
 pub(crate) fn read(parsed: &Parsed, value: &Value) -> Read {
-    let mut ledger = Ledger { parsed, rule: String::new(), read: Read::default() };
+    let mut ledger = Ledger { parsed, rule: String::new(), read: Read::default(), errors: Errors::default() };
     let root = Node::root(value);
     let Some(rules) = root.get("rules") else { return ledger.read };
     root.report_unknown(&mut ledger);
@@ -105,11 +115,21 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
         return ledger.problem(entry, "the rule has no action");
     }
     let before = ledger.read.problems.len();
+    ledger.errors = Errors::default();
     let cond = filters::read(ledger, &filter);
+    let at_the_end = ledger.errors.seen.then(|| {
+        ledger.errors.count = true;
+        filters::read(ledger, &filter)
+    });
     let mut actions = Vec::new();
+    let mut last_actions = Vec::new();
     let mut moments: Vec<Phase> = Vec::new();
     for node in &nodes {
         for (phase, action) in actions::read(ledger, node) {
+            if at_the_end.is_some() && action.info().latest == Phase::Done {
+                last_actions.push((Phase::Done, action));
+                continue;
+            }
             match phase_for(&action, &cond, phase, None) {
                 Ok(phase) => {
                     moments.push(phase);
@@ -134,19 +154,24 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
         return;
     }
     let place = ledger.place(entry, String::new());
-    let rule = Rule {
-        name: ledger.rule.clone(),
-        file: place.file.clone(),
-        line: place.line,
-        cond,
-        actions,
-        enabled: true,
-        stop: false,
-        captures: Vec::new(),
-        remembers: false,
-        matches: Default::default(),
-    };
-    ledger.read.rules.push((rule, place));
+    for (cond, actions) in [Some((cond, actions)), at_the_end.map(|c| (c, last_actions))].into_iter().flatten() {
+        if actions.is_empty() {
+            continue;
+        }
+        let rule = Rule {
+            name: ledger.rule.clone(),
+            file: place.file.clone(),
+            line: place.line,
+            cond,
+            actions,
+            enabled: true,
+            stop: false,
+            captures: Vec::new(),
+            remembers: false,
+            matches: Default::default(),
+        };
+        ledger.read.rules.push((rule, place.clone()));
+    }
 }
 
 /// The phase of a moment by Fluxzy's name.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use interflow_flow::TlsVersion;
+use interflow_flow::{CertificateFiles, TlsVersion};
 use interflow_wire::fingerprint::Likeness;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -166,11 +166,28 @@ impl TryFrom<String> for Like {
 }
 
 /// A certificate and its key.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// The certificate chain in PEM.
+    /// The certificate chain in PEM; or a PKCS#12 file, which holds the key too.
     pub certificate: PathBuf,
-    /// Its key in PEM.
-    pub key: PathBuf,
+    /// Its key in PEM; absent with PKCS#12.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+    /// The password of the PKCS#12 file; `env:NAME` and `file:PATH` say where it stands.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.files().fmt(f)
+    }
+}
+
+impl Certificate {
+    /// The files that hold it.
+    pub fn files(&self) -> CertificateFiles {
+        CertificateFiles::new(self.certificate.clone(), self.key.clone(), self.password.clone())
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use interflow_rules::{ACTION_KINDS, FILTER_KINDS, Program, RulesConfig, Source, Surroundings, trial};
 use serde_json::json;
 
-use rows::{ACTIONS, FILTERS};
+use rows::{ACTIONS, DEFAULTS, FILTERS, IN_BODIES, PARAMETERS};
 
 fn load(text: &str) -> Result<Arc<Program>, String> {
     let around = Surroundings::new(Some("PEM".into()), None);
@@ -66,6 +66,28 @@ async fn every_filter_says_yes_and_no() {
         if let Some(no) = no {
             assert!(!holds(no, other).await, "{name}: {no} with {other:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn filters_have_the_defaults_that_fluxzy_really_has() {
+    for (filter, change, held) in DEFAULTS {
+        assert_eq!(holds(filter, change).await, *held, "{filter} with {change:?}");
+    }
+    for (filter, held) in IN_BODIES {
+        let text = format!("rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: stdErr, text: x, runScope: responseBodyReceivedFromRemote}}\n");
+        let trial = trial::run(&load(&text).unwrap(), flow("")).await;
+        assert_eq!(trial.matched == ["f"], *held, "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn actions_have_the_defaults_that_fluxzy_really_has() {
+    for (action, outcome) in PARAMETERS {
+        let text = format!("rules:\n- name: r\n  filter: {{typeKind: any}}\n  actions:\n  - {action}\n");
+        let program = load(&text).unwrap_or_else(|e| panic!("{action}: {e}"));
+        let trial = trial::run(&program, flow("")).await;
+        assert!(came_of(&trial, outcome), "{action}: {outcome}: {trial:#?}");
     }
 }
 

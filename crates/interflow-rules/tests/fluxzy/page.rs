@@ -36,6 +36,105 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("script", OUTSIDE, "scripts_look_change_answer_and_deny"),
     ("call", OUTSIDE, "a_middleware_sees_both_messages_and_rewrites_them"),
 ];
+/// What of Fluxzy's is proved by real traffic beside its row: names, file and test.
+const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
+    (
+        &["ipIngress", "ipEgress", "processId", "processName", "authority", "agentLabel", "h11TrafficOnly"],
+        THEIR_FILTERS,
+        "filters_on_connections_and_processes_know_both_ends",
+    ),
+    (&["connection"], THEIR_FILTERS, "the_number_of_a_connection_is_the_one_that_is_recorded"),
+    (
+        &["hasRequestBody", "h2TrafficOnly", "isSecure"],
+        THEIR_FILTERS,
+        "bodies_are_known_by_their_announcement_and_http2_by_itself",
+    ),
+    (
+        &["isWebSocket", "isSelf", "networkError"],
+        THEIR_FILTERS,
+        "websockets_our_own_address_and_errors_of_the_network_are_told",
+    ),
+    (&["exec"], THEIR_FILTERS, "programs_see_the_head_and_decide_by_their_exit_code"),
+    (
+        &[
+            "addRequestHeader",
+            "updateRequestHeader",
+            "deleteRequestHeader",
+            "setRequestCookie",
+            "addAuthorizationBearer",
+            "removeCache",
+            "setUserAgent",
+            "addResponseHeader",
+            "updateResponseHeader",
+            "setResponseCookie",
+            "removeResponseCookie",
+        ],
+        THEIR_ACTIONS,
+        "heads_are_changed_with_fluxzys_defaults",
+    ),
+    (
+        &[
+            "abort",
+            "reject",
+            "rejectWithStatusCode",
+            "rejectWithMessage",
+            "mockedResponse",
+            "serveDirectory",
+            "mountCertificateAuthority",
+            "mountWelcomePage",
+        ],
+        THEIR_ACTIONS,
+        "answers_come_without_an_origin",
+    ),
+    (&["averageThrottle", "delay"], THEIR_ACTIONS, "time_is_taken_where_an_action_says_so"),
+    (
+        &["captureSession", "applySession", "clearSession"],
+        THEIR_ACTIONS,
+        "sessions_are_captured_applied_and_cleared",
+    ),
+    (
+        &["setVariable", "noOp", "fileAppend", "stdOut", "stdErr", "applyTag", "applyComment"],
+        THEIR_ACTIONS,
+        "notes_are_written_once_and_variables_belong_to_one_flow",
+    ),
+    (&["injectHtmlTag"], THEIR_ACTIONS, "html_is_injected_behind_its_tag_in_any_coding"),
+    (&["BreakPoint"], THEIR_ACTIONS, "breakpoints_hold_until_somebody_decides"),
+    (
+        &["setClientCertificate", "useCertificate"],
+        THEIR_ACTIONS,
+        "certificates_out_of_pkcs12_are_shown_to_origins_and_clients",
+    ),
+    (
+        &[
+            "skipRemoteCertificateValidation",
+            "forceHttp11",
+            "forceHttp2",
+            "forceTlsVersion",
+            "pinUpstreamConnection",
+            "forward",
+            "forceRemotePort",
+            "spoofDns",
+            "changeRequestPath",
+            "changeRequestMethod",
+        ],
+        THEIR_ACTIONS,
+        "ways_to_the_origin_are_as_the_actions_say",
+    ),
+    (
+        &["upStreamProxy"],
+        THEIR_ACTIONS,
+        "upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_writes_it",
+    ),
+    (
+        &["skipSslTunneling", "impersonate", "setJa3FingerPrint"],
+        THEIR_ACTIONS,
+        "tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build",
+    ),
+    (&["serveHttp11"], WAYS, "clients_are_offered_http1_alone_where_a_rule_says_so"),
+    (&["useDnsOverHttps"], WAYS, "names_are_resolved_over_https_by_rule_and_by_configuration"),
+];
+const THEIR_FILTERS: &str = "interflow/tests/rules/fluxzy_filters.rs";
+const THEIR_ACTIONS: &str = "interflow/tests/rules/fluxzy_actions.rs";
 const ROWS: &str = "interflow-rules/tests/actions.rs";
 const OUTSIDE: &str = "interflow-rules/tests/outside.rs";
 const WAYS: &str = "interflow/tests/rules/ways.rs";
@@ -60,6 +159,17 @@ fn proof(action: &str) -> String {
     };
     assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
     format!("`{file}`: `{test}`")
+}
+
+/// The tests that prove one of Fluxzy's filters or actions: its row, and real traffic where that shows more.
+fn their_proof(kind: &str, row: &str) -> String {
+    let mut out = format!("`{FLUXZY}`: `{row}`");
+    for (_, file, test) in ON_THE_WIRE.iter().filter(|(kinds, ..)| kinds.contains(&kind)) {
+        assert!(source(file).contains(&format!("fn {test}(")), "{file} has no test {test}");
+        assert!(source(file).contains(kind) || *file == WAYS, "{file} does not speak of {kind}");
+        write!(out, "; `{file}`: `{test}`").unwrap();
+    }
+    out
 }
 
 /// What of ours one of Fluxzy's entries becomes: condition and actions, or why it is refused.
@@ -108,20 +218,20 @@ fn page() -> String {
         let about = cell(about["description"].as_str().unwrap_or_default());
         writeln!(out, "| `{name}` | {about} | `{MATCHERS}`: `every_matcher_says_yes_and_no` |").unwrap();
     }
-    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
+    out.push_str("\n## Filters of Fluxzy\n\nEach is proved by a row of its own: one flow for which it holds, one for which it does not; operations and defaults by `filters_have_the_defaults_that_fluxzy_really_has` too. The third column is the row's filter as it is understood here.\n\n| filter | example | understood as | test |\n|---|---|---|---|\n");
     for (_, row, ..) in FILTERS {
         let action = "{typeKind: setResponseCookie, name: a, value: b}";
         let (cond, _) = becomes(row, action).unwrap_or_else(|e| panic!("{row}: {e}"));
-        let test = format!("`{FLUXZY}`: `every_filter_says_yes_and_no`");
+        let test = their_proof(kind(row), "every_filter_says_yes_and_no");
         writeln!(out, "| {} | `{}` | {} | {test} |", kind(row), cell(row), cell(&cond)).unwrap();
     }
-    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
+    out.push_str("\n## Actions of Fluxzy\n\nEach is proved by a row of its own: what comes of it in a flow, or why it is refused; parameters and defaults by `actions_have_the_defaults_that_fluxzy_really_has` too.\n\n| action | here | outcome of its row | test |\n|---|---|---|---|\n");
     for (_, row, outcome) in ACTIONS {
         let here = match becomes("{typeKind: any}", row) {
             Ok((_, names)) => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
             Err(_) => "an error with its remedy".to_owned(),
         };
-        let test = format!("`{FLUXZY}`: `every_action_does_its_work`");
+        let test = their_proof(kind(row), "every_action_does_its_work");
         writeln!(out, "| {} | {here} | {} | {test} |", kind(row), cell(outcome)).unwrap();
     }
     out

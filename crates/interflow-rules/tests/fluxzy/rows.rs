@@ -157,7 +157,7 @@ pub const FILTERS: &[Row] = &[
     ("iswebsocket", "{typeKind: isWebSocket, inverted: true}", "", Some("{typeKind: isWebSocket}"), ""),
     ("h11trafficonly", "{typeKind: h11TrafficOnly}", "", Some("{typeKind: h11TrafficOnly, inverted: true}"), ""),
     ("h2trafficonly", "{typeKind: h2TrafficOnly, inverted: true}", "", Some("{typeKind: h2TrafficOnly}"), ""),
-    ("hasrequestbody", "{typeKind: hasRequestBody, inverted: true}", "", Some("{typeKind: hasRequestBody}"), ""),
+    ("hasrequestbody", "{typeKind: hasRequestBody}", "", Some("{typeKind: hasRequestBody, inverted: true}"), ""),
     (
         "statuscode",
         "{typeKind: statusCode, statusCodes: [404, 200]}",
@@ -246,12 +246,12 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
     (
         "setclientcertificate",
         "{typeKind: setClientCertificate, clientCertificate: {retrieveMode: fluxzyDefault}}",
-        "problem export it as PEM",
+        "problem export it as PKCS#12",
     ),
     (
         "usecertificate",
         "{typeKind: useCertificate, serverCertificate: {retrieveMode: fromPkcs12, pkcs12File: shown.p12}}",
-        "problem openssl pkcs12 -in shown.p12",
+        "problem shown.p12 is not there",
     ),
     (
         "addrequestheader",
@@ -359,4 +359,112 @@ pub const ACTIONS: &[(&str, &str, &str)] = &[
     ("stderr", "{typeKind: stdErr, text: x}", "note never runs this"),
     ("fileappend", "{typeKind: fileAppend, filename: /dev/null, text: x}", "note never runs this"),
     ("breakpoint", "{typeKind: BreakPoint}", "note held"),
+];
+
+/// Defaults and parameters beyond the rows above: a filter, a flow, and whether it holds.
+pub const DEFAULTS: &[(&str, &str, bool)] = &[
+    // What is compared, and how, when nothing is said.
+    ("{typeKind: host, pattern: api.example.com}", "", true),
+    ("{typeKind: host, pattern: API.EXAMPLE.COM, caseSensitive: true}", "", false),
+    ("{typeKind: host, pattern: '${authority.host}'}", "", true),
+    ("{typeKind: authority, port: 8443, pattern: example.com}", "", false),
+    ("{typeKind: authority, port: 8443, pattern: example.com, operation: endsWith}", "", true),
+    ("{typeKind: ipIngress, pattern: 7.0.0.1}", "", true),
+    ("{typeKind: agentLabel, pattern: ur}", "", true),
+    ("{typeKind: absoluteUri, pattern: 'api.example.com:8443', operation: contains}", "", true),
+    ("{typeKind: path, pattern: '/v1/users?page=2&q=x'}", "", true),
+    ("{typeKind: path, pattern: '/v1/USERS?page=2&q=x', caseSensitive: true}", "", false),
+    ("{typeKind: path, pattern: q=x, operation: ENDSWITH}", "", true),
+    ("{typeKind: path, pattern: 'v\\d/u', operation: regex}", "", true),
+    ("{typeKind: path, pattern: '^v\\d/u', operation: regex}", "", false),
+    ("{typeKind: queryString, pattern: x}", "", true),
+    ("{typeKind: queryString, name: '', pattern: z}", "", false),
+    ("{typeKind: queryString, name: page, pattern: ''}", "", false),
+    ("{typeKind: method, pattern: POS}", "", false),
+    ("{typeKind: method, pattern: pos, operation: startsWith}", "", true),
+    ("{typeKind: requestHeader, headerName: X-A, pattern: ONE}", "", true),
+    ("{typeKind: requestHeader, headerName: X-A, pattern: ne}", "", false),
+    ("{typeKind: requestHeader, headerName: X-B, pattern: ''}", "", false),
+    ("{typeKind: hasCookieOnRequest, name: t, pattern: ''}", "", true),
+    ("{typeKind: hasCookieOnRequest, name: none, pattern: ''}", "", false),
+    ("{typeKind: hasSetCookieOnResponse, name: sid, pattern: '8', operation: exact}", "", true),
+    ("{typeKind: responseHeader, headerName: Server, pattern: gin}", "", false),
+    ("{typeKind: responseHeader, headerName: Server, pattern: gin, operation: contains}", "", true),
+    ("{typeKind: commentSearch, pattern: 'at this', operation: endsWith}", "", true),
+    ("{typeKind: commentSearch, pattern: 'look'}", "", true),
+    ("{typeKind: commentSearch, pattern: 'look', operation: exact}", "", false),
+    // Media types hold for what they name and for nothing beside it.
+    ("{typeKind: formRequest}", "request=application/x-www-form-urlencoded", true),
+    ("{typeKind: multipartDataRequest}", "request=application/x-www-form-urlencoded", false),
+    ("{typeKind: isGrpc}", "request=text/application/grpc", false),
+    ("{typeKind: jsonRequest}", "request=application/problem+json", true),
+    ("{typeKind: protobuf}", "response=application/x-protobuf", true),
+    ("{typeKind: protobuf}", "", false),
+    ("{typeKind: font}", "response=application/font-woff", true),
+    ("{typeKind: image}", "response=application/json", false),
+    ("{typeKind: contentTypeXml}", "response=application/atom+xml", true),
+    // Classes of status end where they end.
+    ("{typeKind: statusCodeSuccess}", "response=299", true),
+    ("{typeKind: statusCodeSuccess}", "response=300", false),
+    ("{typeKind: statusCodeRedirection}", "response=399", true),
+    ("{typeKind: statusCodeClientError}", "response=400", true),
+    ("{typeKind: statusCodeClientError}", "response=500", false),
+    ("{typeKind: statusCodeServerError}", "response=499", false),
+    ("{typeKind: statusCode, statusCodes: []}", "", false),
+    // Collections, nested and turned around.
+    ("{typeKind: filterCollection, operation: and, children: []}", "", true),
+    ("{typeKind: filterCollection, operation: and, children: [{typeKind: post}, {typeKind: get}]}", "", false),
+    ("{typeKind: filterCollection, children: [{typeKind: get}, {typeKind: post}]}", "", true),
+    ("{typeKind: filterCollection, inverted: true, children: [{typeKind: get}]}", "", true),
+    (
+        "{typeKind: filterCollection, operation: AND, children: [{typeKind: get, inverted: true}, {typeKind: filterCollection, inverted: true, operation: or, children: [{typeKind: put}, {typeKind: no}]}]}",
+        "",
+        true,
+    ),
+    // A search looks into heads, and into bodies only where it is told to.
+    ("{typeKind: searchText, pattern: one}", "", true),
+    ("{typeKind: searchText, pattern: one, searchInRequestHeader: false}", "", false),
+    ("{typeKind: searchText, pattern: nginx, searchInResponseHeader: false}", "", false),
+    ("{typeKind: searchText, pattern: NGINX, caseSensitive: false}", "", true),
+    // Names in any case, with the ending and without; the keys too.
+    ("{TYPEKIND: HOSTFILTER, Pattern: EXAMPLE, Operation: CONTAINS}", "", true),
+];
+
+/// Searches in bodies, which hold once the bodies are there.
+pub const IN_BODIES: &[(&str, bool)] = &[
+    ("{typeKind: searchText, pattern: '\"a\":1'}", false),
+    ("{typeKind: searchText, pattern: '\"a\":1', searchInRequestBody: true}", true),
+    ("{typeKind: searchText, pattern: '</head>', searchInRequestBody: true}", false),
+    ("{typeKind: searchText, pattern: '</head>', searchInResponseBody: true}", true),
+];
+
+/// Parameters and defaults of actions beyond the rows above.
+pub const PARAMETERS: &[(&str, &str)] = &[
+    ("{typeKind: updateRequestHeader, headerName: X-None, headerValue: y}", "request X-None: -"),
+    ("{typeKind: updateRequestHeader, headerName: X-None, headerValue: y, addIfMissing: true}", "request X-None: y"),
+    ("{typeKind: updateRequestHeader, headerName: X-A, headerValue: two, appendSeparator: ', '}", "request X-A: one, two"),
+    ("{typeKind: updateResponseHeader, headerName: Server, headerValue: '{{previous}}/1'}", "response Server: nginx/1"),
+    ("{typeKind: updateResponseHeader, headerName: X-None, headerValue: y}", "response X-None: -"),
+    ("{typeKind: addRequestHeader, headerName: X-V, headerValue: '${exchange.path} ${authority.secure} ${nope}'}", "request X-V: /v1/users?page=2&q=x true "),
+    ("{typeKind: setUserAgent, name: Mine/1.0}", "request User-Agent: Mine/1.0"),
+    ("{typeKind: setUserAgent, name: WINDOWS_EDGE}", "request User-Agent: Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36 Edg/142.0.0.0"),
+    ("{typeKind: setRequestCookie, name: sid, value: 'n'}", "request Cookie: sid=n; t=1"),
+    ("{typeKind: setRequestCookie, name: 'a b', value: 'c;d'}", "request Cookie: sid=7; t=1; a%20b=c%3Bd"),
+    ("{typeKind: spoofDns, remoteHostIp: '::1', remoteHostPort: 81}", "dial [::1]:81"),
+    ("{typeKind: spoofDns, remoteHostIp: 9.9.9.9}", "dial 9.9.9.9:8443"),
+    ("{typeKind: forceTlsVersion, sslProtocols: TLS13}", "way tls_version: Some(Tls13)"),
+    ("{typeKind: forceTlsVersion}", "way tls_version: None"),
+    ("{typeKind: useDnsOverHttps, nameOrUrl: 'https://dns.test/dns-query'}", "way dns_over_https: Some(\"https://dns.test/dns-query\")"),
+    ("{typeKind: rejectWithStatusCode}", "answer 403 Forbidden"),
+    ("{typeKind: rejectWithMessage, message: 'no ${exchange.method}'}", "answer 403 no POST"),
+    ("{typeKind: mockedResponse, response: {body: {text: plain}}}", "answer 200 plain"),
+    ("{typeKind: mockedResponse, response: {statusCode: 404, body: {origin: fromImmediateArray, contentBase64: 'YWI='}}}", "answer 404 ab"),
+    ("{typeKind: setResponseCookie, name: a, value: b, domain: d.test, maxAge: 5, secure: true, sameSite: Strict}", "response Set-Cookie: a=b; Domain=d.test; Max-Age=5; Secure; SameSite=Strict"),
+    ("{typeKind: injectHtmlTag, htmlContent: '<i>'}", "body <head><i></head>"),
+    ("{typeKind: injectHtmlTag, tag: body, htmlContent: '<i>'}", "body <head></head>"),
+    ("{typeKind: applyTag, tag: plain}", "tag plain"),
+    ("{typeKind: applyComment, comment: '${exchange.status}'}", "tag comment:200"),
+    ("{typeKind: skipSslTunneling}", "tunnel"),
+    ("{typeKind: forward, url: 'https://b.test'}", "url https://b.test/v1/users?page=2&q=x"),
+    ("{typeKind: removeCache}", "request If-None-Match: -"),
 ];

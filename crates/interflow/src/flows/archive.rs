@@ -27,7 +27,7 @@ pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
     if format != Format::Pcapng && (args.keylog.is_some() || args.leg != Leg::default()) {
         return Err(Failure::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
     }
-    match &args.output {
+    match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
             if format.is_binary() && io::stdout().is_terminal() {
                 anstream::eprintln!("interflow: raw bytes go to the terminal; -o FILE writes them to a file");

@@ -35,6 +35,7 @@ use llm::LlmRoom;
 use media::MediaRoom;
 pub use recordings::Archives;
 use redaction::RedactionRoom;
+pub use rules::Means;
 use rules::RuleRoom;
 
 /// What is put in force once everything else is known to be right as well.

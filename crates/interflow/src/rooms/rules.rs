@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use interflow_flow::CertificateFiles;
 use interflow_record::EmbeddedStore;
 use interflow_rules::{Rules, RulesConfig, Surroundings};
 
@@ -15,6 +16,19 @@ const OWN: &str = "rules.yaml";
 /// What stands in it at first.
 const EMPTY: &str =
     "# Rules, asked from top to bottom. The web UI writes into this file; docs/rules.md tells what they can do.\n";
+
+/// What the engine of this build can do, for rules.
+pub struct Means;
+
+impl interflow_rules::Means for Means {
+    fn fingerprint(&self, like: &str) -> Result<(), String> {
+        interflow_engine::check_fingerprint(like)
+    }
+
+    fn certificate(&self, files: &CertificateFiles) -> Result<(), String> {
+        interflow_engine::check_certificate(files)
+    }
+}
 
 /// The rules in force.
 pub struct RuleRoom {
@@ -36,6 +50,7 @@ impl RuleRoom {
         let ca = std::fs::read_to_string(home.ca().join("ca.pem")).ok();
         let around = Surroundings::new(ca, Some(Arc::clone(egress) as _))
             .with_recordings(Arc::new(Archives::Running(store.cloned())))
+            .with_means(Arc::new(Means))
             .with_opener(Arc::clone(egress) as _);
         let own = home.join(OWN);
         if config.rules.files.is_empty() && !own.exists() {

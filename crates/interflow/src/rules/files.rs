@@ -15,7 +15,7 @@ use crate::Failure;
 use crate::config::Config;
 use crate::flows::{open, print_json};
 use crate::home::Home;
-use crate::rooms::Archives;
+use crate::rooms::{Archives, Means};
 
 fn sources(files: &[PathBuf]) -> Result<Vec<Source>, Failure> {
     files.iter().map(|f| source(f)).collect()
@@ -32,7 +32,7 @@ fn source(path: &Path) -> Result<Source, Failure> {
 
 /// Rules that are only looked at read archives, and have no store.
 fn looking() -> Surroundings {
-    Surroundings::default().with_recordings(Arc::new(Archives::Looking))
+    Surroundings::default().with_recordings(Arc::new(Archives::Looking)).with_means(Arc::new(Means))
 }
 
 fn load(files: &[PathBuf], config: &RulesConfig) -> Result<Arc<Program>, Failure> {
@@ -44,7 +44,7 @@ pub fn check(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
     let read = Program::from_sources(sources(&args.files)?, &config.rules, Arc::new(looking()));
     let (rules, problems, notes) = match &read {
         Ok(program) => (program.rules.len(), &[][..], &program.notes[..]),
-        Err(e) => (0, &e.problems[..], &[][..]),
+        Err(e) => (0, &e.problems[..], &e.notes[..]),
     };
     if args.format.json() {
         print_json(&json!({ "ok": read.is_ok(), "rules": rules, "problems": shown(problems), "notes": shown(notes) }))?;

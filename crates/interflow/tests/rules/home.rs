@@ -47,11 +47,20 @@ impl Home {
 
     /// `interflow run` with these words more.
     pub fn start_with(&self, words: &[&str]) -> Running {
+        self.start_saying(words, Stdio::null())
+    }
+
+    /// The same, and what it prints can be read.
+    pub fn start_piped(&self, words: &[&str]) -> Running {
+        self.start_saying(words, Stdio::piped())
+    }
+
+    fn start_saying(&self, words: &[&str], out: Stdio) -> Running {
         let anywhere = "127.0.0.1:0";
         let mut child = self
             .command(&["run", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere])
             .args(words)
-            .stdout(Stdio::null())
+            .stdout(out)
             .stderr(std::fs::File::create(self.path("log")).unwrap())
             .spawn()
             .unwrap();

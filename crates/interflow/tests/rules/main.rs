@@ -1,5 +1,7 @@
 //! Rules as a person uses them: the built binary, an origin, a rule file.
 
+mod fluxzy_actions;
+mod fluxzy_filters;
 mod home;
 mod messages;
 mod replays;

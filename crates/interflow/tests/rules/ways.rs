@@ -129,13 +129,6 @@ async fn clients_are_shown_the_certificate_that_a_rule_names() {
         running.tls(&authority, "localhost", &own_ca(&home), &["http/1.1"]).await.is_err(),
         "it is no leaf of ours"
     );
-    // The same by Fluxzy's name, from the PEM that its PKCS#12 was turned into.
-    let pkcs12 = home.path("shown.p12").display().to_string();
-    let fluxzy = format!(
-        "rules:\n- filter: {{typeKind: any}}\n  action: {{typeKind: useCertificate, serverCertificate: {{retrieveMode: fromPkcs12, pkcs12File: '{pkcs12}'}}}}\n"
-    );
-    let said = home.run(&["rules", "list", &home.write("f.yaml", &fluxzy)]);
-    assert!(said.out.contains("show_certificate (connect)"), "{said:?}");
 }
 
 #[tokio::test]
