@@ -18,4 +18,4 @@ impersonate-capture: ## What curl and Chromium of this machine send, beside what
 impersonate-cost: ## CPU per handshake and per request under each fingerprint, beside none (release build)
 	@scripts/setup build
 	@scripts/boringssl $(BORINGSSL)
-	@$(WITH_BORINGSSL) $(CARGO) run --locked --release -q -p interflow-net --features impersonate --example disguise_cost
+	@$(WITH_BORINGSSL) $(CARGO) run --locked --release -q -p interflow-net --features impersonate --example disguise_cost -- bench/results/impersonate.json

@@ -49,7 +49,7 @@ pub struct ProxyConfig {
     pub reverse: Vec<ReverseListener>,
     /// Speak TLS on the proxy port too (clients that say `https://` for their proxy): certificate chain and key.
     pub tls: Option<TlsFiles>,
-    /// Look for the process of each client on this machine (Linux), for records, queries and rules; costs some
+    /// Look for the process of each client on this machine (Linux, macOS), for records, queries and rules; costs some
     /// milliseconds of CPU per connection.
     pub processes: bool,
     /// Look for the Docker or Podman container of each client, for records, queries, rules and approvals.

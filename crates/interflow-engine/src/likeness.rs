@@ -41,7 +41,9 @@ pub fn check_fingerprint(text: &str) -> Result<(), String> {
     let base = TlsProfile::new(TlsProfileOptions { platform_roots: false, ..TlsProfileOptions::default() });
     let base = base.map_err(|e| e.to_string())?;
     let leniently = text.trim().eq_ignore_ascii_case("mirror");
-    fingerprint.map_or(Ok(()), |f| base.disguised(text.trim(), f, leniently).map(drop)).map_err(|e| e.message().to_owned())
+    fingerprint
+        .map_or(Ok(()), |f| base.disguised(text.trim(), f, leniently).map(drop))
+        .map_err(|e| e.message().to_owned())
 }
 
 /// The wishes of the configuration, and the profiles made for any wish.

@@ -90,7 +90,8 @@ impl Bound {
                 entry.whole |= needs_body(action);
             }
         }
-        let looks_back: Vec<u32> = rules.iter().copied().filter(|id| looks_back(&program.rules[*id as usize])).collect();
+        let looks_back: Vec<u32> =
+            rules.iter().copied().filter(|id| looks_back(&program.rules[*id as usize])).collect();
         let mut interest = interest(&program, &lists);
         if !looks_back.is_empty() {
             interest = interest.and(Phase::RequestBody);
@@ -314,7 +315,8 @@ impl Bound {
     fn must_wait(&self, at: &At<'_>, body: &Body) -> bool {
         let Some(headers) = head_of(at) else { return false };
         // Many an origin reads no request without a length, which an edit on the way cannot tell beforehand.
-        let short = || headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n <= SHORT);
+        let short =
+            || headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n <= SHORT);
         let sized = || at.side() == Direction::Request && !at.work.changes.is_empty() && short();
         matches!(body, Body::Stream(_) | Body::Full(_)) && (at.work.needs_whole(headers) || sized())
     }

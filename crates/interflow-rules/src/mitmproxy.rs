@@ -28,18 +28,19 @@ pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
     let rules = match option {
         "map_remote" => {
             let [filter, regex, to] = three(spec, "|url-regex|replacement")?;
-            vec![rule(&filter, json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } }))?]
+            vec![rule(&asked(&filter), json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } }))?]
         }
         "map_local" => {
             let [filter, regex, path] = three(spec, "|url-regex|path")?;
-            vec![rule(&filter, json!({ "map_local": { "regex": python(&regex)?, "path": path } }))?]
+            vec![rule(&asked(&filter), json!({ "map_local": { "regex": python(&regex)?, "path": path } }))?]
         }
         "modify_headers" => headers(spec)?,
         "modify_body" => {
             let [filter, regex, with] = three(spec, "/regex/replacement")?;
-            let with = from_file(&with)?.unwrap_or_else(|| groups(&with));
+            let with = groups(&from_file(&with)?.unwrap_or(with));
             let edit = json!({ "regex": python(&regex)?, "with": with });
             let (request, response) = sides(&filter);
+            let filter = without_side(&filter);
             let mut rules = Vec::new();
             if request {
                 rules.push(rule(&filter, json!({ "edit_request_body": edit.clone() }))?);
@@ -54,8 +55,9 @@ pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
             let (filter, status) = spec[separator.len_utf8()..]
                 .rsplit_once(separator)
                 .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
-            let status: u16 = status.trim().parse().map_err(|_| format!("`{status}` is no status"))?;
-            vec![rule(filter, json!({ "block": status }))?]
+            let code = status.trim().parse().ok().filter(|s| (100..=999u16).contains(s));
+            let code = code.ok_or_else(|| format!("`{status}` is no status"))?;
+            vec![rule(&asked(filter), json!({ "block": code }))?]
         }
         "ignore_hosts" | "allow_hosts" => {
             let regex = python(spec)?;
@@ -220,7 +222,12 @@ fn python(regex: &str) -> Result<String, String> {
 /// `\1` and `\g<name>` as `$1` and `${group.name}`; a `$` of the text stays one.
 fn groups(text: &str) -> String {
     let mut out = String::new();
-    let mut rest = text;
+    // What stands for a variable or a group here is plain text there.
+    let mut text = text.replace("${", "$${");
+    for digit in '0'..='9' {
+        text = text.replace(&format!("${digit}"), &format!("$${digit}"));
+    }
+    let mut rest = text.as_str();
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
         let behind = &rest[at + 1..];
@@ -283,10 +290,19 @@ fn headers(spec: &str) -> Result<Vec<Value>, String> {
     Ok(rules)
 }
 
-/// The filter without `~q` or `~s`, which the choice of action says already.
+/// The filter without `~q` or `~s`, which the choice of action says already. Where they are one side of an `|`, they stay.
 fn without_side(filter: &str) -> String {
-    let words: Vec<&str> = filter.split_whitespace().filter(|w| !matches!(*w, "~q" | "~s")).collect();
-    words.join(" ").trim_matches(['&', ' ']).trim().to_owned()
+    if filter.contains(['|', '(', '"', '\'']) {
+        return filter.to_owned();
+    }
+    let spaced = filter.replace('&', " ");
+    let words: Vec<&str> = spaced.split_whitespace().filter(|w| !matches!(*w, "~q" | "~s")).collect();
+    if words.len() == spaced.split_whitespace().count() { filter.to_owned() } else { words.join(" ") }
+}
+
+/// The filter of an option that is only ever asked about requests.
+fn asked(filter: &str) -> String {
+    if sides(filter) == (true, false) { without_side(filter) } else { filter.to_owned() }
 }
 
 #[cfg(test)]
@@ -323,6 +339,11 @@ mod tests {
             ("map_local", &format!("|a.test/x|{folder}/a.json"), "http://a.test/x", "200 {}"),
             ("modify_body", "/~s/c(a)t/d\\1g", "http://a.test/", "200 a dag"),
             ("modify_body", ":cat:dog", "http://a.test/", "200 a dog"),
+            ("modify_body", "|~s ~d a.test|cat|dog", "http://a.test/", "200 a dog"),
+            ("modify_body", "|~s & ~u nowhere|cat|dog", "http://a.test/", "200 a cat"),
+            ("modify_body", "/cat/$5 and ${x}", "http://a.test/", "200 a $5 and ${x}"),
+            ("map_remote", r"|~q & ~m GET|http://a.test|http://b.test", "http://a.test/x", "GET http://b.test/x"),
+            ("block_list", ":~q ~d a.test:404", "http://a.test/", "404 Not Found"),
             ("block_list", ":~d a.test:404", "http://a.test/", "404 Not Found"),
             ("block_list", ":~d a.test:444", "http://a.test/", "denied"),
             ("block_list", ":~d b.test:404", "http://a.test/", "200 a cat"),
@@ -347,6 +368,8 @@ mod tests {
         let t = run("modify_headers", "/~q/X-A/1", "http://a.test/").await;
         let (request, response) = (t.request.unwrap().0, t.response.unwrap().0);
         assert_eq!((request.headers.get_str("x-a"), response.headers.get_str("x-a")), (Some("1"), None));
+        let t = run("modify_body", "|~q ~d a.test|x|y", "http://a.test/").await;
+        assert_eq!(t.matched, ["modify_body 1"]);
         let t = run("modify_headers", "/~d a.test/Server/", "http://a.test/").await;
         assert!(!t.response.unwrap().0.headers.contains("server"));
     }
@@ -368,6 +391,7 @@ mod tests {
             ("map_remote", "", "empty"),
             ("map_remote", "|(?=x)|b", "look-around"),
             ("block_list", ":~d a:many", "no status"),
+            ("block_list", ":~d a:99", "no status"),
             ("modify_headers", "/~zz x/A/b", "filter"),
         ] {
             let error = import(option, spec).unwrap_err();

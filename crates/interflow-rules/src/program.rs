@@ -240,6 +240,9 @@ impl<'c> Compiler<'c> {
         for (j, mut action) in def.then.0.into_iter().enumerate() {
             let at = [at[0], at[1], Seg::Key("then"), Seg::Index(j)];
             crate::paths::resolve(&mut action, folder);
+            if let Err(message) = crate::paths::check(&action, self.config, &self.around) {
+                self.problems.push(parsed.problem(&at, Some(&name), message));
+            }
             if let Action::Call(names) = &action {
                 self.call(parsed, &at, &name, names);
                 // The service says itself which of the two it wants.
@@ -251,12 +254,6 @@ impl<'c> Compiler<'c> {
             match phase_for(&action, &def.when.0, def.phase.map(|p| p.0), before) {
                 Ok(phase) => actions.push((phase, action)),
                 Err(message) => self.problems.push(parsed.problem(&at, Some(&name), message)),
-            }
-        }
-        let problem = |message: String| parsed.problem(&at, Some(&name), message);
-        for (_, action) in &actions {
-            if let Err(message) = crate::paths::check(action, self.config, &self.around) {
-                self.problems.push(problem(message));
             }
         }
         let line = parsed.problem(&at, None, "").line;

@@ -252,10 +252,16 @@ fn split_groups(text: &str, parts: &mut Vec<Part>) {
     let mut plain = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
-        let behind = &rest[at + 1..];
-        let len = behind.bytes().take_while(u8::is_ascii_digit).count();
+        let mut behind = &rest[at + 1..];
         plain.push_str(&rest[..at]);
-        if len > 0 {
+        // `$$1` is a plain `$1`.
+        let escaped = behind.strip_prefix('$').filter(|b| b.starts_with(|c: char| c.is_ascii_digit()));
+        behind = escaped.unwrap_or(behind);
+        let len = behind.bytes().take_while(u8::is_ascii_digit).count();
+        if escaped.is_some() {
+            plain.push('$');
+            plain.push_str(&behind[..len]);
+        } else if len > 0 {
             if !plain.is_empty() {
                 parts.push(Part::Text(std::mem::take(&mut plain)));
             }

@@ -226,13 +226,7 @@ pub fn sample(asked: &Asked, told: &Told) -> Result<Sample, String> {
         sample = sample.header(name, value)?;
     }
     sample.request_body = asked.body.clone().into();
-    let framed = sample.request.as_ref().is_some_and(|r| {
-        ["content-length", "transfer-encoding"].iter().any(|n| r.headers.contains(n))
-    });
-    if !framed && !sample.request_body.is_empty() {
-        let length = sample.request_body.len().to_string();
-        sample = sample.header("Content-Length", &length)?;
-    }
+    sample.flow.uploads = Some(!sample.request_body.is_empty());
     let headers: Vec<(&str, &str)> = told.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
     sample.responding(told.status.unwrap_or(200), &headers, told.body.clone())
 }

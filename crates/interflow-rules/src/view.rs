@@ -178,12 +178,16 @@ impl Subject for View<'_> {
             Key::Sni => hello(tls.and_then(|t| t.sni.as_deref()), fits),
             Key::Ja3 => hello(tls.and_then(|t| t.ja3.as_deref()), fits),
             Key::Ja4 => hello(tls.and_then(|t| t.ja4.as_deref()), fits),
-            Key::Ja4h => self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.ja4h.as_deref(), fits)),
+            Key::Ja4h => {
+                self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.ja4h.as_deref(), fits))
+            }
             Key::Http2 => {
                 self.request.map_or_else(|| self.no_request(), |_| Truth::any(self.flow.client_http2.as_deref(), fits))
             }
             Key::Comment => Truth::any(self.flow.tags.iter().filter_map(|t| t.as_str().strip_prefix("comment:")), fits),
-            Key::Error if self.phase == Phase::Done => Truth::any(self.flow.failed.map(interflow_flow::Kind::as_str), fits),
+            Key::Error if self.phase == Phase::Done => {
+                Truth::any(self.flow.failed.map(interflow_flow::Kind::as_str), fits)
+            }
             Key::Id => Truth::any([self.flow.id.to_string().as_str()], fits),
             Key::Parent => Truth::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
             _ if self.phase == Phase::Done => Truth::Known(false),

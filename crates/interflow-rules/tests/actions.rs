@@ -444,8 +444,10 @@ async fn what_was_asked_is_still_known_when_the_answer_comes() {
     - {name: done, when: {request_body: {contains: a}}, phase: done, then: {print_error: 'asked ${req.body}'}}
     - {name: other, when: {request_body: {contains: nothing}}, then: {set_response_header: {X-Other: '1'}}}"#;
     let source = Source::text("r.yaml", format!("rules:{asks}\n"));
-    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
-    let asked = serde_json::from_value(serde_json::json!({"method": "POST", "url": "http://a/", "body": "{\"a\":1}"})).unwrap();
+    let program =
+        Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+    let asked =
+        serde_json::from_value(serde_json::json!({"method": "POST", "url": "http://a/", "body": "{\"a\":1}"})).unwrap();
     let told = serde_json::from_value(serde_json::json!({"body": "told"})).unwrap();
     let trial = trial::run(&program, trial::sample(&asked, &told).unwrap()).await;
     assert_eq!(trial.matched, ["head", "json", "body", "sized", "done"]);
@@ -461,7 +463,8 @@ async fn fingerprints_and_failures_are_known_to_rules() {
     - {name: fine, when: '-is:error', phase: done, then: {print_error: x}}
 ";
     let source = Source::text("r.yaml", rules);
-    let program = Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
+    let program =
+        Program::from_sources(vec![source], &RulesConfig::default(), Arc::new(Surroundings::default())).unwrap();
     for failed in [false, true] {
         let mut sample = trial::sample(&interflow_rules::trial_asked("http://a/"), &Default::default()).unwrap();
         sample.flow.ja4h = Some("ge11nn010000".into());

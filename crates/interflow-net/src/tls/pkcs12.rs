@@ -187,8 +187,8 @@ mod tests {
 
     #[test]
     fn a_wrong_password_and_what_is_no_such_file_are_told_apart() {
-        for n in 0..3 {
-            assert_eq!(read(n, "other").unwrap_err(), "the password is not the file's", "{}", FILES[n].0);
+        for (n, (how, _)) in FILES[..3].iter().enumerate() {
+            assert_eq!(read(n, "other").unwrap_err(), "the password is not the file's", "{how}");
         }
         for data in [&b""[..], b"0", b"-----BEGIN CERTIFICATE-----", &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff], &[0; 64]] {
             let error = pkcs12_to_pem(data, "").unwrap_err();

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use interflow_flow::{Phase, StatusCode};
 use interflow_flow::units::{ByteSize, Span};
+use interflow_flow::{Phase, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::node::Node;
@@ -384,7 +384,10 @@ fn escaped(ledger: &mut Ledger<'_>, node: &Node<'_>, text: Template) -> Template
     match text.as_literal() {
         Some(plain) => Template::literal(&utf8_percent_encode(plain, IN_COOKIES).to_string()),
         None => {
-            ledger.note(node, "Fluxzy escapes the cookie as a part of a URL; here what stands in for a variable is sent as it is");
+            ledger.note(
+                node,
+                "Fluxzy escapes the cookie as a part of a URL; here what stands in for a variable is sent as it is",
+            );
             text
         }
     }

@@ -117,7 +117,11 @@ fn one(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond> {
             ledger.note(node, "Fluxzy tests for its status 528, which it never sends under --use-502; here a 528 of an origin counts for every action, and an error of Interflow's own for those that can run when the flow has ended: stdOut, stdErr, fileAppend");
             ledger.errors.seen = true;
             let told = number(Key::Status, 528);
-            if ledger.errors.count { Cond::or(vec![told, query("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")]) } else { told }
+            if ledger.errors.count {
+                Cond::or(vec![told, query("error:/^(dns|connect|upstream|bad_response|pool_timeout)/")])
+            } else {
+                told
+            }
         }
         "hascomment" | "hastag" | "commentsearch" | "tagcontains" | "searchtext" => view_only(ledger, node, kind),
         _ => return request(ledger, node, kind).or_else(|| response(ledger, node, kind)),

@@ -173,7 +173,11 @@ pub(crate) fn read_all(sources: Vec<Source>) -> Result<Vec<Parsed>, LoadError> {
     for source in sources {
         reading.add(source, &mut Vec::new());
     }
-    if reading.problems.is_empty() { Ok(reading.parsed) } else { Err(LoadError { problems: reading.problems, notes: Vec::new() }) }
+    if reading.problems.is_empty() {
+        Ok(reading.parsed)
+    } else {
+        Err(LoadError { problems: reading.problems, notes: Vec::new() })
+    }
 }
 
 #[derive(Default)]

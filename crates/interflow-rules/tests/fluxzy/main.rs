@@ -75,7 +75,9 @@ async fn filters_have_the_defaults_that_fluxzy_really_has() {
         assert_eq!(holds(filter, change).await, *held, "{filter} with {change:?}");
     }
     for (filter, held) in IN_BODIES {
-        let text = format!("rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: stdErr, text: x, runScope: responseBodyReceivedFromRemote}}\n");
+        let text = format!(
+            "rules:\n- name: f\n  filter: {filter}\n  action: {{typeKind: stdErr, text: x, runScope: responseBodyReceivedFromRemote}}\n"
+        );
         let trial = trial::run(&load(&text).unwrap(), flow("")).await;
         assert_eq!(trial.matched == ["f"], *held, "{filter}");
     }

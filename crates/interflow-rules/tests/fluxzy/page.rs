@@ -87,11 +87,7 @@ const ON_THE_WIRE: &[(&[&str], &str, &str)] = &[
         "answers_come_without_an_origin",
     ),
     (&["averageThrottle", "delay"], THEIR_ACTIONS, "time_is_taken_where_an_action_says_so"),
-    (
-        &["captureSession", "applySession", "clearSession"],
-        THEIR_ACTIONS,
-        "sessions_are_captured_applied_and_cleared",
-    ),
+    (&["captureSession", "applySession", "clearSession"], THEIR_ACTIONS, "sessions_are_captured_applied_and_cleared"),
     (
         &["setVariable", "noOp", "fileAppend", "stdOut", "stdErr", "applyTag", "applyComment"],
         THEIR_ACTIONS,

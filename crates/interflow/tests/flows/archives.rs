@@ -31,6 +31,7 @@ async fn formats_go_to_standard_output() {
     let curl = home.flows(&["export", "--format", "curl", "method:POST"]).ok();
     assert!(curl.starts_with("curl ") && curl.contains("needle"), "{curl}");
     assert_eq!(lines(&home.flows(&["export", "--format", "jsonl"]).ok()).len(), 4);
+    assert_eq!(home.flows(&["export", "--format", "curl", "-o", "-", "method:POST"]).ok(), curl);
     home.flows(&["export", "--format", "pdf"]).fails(2);
     let nowhere = home.flows(&["export", "-o", "/nowhere/at/all.har"]).fails(1);
     assert!(nowhere.contains("/nowhere/at/all.har"), "{nowhere}");

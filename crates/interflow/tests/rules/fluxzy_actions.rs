@@ -6,14 +6,18 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use interflow_testkit::{Answer, Origin, Reply, TestCa, Wire};
-use p12_keystore::{Certificate, EncryptionAlgorithm, KeyStore, KeyStoreEntry, MacAlgorithm, PrivateKey, PrivateKeyChain};
+use p12_keystore::{
+    Certificate, EncryptionAlgorithm, KeyStore, KeyStoreEntry, MacAlgorithm, PrivateKey, PrivateKeyChain,
+};
 use serde_json::Value;
 
 use crate::home::{Home, Running, until};
 
 /// A rule for a path, with one action.
 fn on(path: &str, action: &str) -> String {
-    format!("- name: '{path}'\n  filter: {{typeKind: path, pattern: {path}, operation: startsWith}}\n  actions: [{action}]\n")
+    format!(
+        "- name: '{path}'\n  filter: {{typeKind: path, pattern: {path}, operation: startsWith}}\n  actions: [{action}]\n"
+    )
 }
 
 fn file(rules: &[String]) -> String {
@@ -38,7 +42,10 @@ async fn heads_are_changed_with_fluxzys_defaults() {
     let field = |kind: &str, more: &str| format!("{{typeKind: {kind}, headerName: X-A, headerValue: 'new', {more}}}");
     let rules = [
         on("/update", &field("updateRequestHeader", "")),
-        on("/previous", "{typeKind: updateRequestHeaderAction, headerName: x-a, headerValue: '{{previous}}-${exchange.method}'}"),
+        on(
+            "/previous",
+            "{typeKind: updateRequestHeaderAction, headerName: x-a, headerValue: '{{previous}}-${exchange.method}'}",
+        ),
         on("/missing", &field("updateRequestHeader", "").replace("X-A", "X-None")),
         on("/add-missing", &field("updateRequestHeader", "addIfMissing: true").replace("X-A", "X-None")),
         on("/append", &field("updateRequestHeader", "appendSeparator: ', '")),
@@ -48,8 +55,14 @@ async fn heads_are_changed_with_fluxzys_defaults() {
         on("/bearer", "{typeKind: addAuthorizationBearer, token: 't-${authority.host}'}"),
         on("/nocache", "{typeKind: removeCache}"),
         on("/agent", "{typeKind: setUserAgent, name: macos_safari}"),
-        on("/response", "{typeKind: updateResponseHeader, headerName: Content-Type, headerValue: '{{previous}}; v=1'}, {typeKind: updateResponseHeader, headerName: X-None, headerValue: y}, {typeKind: addResponseHeader, headerName: X-Status, headerValue: '${exchange.status} ${exchange.path}'}"),
-        on("/set-cookie", "{typeKind: setResponseCookie, name: a, value: b, path: /p, domain: d.test, maxAge: 60, httpOnly: true, secure: true, sameSite: Lax}"),
+        on(
+            "/response",
+            "{typeKind: updateResponseHeader, headerName: Content-Type, headerValue: '{{previous}}; v=1'}, {typeKind: updateResponseHeader, headerName: X-None, headerValue: y}, {typeKind: addResponseHeader, headerName: X-Status, headerValue: '${exchange.status} ${exchange.path}'}",
+        ),
+        on(
+            "/set-cookie",
+            "{typeKind: setResponseCookie, name: a, value: b, path: /p, domain: d.test, maxAge: 60, httpOnly: true, secure: true, sameSite: Lax}",
+        ),
         on("/remove-cookie", "{typeKind: removeResponseCookie, name: sid}"),
     ];
     let running = home.start(&home.write("r.yaml", &file(&rules)));
@@ -65,7 +78,13 @@ async fn heads_are_changed_with_fluxzys_defaults() {
         ("/cookie", "Cookie", Some("sid=7; n=a%20b%3Bc")),
         ("/bearer", "Authorization", Some("Bearer t-localhost")),
         ("/nocache", "If-None-Match", None),
-        ("/agent", "User-Agent", Some("Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Safari/605.1.15")),
+        (
+            "/agent",
+            "User-Agent",
+            Some(
+                "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/26.0 Safari/605.1.15",
+            ),
+        ),
     ] {
         let head = format!(
             "GET http://{host}{path} HTTP/1.1\r\nHost: {host}\r\nX-A: old\r\nCookie: sid=7\r\nIf-None-Match: \"e\"\r\nUser-Agent: x"
@@ -84,7 +103,13 @@ async fn heads_are_changed_with_fluxzys_defaults() {
         get("/set-cookie").await.header("set-cookie"),
         Some("a=b; Path=/p; Domain=d.test; Max-Age=60; HttpOnly; Secure; SameSite=Lax")
     );
-    assert!(get("/remove-cookie").await.header("set-cookie").unwrap().starts_with("sid=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970"));
+    assert!(
+        get("/remove-cookie")
+            .await
+            .header("set-cookie")
+            .unwrap()
+            .starts_with("sid=; Path=/; Max-Age=0; Expires=Thu, 01 Jan 1970")
+    );
     assert_eq!(get("/nocache").await.header("cache-control"), Some("no-store"));
 }
 
@@ -104,12 +129,25 @@ async fn answers_come_without_an_origin() {
         on("/reject-message", "{typeKind: rejectWithMessage, message: 'no ${exchange.method}'}"),
         on("/reject", "{typeKind: reject}"),
         on("/abort", "{typeKind: abort}"),
-        on("/mock-text", "{typeKind: mockedResponse, response: {body: {type: json, text: '{\"p\":\"${exchange.path}\"}'}}}"),
-        on("/mock-file", &format!("{{typeKind: mockedResponse, response: {{statusCode: 201, headers: [{{name: X-M, value: '1'}}], body: {{origin: fromFile, type: json, fileName: '{mock}'}}}}}}")),
-        on("/mock-bytes", "{typeKind: mockedResponse, response: {body: {origin: fromImmediateArray, type: binary, contentBase64: 'AAEC'}}}"),
+        on(
+            "/mock-text",
+            "{typeKind: mockedResponse, response: {body: {type: json, text: '{\"p\":\"${exchange.path}\"}'}}}",
+        ),
+        on(
+            "/mock-file",
+            &format!(
+                "{{typeKind: mockedResponse, response: {{statusCode: 201, headers: [{{name: X-M, value: '1'}}], body: {{origin: fromFile, type: json, fileName: '{mock}'}}}}}}"
+            ),
+        ),
+        on(
+            "/mock-bytes",
+            "{typeKind: mockedResponse, response: {body: {origin: fromImmediateArray, type: binary, contentBase64: 'AAEC'}}}",
+        ),
         on("/ca", "{typeKind: mountCertificateAuthority}"),
         on("/welcome", "{typeKind: mountWelcomePage}"),
-        format!("- name: site\n  filter: {{typeKind: host, pattern: site.test}}\n  action: {{typeKind: serveDirectory, directory: '{site}'}}\n"),
+        format!(
+            "- name: site\n  filter: {{typeKind: host, pattern: site.test}}\n  action: {{typeKind: serveDirectory, directory: '{site}'}}\n"
+        ),
     ];
     let running = home.start(&home.write("r.yaml", &file(&rules)));
     let ca = std::fs::read_to_string(home.path("ca/ca.pem")).unwrap();
@@ -126,12 +164,21 @@ async fn answers_come_without_an_origin() {
         ("http://site.test/", 200, "text/html; charset=utf-8", "<p>front</p>"),
         ("http://site.test/sub/", 200, "text/html; charset=utf-8", "<p>sub</p>"),
         ("http://site.test/a.css", 200, "text/css; charset=utf-8", "b{}"),
-        ("http://site.test/%2e%2e/secret.txt", 404, "text/plain; charset=utf-8", "404 Not Found: there is no such file\n"),
+        (
+            "http://site.test/%2e%2e/secret.txt",
+            404,
+            "text/plain; charset=utf-8",
+            "404 Not Found: there is no such file\n",
+        ),
         ("http://site.test/none", 404, "text/plain; charset=utf-8", "404 Not Found: there is no such file\n"),
     ] {
         let absolute = if url.starts_with('/') { home.origin.url(url) } else { url.to_owned() };
         let answer = running.get(&absolute).await;
-        assert_eq!((answer.status, answer.header("content-type"), answer.text().as_str()), (status, Some(media), body), "{url}");
+        assert_eq!(
+            (answer.status, answer.header("content-type"), answer.text().as_str()),
+            (status, Some(media), body),
+            "{url}"
+        );
     }
     assert!(running.get(&home.origin.url("/welcome")).await.text().contains("<h1>Interflow</h1>"));
     let mut wire = Wire::connect(running.proxy).await.unwrap();
@@ -159,7 +206,10 @@ async fn time_is_taken_where_an_action_says_so() {
         began.elapsed()
     };
     let bounds = |took: Duration, least: u64, what: &str| {
-        assert!(took >= Duration::from_millis(least) && took < Duration::from_millis(least * 4 + 3000), "{what}: {took:?}");
+        assert!(
+            took >= Duration::from_millis(least) && took < Duration::from_millis(least * 4 + 3000),
+            "{what}: {took:?}"
+        );
     };
     bounds(took("/throttled?n=100000", 2).await, 800, "100 kB at 100 kB/s");
     let (one, other) = tokio::join!(took("/throttled?n=50000", 2), took("/throttled?n=50000", 2));
@@ -214,13 +264,25 @@ async fn notes_are_written_once_and_variables_belong_to_one_flow() {
     let home = Home::new().await;
     let lines = home.path("lines.log").display().to_string();
     let rules = [
-        on("/v", "{typeKind: setVariable, name: user.who, value: '${exchange.path}'}, {typeKind: addResponseHeader, headerName: X-Who, headerValue: '${user.who}'}"),
+        on(
+            "/v",
+            "{typeKind: setVariable, name: user.who, value: '${exchange.path}'}, {typeKind: addResponseHeader, headerName: X-Who, headerValue: '${user.who}'}",
+        ),
         on("/v/none", "{typeKind: noOp}"),
-        on("/file", &format!("{{typeKind: fileAppend, filename: '{lines}', text: '${{exchange.method}} ${{exchange.path}}'}}")),
+        on(
+            "/file",
+            &format!("{{typeKind: fileAppend, filename: '{lines}', text: '${{exchange.method}} ${{exchange.path}}'}}"),
+        ),
         on("/out", "{typeKind: stdOut, text: 'printed ${exchange.url}'}"),
         on("/err", "{typeKind: stdErr, text: 'shouted ${exchange.url}'}"),
-        on("/scoped", "{typeKind: stdErr, text: 'status ${exchange.status}', runScope: responseHeaderReceivedFromRemote}"),
-        on("/tagged", "{typeKind: applyTag, tag: {identifier: 1, value: t1}}, {typeKind: applyComment, comment: 'odd ${exchange.method}'}"),
+        on(
+            "/scoped",
+            "{typeKind: stdErr, text: 'status ${exchange.status}', runScope: responseHeaderReceivedFromRemote}",
+        ),
+        on(
+            "/tagged",
+            "{typeKind: applyTag, tag: {identifier: 1, value: t1}}, {typeKind: applyComment, comment: 'odd ${exchange.method}'}",
+        ),
     ];
     let rules = home.write("r.yaml", &file(&rules));
     let mut running = home.start_piped(&["--rules", &rules]);
@@ -345,14 +407,19 @@ async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
         let p12 = home.path(name).display().to_string();
         let certificate = format!("{{retrieveMode: fromPkcs12, pkcs12File: '{p12}', pkcs12Password: 'pass word'}}");
         let rules = file(&[
-            format!("- name: own\n  filter: {{typeKind: host, pattern: localhost}}\n  action: {{typeKind: setClientCertificate, clientCertificate: {certificate}}}\n"),
+            format!(
+                "- name: own\n  filter: {{typeKind: host, pattern: localhost}}\n  action: {{typeKind: setClientCertificate, clientCertificate: {certificate}}}\n"
+            ),
             on("/never", "{typeKind: noOp}"),
         ]);
         let running = home.start_with(&["--danger-insecure-upstream", "--rules", &home.write("r.yaml", &rules)]);
         assert_eq!(inside(&running, &home, &origin, "/").await.unwrap().status, 200, "{name}");
         drop(running);
         // The same by our own names, and by the configuration.
-        let own = home.write("own.yaml", &format!("rules: [{{then: {{client_certificate: {{certificate: '{p12}', password: 'env:P12_WORD'}}}}}}]"));
+        let own = home.write(
+            "own.yaml",
+            &format!("rules: [{{then: {{client_certificate: {{certificate: '{p12}', password: 'env:P12_WORD'}}}}}}]"),
+        );
         let mut command = home.command(&["rules", "check", &own]);
         assert!(!command.output().unwrap().status.success(), "the variable is not set");
         assert!(command.env("P12_WORD", "pass word").output().unwrap().status.success());
@@ -360,13 +427,21 @@ async fn certificates_out_of_pkcs12_are_shown_to_origins_and_clients() {
         let running = home.start_with(&["--config", &config]);
         assert_eq!(inside(&running, &home, &origin, "/").await.unwrap().status, 200, "{name} by the configuration");
         drop(running);
-        let shown = file(&[format!("- filter: {{typeKind: any}}\n  action: {{typeKind: useCertificate, serverCertificate: {certificate}}}\n")]);
+        let shown = file(&[format!(
+            "- filter: {{typeKind: any}}\n  action: {{typeKind: useCertificate, serverCertificate: {certificate}}}\n"
+        )]);
         let running = home.start(&home.write("shown.yaml", &shown));
         let authority = format!("localhost:{}", origin.port());
         assert!(running.tls(&authority, "localhost", clients.pem(), &["http/1.1"]).await.is_ok(), "{name} is shown");
         drop(running);
-        for (what, told) in [(certificate.replace("pass word", "other"), "the password is not the file's"), (certificate.replace(".p12", ".p11"), "cannot be read"), ("{retrieveMode: fromPkcs12}".into(), "`pkcs12File` is missing")] {
-            let text = file(&[format!("- filter: {{typeKind: any}}\n  action: {{typeKind: setClientCertificate, clientCertificate: {what}}}\n")]);
+        for (what, told) in [
+            (certificate.replace("pass word", "other"), "the password is not the file's"),
+            (certificate.replace(".p12", ".p11"), "cannot be read"),
+            ("{retrieveMode: fromPkcs12}".into(), "`pkcs12File` is missing"),
+        ] {
+            let text = file(&[format!(
+                "- filter: {{typeKind: any}}\n  action: {{typeKind: setClientCertificate, clientCertificate: {what}}}\n"
+            )]);
             let said = home.run(&["rules", "check", &home.write("bad.yaml", &text)]);
             assert!(said.code == 1 && said.err.contains("bad.yaml:") && said.err.contains(told), "{what}: {said:?}");
         }
@@ -385,13 +460,18 @@ async fn ways_to_the_origin_are_as_the_actions_say() {
         on("/pinned", "{typeKind: skipRemoteCertificateValidation}, {typeKind: pinUpstreamConnection}"),
         on("/forwarded", &format!("{{typeKind: forward, url: '{}'}}", home.origin.url("/base"))),
         on("/port", &format!("{{typeKind: forceRemotePort, port: {}}}", home.origin.port())),
-        on("/spoofed", &format!("{{typeKind: spoofDns, remoteHostIp: 127.0.0.1, remoteHostPort: {}}}", home.origin.port())),
+        on(
+            "/spoofed",
+            &format!("{{typeKind: spoofDns, remoteHostIp: 127.0.0.1, remoteHostPort: {}}}", home.origin.port()),
+        ),
         on("/path", "{typeKind: changeRequestPath, newPath: '/changed?x=1'}"),
         on("/method", "{typeKind: changeRequestMethod, newMethod: OPTIONS}"),
     ];
     let running = home.start(&home.write("r.yaml", &file(&rules)));
     assert_eq!(inside(&running, &home, &origin, "/strict").await.unwrap().status, 502, "nobody trusts this origin");
-    for (path, version) in [("/unverified", None), ("/http11", Some("HTTP/1.1")), ("/http2", Some("HTTP/2")), ("/tls12", None)] {
+    for (path, version) in
+        [("/unverified", None), ("/http11", Some("HTTP/1.1")), ("/http2", Some("HTTP/2")), ("/tls12", None)]
+    {
         assert_eq!(inside(&running, &home, &origin, path).await.unwrap().status, 200, "{path}");
         let seen = origin.requests().iter().find(|r| r.path() == path).unwrap().version.clone();
         assert!(version.is_none_or(|v| v == seen), "{path}: {seen}");
@@ -412,7 +492,8 @@ async fn ways_to_the_origin_are_as_the_actions_say() {
     assert_eq!(got(&home.origin, "/spoofed", "host").as_deref(), Some("elsewhere.invalid:1"), "Host stays");
     running.get(&home.origin.url("/path/x")).await;
     running.get(&home.origin.url("/method")).await;
-    let seen: Vec<(String, String)> = home.origin.requests().iter().map(|r| (r.method.clone(), r.target.clone())).collect();
+    let seen: Vec<(String, String)> =
+        home.origin.requests().iter().map(|r| (r.method.clone(), r.target.clone())).collect();
     assert!(seen.contains(&("GET".into(), "/changed?x=1".into())), "{seen:?}");
     assert!(seen.contains(&("OPTIONS".into(), "/method".into())), "{seen:?}");
 }
@@ -433,11 +514,18 @@ async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_wri
     let running = home.start(&home.write("r.yaml", &rules));
     assert_eq!(running.get("http://far.invalid/x").await.text(), "by the proxy");
     let request = proxy.only_request();
-    assert_eq!((request.target.as_str(), request.header("proxy-authorization")), ("http://far.invalid/x", Some("Basic YTpi")));
+    assert_eq!(
+        (request.target.as_str(), request.header("proxy-authorization")),
+        ("http://far.invalid/x", Some("Basic YTpi"))
+    );
     assert_eq!(running.get("http://sub.invalid/").await.text(), "by the proxy", "`*.` is for what is below");
     assert_ne!(running.get(&home.origin.url("/")).await.text(), "by the proxy");
     for host in ["name.invalid", "a.name.invalid", "b.sub.invalid"] {
-        assert_eq!(running.get(&format!("http://{host}/")).await.status, 502, "{host} is reached without, or not at all");
+        assert_eq!(
+            running.get(&format!("http://{host}/")).await.status,
+            502,
+            "{host} is reached without, or not at all"
+        );
     }
     assert_eq!(proxy.served(), 2);
 }
@@ -446,16 +534,31 @@ async fn upstream_proxies_are_passed_with_their_login_and_bypassed_as_fluxzy_wri
 async fn tls_that_is_skipped_is_passed_unseen_and_fingerprints_need_their_build() {
     let home = Home::new().await;
     let origin = Origin::https().names(&["localhost"]).start().await;
-    let rules = file(&["- filter: {typeKind: host, pattern: localhost}\n  action: {typeKind: skipSslTunnelingAction}\n".into()]);
+    let rules =
+        file(
+            &["- filter: {typeKind: host, pattern: localhost}\n  action: {typeKind: skipSslTunnelingAction}\n".into()],
+        );
     let running = home.start(&home.write("r.yaml", &rules));
     let authority = format!("localhost:{}", origin.port());
-    assert!(running.tls(&authority, "localhost", origin.ca().pem(), &["http/1.1"]).await.is_ok(), "the origin's own certificate");
+    assert!(
+        running.tls(&authority, "localhost", origin.ca().pem(), &["http/1.1"]).await.is_ok(),
+        "the origin's own certificate"
+    );
     drop(running);
     for (text, place) in [
-        ("rules:\n- filter: {typeKind: any}\n  action: {typeKind: impersonate, nameOrConfigFile: Chrome_Windows_131}\n", "f.yaml:2:3: rule `rule 1`: "),
-        ("rules:\n- filter: {typeKind: any}\n  action: {typeKind: setJa3FingerPrint, value: '771,4865-49195,0-10-11-13-23-43-51,29,0'}\n", "f.yaml:2:3: rule `rule 1`: "),
+        (
+            "rules:\n- filter: {typeKind: any}\n  action: {typeKind: impersonate, nameOrConfigFile: Chrome_Windows_131}\n",
+            "f.yaml:2:3: rule `rule 1`: ",
+        ),
+        (
+            "rules:\n- filter: {typeKind: any}\n  action: {typeKind: setJa3FingerPrint, value: '771,4865-49195,0-10-11-13-23-43-51,29,0'}\n",
+            "f.yaml:2:3: rule `rule 1`: ",
+        ),
         ("rules:\n  - name: like\n    then: {impersonate: mirror}\n", "f.yaml:3:"),
-        ("rules:\n  - name: like\n    then: {impersonate: 'ja3:771,4865-49195,0-10-11-13-23-43-51,29,0'}\n", "f.yaml:3:"),
+        (
+            "rules:\n  - name: like\n    then: {impersonate: 'ja3:771,4865-49195,0-10-11-13-23-43-51,29,0'}\n",
+            "f.yaml:3:",
+        ),
     ] {
         let file = home.write("f.yaml", text);
         let said = home.run(&["rules", "check", &file]);
