@@ -70,6 +70,8 @@ pub struct Addressing {
     pub timescale: u64,
     /// Time in units that is 0 of the period.
     pub offset: u64,
+    /// How far behind 0 of the period the first segment begins, in units, without a timeline.
+    pub delta: i64,
     /// Units of each segment, without a timeline.
     pub duration: Option<u64>,
     /// Number of the first segment.
@@ -121,6 +123,7 @@ impl Addressing {
         };
         own.timescale = e.number("timescale").filter(|t| *t > 0).unwrap_or(self.timescale.max(1));
         own.offset = e.number("presentationTimeOffset").unwrap_or(self.offset);
+        own.delta = e.number("eptDelta").unwrap_or(self.delta);
         own.duration = e.number("duration").filter(|d| *d > 0).or(self.duration);
         own.start_number = e.number("startNumber").or(self.start_number);
         own.end_number = e.number("endNumber").or(self.end_number);

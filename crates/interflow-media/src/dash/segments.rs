@@ -111,17 +111,18 @@ fn evenly(
     manifest: &Manifest,
     elapsed: Option<f64>,
 ) -> Vec<(Segment, u64)> {
-    let each = duration as f64 / a.timescale.max(1) as f64;
+    let scale = a.timescale.max(1) as f64;
+    let (each, delta) = (duration as f64 / scale, a.delta as f64 / scale);
     let first_number = a.start_number.unwrap_or(1);
-    let all = period.duration.map(|d| (d / each - 1e-6).ceil().max(0.0) as u64);
+    let all = period.duration.map(|d| ((d - delta) / each - 1e-6).ceil().max(0.0) as u64);
     let mut end = all.or(listed(a));
     let mut first = 0;
     if let Some(elapsed) = elapsed {
         let early = if a.available_early.is_finite() { a.available_early } else { each };
-        let whole = ((elapsed + early) / each + 1e-6).floor().max(0.0) as u64;
+        let whole = ((elapsed + early - delta) / each + 1e-6).floor().max(0.0) as u64;
         end = Some(end.map_or(whole, |e| e.min(whole)));
         if let Some(window) = manifest.window {
-            first = ((elapsed - window) / each).floor().max(0.0) as u64;
+            first = ((elapsed - window - delta) / each).floor().max(0.0) as u64;
         }
     }
     let numbered = a.end_number.map(|last| (last + 1).saturating_sub(first_number));
@@ -130,7 +131,9 @@ fn evenly(
     (first..end)
         .map(|i| {
             let time = i.saturating_mul(duration).saturating_add(a.offset);
-            (segment(a, first_number.saturating_add(i), time, duration), 0)
+            let mut one = segment(a, first_number.saturating_add(i), time, duration);
+            one.start += delta;
+            (one, 0)
         })
         .collect()
 }

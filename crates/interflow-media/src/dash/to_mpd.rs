@@ -157,6 +157,9 @@ fn common(element: &mut Element<'_>, a: &Addressing) {
     if a.offset > 0 {
         element.set("presentationTimeOffset", a.offset.to_string());
     }
+    if a.delta != 0 {
+        element.set("eptDelta", a.delta.to_string());
+    }
     if a.available_early != 0.0 {
         let early = if a.available_early.is_finite() { a.available_early.to_string() } else { "INF".into() };
         element.set("availabilityTimeOffset", early);

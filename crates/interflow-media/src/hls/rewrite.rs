@@ -73,7 +73,9 @@ pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Pla
         base,
         options,
         place,
-        out: Vec::with_capacity(text.len() + text.len() / 2 + 1024),
+        out: Vec::with_capacity(text.len() * 2 + 1024),
+        scratch: String::new(),
+        has_variables: memchr::memmem::find(text, b"{$").is_some(),
         copied: 0,
         next: Next::Any,
         is_media: false,
@@ -117,6 +119,9 @@ struct Rewriter<'a, P> {
     options: &'a Options,
     place: &'a mut P,
     out: Vec<u8>,
+    /// Where addresses are put together.
+    scratch: String,
+    has_variables: bool,
     copied: usize,
     next: Next,
     is_media: bool,
@@ -150,27 +155,37 @@ impl<P: Place> Rewriter<'_, P> {
     fn uri(&mut self, range: Range<usize>, kind: Kind) {
         let text = self.text;
         let raw = text.get(range.clone()).unwrap_or_default();
-        let reference = String::from_utf8_lossy(raw);
-        let reference = match memchr::memmem::find(raw, b"{$") {
-            Some(_) => Cow::Owned(self.options.variables.fill(&reference)),
-            None => reference,
+        let reference = match std::str::from_utf8(raw) {
+            Ok(text) => Cow::Borrowed(text),
+            Err(_) => String::from_utf8_lossy(raw),
+        };
+        let reference = match self.has_variables {
+            true => Cow::Owned(self.options.variables.fill(&reference)),
+            false => reference,
         };
         let reference = reference.trim();
-        if reference.is_empty() || is_foreign(reference) {
+        if reference.is_empty() {
             return;
         }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
         let address = if is_http(reference.as_bytes()) {
-            Cow::Borrowed(reference)
+            reference
+        } else if scheme_of(reference).is_some() {
+            self.scratch = scratch;
+            return;
         } else {
-            Cow::Owned(self.base.resolve(reference))
+            self.base.join(reference, &mut scratch);
+            &scratch
         };
         let crypt = if kind == Kind::Segment { self.crypt.take() } else { None };
         self.copy(range.start);
-        self.place.put(kind, &address, crypt.as_ref(), &mut self.out);
+        self.place.put(kind, address, crypt.as_ref(), &mut self.out);
         self.copied = range.end;
         if kind == Kind::Segment {
             self.crypt = crypt;
         }
+        self.scratch = scratch;
     }
 
     fn uri_line(&mut self, line: &[u8], at: usize) {
@@ -390,11 +405,20 @@ pub fn is_playlist_address(address: &[u8]) -> bool {
     let end = memchr::memchr2(b'?', b'#', address).unwrap_or(address.len());
     let (path, query) = address.split_at(end);
     let ends = |end: &[u8]| path.len() >= end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
-    if ends(b".m3u8") || ends(b".m3u") || ends(b".m3u_plus") {
+    if matches!(path.last(), Some(b'8' | b'u' | b'U' | b's' | b'S'))
+        && (ends(b".m3u8") || ends(b".m3u") || ends(b".m3u_plus"))
+    {
         return true;
     }
-    let mut pairs = query.get(1..).unwrap_or_default().split(|b| *b == b'&');
-    pairs.any(|p| p.strip_prefix(b"type=").is_some_and(|t| matches!(t, b"m3u" | b"m3u8" | b"m3u_plus")))
+    let mut rest = query.get(1..).unwrap_or_default();
+    while !rest.is_empty() {
+        let end = memchr::memchr(b'&', rest).unwrap_or(rest.len());
+        if rest[..end].strip_prefix(b"type=").is_some_and(|t| matches!(t, b"m3u" | b"m3u8" | b"m3u_plus")) {
+            return true;
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    false
 }
 
 /// The extension that a segment's URL of ours gets, so that players know what it is: that of its address.
@@ -403,7 +427,9 @@ pub fn extension(address: &str) -> &'static str {
         "ts", "m4s", "mp4", "m4a", "m4v", "aac", "ac3", "ec3", "mp3", "vtt", "webvtt", "cmfv", "cmfa", "cmft", "m2ts",
         "mpg", "jpg", "png", "ttml",
     ];
-    let path = address.split(['?', '#']).next().unwrap_or_default();
-    let extension = path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, e)| e);
+    let end = memchr::memchr2(b'?', b'#', address.as_bytes()).unwrap_or(address.len());
+    let path = &address[..end];
+    let dot = memchr::memrchr2(b'.', b'/', path.as_bytes()).filter(|at| path.as_bytes().get(*at) == Some(&b'.'));
+    let extension = dot.map_or("", |at| &path[at + 1..]);
     KNOWN.iter().find(|k| k.eq_ignore_ascii_case(extension)).copied().unwrap_or("ts")
 }

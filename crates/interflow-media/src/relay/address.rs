@@ -115,7 +115,7 @@ pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     let mut rest = value;
     while !rest.is_empty() {
-        let run = rest.iter().position(|b| !PLAIN[usize::from(*b)]).unwrap_or(rest.len());
+        let run = plain_run(rest);
         let (plain, tail) = rest.split_at(run);
         out.extend_from_slice(plain);
         rest = tail;
@@ -126,14 +126,20 @@ pub fn push_value(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// How many bytes from the beginning stand for themselves. Addresses are long and mostly plain: eight are looked at together.
+fn plain_run(bytes: &[u8]) -> usize {
+    let is_plain = |b: &u8| PLAIN[usize::from(*b)];
+    let eights = bytes.chunks_exact(8).take_while(|c| c.iter().fold(true, |all, b| all & is_plain(b))).count() * 8;
+    let rest = bytes.get(eights..).unwrap_or_default();
+    eights + rest.iter().position(|b| !is_plain(b)).unwrap_or(rest.len())
+}
+
 /// Whether the reference has a scheme of its own (`http:`, `data:`, `skd:`), and which.
 pub fn scheme_of(reference: &str) -> Option<&str> {
-    let end = reference.find(':')?;
-    let scheme = &reference[..end];
-    let mut bytes = scheme.bytes();
-    let well_formed = bytes.next().is_some_and(|b| b.is_ascii_alphabetic())
-        && bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'));
-    well_formed.then_some(scheme)
+    let in_scheme = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    let end = reference.bytes().position(|b| !in_scheme(b))?;
+    let (scheme, rest) = reference.split_at(end);
+    (rest.starts_with(':') && scheme.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(scheme)
 }
 
 /// Whether it begins with `http://` or `https://`, in any case.
@@ -178,23 +184,28 @@ impl Base {
         if scheme_of(reference).is_some() {
             return reference.to_owned();
         }
-        if reference.starts_with("//") {
-            return format!("{}:{reference}", self.scheme);
+        let mut out = String::with_capacity(self.directory.len() + reference.len());
+        self.join(reference, &mut out);
+        out
+    }
+
+    /// Appends what a reference without a scheme of its own leads to.
+    pub fn join(&self, reference: &str, out: &mut String) {
+        let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.push_str(part));
+        match reference.as_bytes() {
+            [] => put(&[&self.whole]),
+            [b'/', b'/', ..] => put(&[&self.scheme, ":", reference]),
+            [b'/', ..] => put(&[&self.origin, &without_dots(reference)]),
+            [b'?', ..] => put(&[&self.origin, &self.path, reference]),
+            bytes => {
+                let dots = || memchr::memchr_iter(b'.', bytes).any(|at| bytes.get(at + 1).is_none_or(|b| *b == b'/'));
+                if !dots() {
+                    return put(&[&self.directory, reference]);
+                }
+                let directory = self.directory.get(self.origin.len()..).unwrap_or("/");
+                put(&[&self.origin, &without_dots(&format!("{directory}{reference}"))]);
+            }
         }
-        if reference.starts_with('/') {
-            return format!("{}{}", self.origin, without_dots(reference));
-        }
-        if reference.starts_with('?') {
-            return format!("{}{}{reference}", self.origin, self.path);
-        }
-        if reference.is_empty() {
-            return self.whole.clone();
-        }
-        if !reference.contains("./") && !reference.ends_with('.') {
-            return format!("{}{reference}", self.directory);
-        }
-        let directory = self.directory.get(self.origin.len()..).unwrap_or("/");
-        format!("{}{}", self.origin, without_dots(&format!("{directory}{reference}")))
     }
 }
 
