@@ -3,6 +3,7 @@
 mod address;
 mod dates;
 mod ids;
+mod labelled;
 mod mixed;
 mod names;
 mod net;
@@ -134,7 +135,8 @@ impl<'t> Scan<'t> {
     /// The topics of the nearest of the `back` tokens before token `i` that speaks of a personal number.
     pub fn nearest_personal(&self, i: usize, back: usize) -> u32 {
         let before = self.list().get(i.saturating_sub(back)..i).unwrap_or_default();
-        before.iter().rev().map(|t| self.token_topics(t) & PERSONAL).find(|t| *t != 0).unwrap_or(0)
+        // `number` and `contact` speak of telephones, and of all else.
+        before.iter().rev().map(|t| self.token_topics(t) & PERSONAL & !topic::PHONE).find(|t| *t != 0).unwrap_or(0)
     }
 
     /// The topics of one token; those of its parts for `camelCase`.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident, $text:literal, $label:literal, [$($alias:literal),*];)*) => {
+    ($($(#[$doc:meta])* $name:ident, $text:literal, $label:literal, [$($alias:literal),* $(,)?];)*) => {
         /// What was found.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
@@ -44,7 +44,7 @@ kinds! {
     /// A street address or a part of one.
     StreetAddress, "street-address", "ADDRESS", ["address"];
     /// A postal code.
-    ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code"];
+    ZipCode, "zip-code", "ZIP", ["zip", "postcode", "postal-code", "uk-postcode", "ca-postal-code", "de-plz"];
     /// A calendar date, with its time of day perhaps.
     Date, "date", "DATE", ["date-time", "birthdate"];
     /// A person's age.
@@ -82,7 +82,8 @@ kinds! {
     /// A vehicle identification number (ISO 3779).
     Vin, "vin", "VIN", [];
     /// A vehicle's number plate.
-    LicensePlate, "license-plate", "PLATE", [];
+    LicensePlate, "license-plate", "PLATE",
+        ["in-vehicle-registration", "uk-vehicle-registration", "de-kfz", "tr-license-plate", "ng-vehicle-registration", "za-license-plate"];
     /// A bitcoin address.
     Bitcoin, "bitcoin-address", "BITCOIN", ["btc"];
     /// An address on another chain.
@@ -92,17 +93,19 @@ kinds! {
     /// A parcel's tracking number.
     TrackingNumber, "tracking-number", "TRACKING", [];
     /// A passport number.
-    Passport, "passport-number", "PASSPORT", ["us-passport"];
+    Passport, "passport-number", "PASSPORT",
+        ["us-passport", "uk-passport", "in-passport", "it-passport", "de-passport", "es-passport", "kr-passport", "ph-passport", "za-passport"];
     /// A driving licence number.
-    DriversLicense, "drivers-license-number", "LICENSE", ["us-driver-license", "driver-license"];
+    DriversLicense, "drivers-license-number", "LICENSE",
+        ["us-driver-license", "driver-license", "it-driver-license", "uk-driving-licence", "de-fuehrerschein", "kr-driver-license", "za-driver-license"];
     /// A medical record number.
     MedicalRecord, "medical-record-number", "MRN", ["mrn"];
     /// A US provider number.
-    Npi, "npi", "NPI", [];
+    Npi, "npi", "NPI", ["us-npi"];
     /// A US drug registration.
     Dea, "dea", "DEA", ["medical-license"];
     /// A US Medicare beneficiary number.
-    Mbi, "mbi", "MBI", [];
+    Mbi, "mbi", "MBI", ["us-mbi"];
     /// A user name.
     Username, "username", "USERNAME", [];
     /// An amount of money.
@@ -182,13 +185,13 @@ kinds! {
     /// Thailand.
     ThId, "th-tnin", "THID", ["th-id"];
     /// South Africa.
-    ZaId, "za-id", "ZAID", [];
+    ZaId, "za-id", "ZAID", ["za-id-number"];
     /// Mexico, persons.
     Curp, "curp", "CURP", [];
     /// Mexico, tax.
     Rfc, "rfc", "RFC", [];
     /// Turkey.
-    Tckn, "tckn", "TCKN", [];
+    Tckn, "tckn", "TCKN", ["tr-national-id"];
     /// Israel.
     IlId, "il-id", "ILID", [];
     /// Bulgaria.
@@ -205,8 +208,21 @@ kinds! {
     Rut, "rut", "RUT", [];
     /// Argentina.
     Cuit, "cuit", "CUIT", [];
+    /// A tax number known by the words around it.
+    TaxNumber, "tax-number", "TAX", ["tin", "de-tax-number", "ph-tin", "za-income-tax-number"];
+    /// A number for value-added tax.
+    VatNumber, "vat-number", "VAT", ["vat", "de-vat-id", "za-vat-number"];
+    /// A company's number in a register.
+    CompanyNumber, "company-number", "COMPANYNO",
+        ["sg-uen", "kr-brn", "se-organisationsnummer", "de-handelsregister", "za-company-registration", "siren", "siret"];
+    /// A number of a health insurance: member, claim, prescription, referral.
+    HealthInsurance, "health-insurance-number", "HEALTHINS",
+        ["us-health-insurance-member-id", "de-health-insurance", "us-claim-number", "us-prescription-number", "us-referral-number",
+            "us-prior-authorization-number", "de-lanr", "de-bsnr"];
+    /// A social insurance number outside of the US.
+    SocialInsurance, "social-insurance-number", "SVNR", ["de-social-security"];
     /// An identity number known by the words around it only.
-    NationalId, "national-id", "ID", [];
+    NationalId, "national-id", "ID", ["it-identity-card", "ng-nin", "ph-umid", "kr-frn", "za-traffic-register-number"];
     /// A provider's API key.
     ApiKey, "api-key", "APIKEY", [];
     /// A cloud's credential.

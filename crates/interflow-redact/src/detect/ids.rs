@@ -122,17 +122,44 @@ static RULES: &[Rule] = &[
     rule(Isikukood, 11, None, isikukood, &["isikukood", "asmens", "kodas", "estonian", "lithuanian"]),
     rule(Cuit, 11, Some((&[2, 8, 1], b"-")), cuit, &["cuit", "cuil"]),
     rule(Rut, 9, Some((&[2, 3, 3, 1], b".-")), |d| rut_check(&d[..8]) == u32::from(d[8]), &["rut", "run", "rol"]),
+    rule(CompanyNumber, 10, Some((&[3, 2, 5], b"-")), kr_brn, &["brn", "business", "사업자등록번호", "korean"]),
+    rule(
+        CompanyNumber,
+        10,
+        Some((&[6, 4], b"-")),
+        |d| d[2] > 1 && luhn(d),
+        &["organisationsnummer", "orgnr", "organisation"],
+    ),
+    rule(
+        CompanyNumber,
+        12,
+        Some((&[4, 6, 2], b"/")),
+        |d| matches!(two(d, 0), 19 | 20),
+        &["registration", "company", "reg"],
+    ),
+    rule(CompanyNumber, 9, Some((&[3, 3, 3], b" ")), luhn, &["siren"]),
+    rule(CompanyNumber, 14, Some((&[3, 3, 3, 5], b" ")), luhn, &["siret"]),
+    rule(TaxNumber, 12, Some((&[3, 3, 3, 3], b"-")), always, &["tin"]),
+    rule(TaxNumber, 9, Some((&[3, 3, 3], b"-")), always, &["tin"]),
+    rule(TaxNumber, 10, Some((&[2, 3, 5], b"/")), always, &["steuernummer", "steuernr"]),
+    rule(TaxNumber, 11, Some((&[3, 3, 5], b"/")), always, &["steuernummer", "steuernr"]),
+    rule(TaxNumber, 10, None, always, &["utr", "sars"]),
+    rule(VatNumber, 10, None, |d| d[0] == 4, &["vat"]),
+    rule(NationalId, 12, Some((&[4, 7, 1], b"-")), always, &["umid", "crn"]),
+    rule(NationalId, 11, None, always, &["nin"]),
+    rule(DriversLicense, 12, Some((&[2, 2, 6, 2], b"-")), always, &["license", "licence", "driver", "driving"]),
+    rule(Rut, 8, Some((&[1, 3, 3, 1], b".-")), |d| rut_check(&d[..7]) == u32::from(d[7]), &["rut", "run", "rol"]),
     rule(Npi, 10, None, npi, &["npi", "provider"]),
     rule(BankRouting, 9, None, aba, &["routing", "aba", "rtn"]),
     rule(Ein, 9, Some((&[2, 7], b"-")), ein_prefix, &["ein", "fein", "employer", "tax"]),
-    rule(Itin, 9, None, |d| d[0] == 9, &["itin"]),
+    rule(Itin, 9, None, |d| d[0] == 9 && matches!(two(d, 3), 50..=65 | 70..=88 | 90..=92 | 94..=99), &["itin"]),
 ];
 
 /// The number that begins at group `k`, when a rule knows it.
 pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let at = run.first + k;
     let digits: usize = (k..(k + 7).min(run.groups.len())).map(|i| run.len_of(i)).sum();
-    if digits < 9 {
+    if digits < 8 {
         return None;
     }
     let topics = scan.topics(at, 6, 3);
@@ -146,7 +173,7 @@ pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         if total > 18 {
             break;
         }
-        if total < 9 {
+        if total < 8 {
             continue;
         }
         let digits = run.digits(scan.bytes, k, n);
@@ -156,7 +183,8 @@ pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             }
             let named = scan.near_word(at, rule.words, 6, 3);
             let Some(confidence) = confidence(rule, run, k, n, named, topics) else { continue };
-            if best.as_ref().is_none_or(|b| confidence > b.confidence) {
+            let better = |b: &Hit| confidence > b.confidence || confidence == b.confidence && n > b.groups;
+            if best.as_ref().is_none_or(better) {
                 best = Some(Hit::new(n, rule.kind, confidence));
             }
         }
@@ -344,6 +372,11 @@ fn tckn(d: &[u8]) -> bool {
     let odd = d[0] + d[2] + d[4] + d[6] + d[8];
     let even = d[1] + d[3] + d[5] + d[7];
     d[0] != 0 && (odd * 7 - even).rem_euclid(10) == d[9] && d[..10].iter().sum::<i64>() % 10 == d[10]
+}
+
+fn kr_brn(d: &[u8]) -> bool {
+    let carried = u32::from(d[8]) * 5 / 10;
+    (10 - (weighted(d, &[1, 3, 7, 1, 3, 7, 1, 3, 5]) + carried) % 10) % 10 == u32::from(d[9])
 }
 
 fn egn(d: &[u8]) -> bool {

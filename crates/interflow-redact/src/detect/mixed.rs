@@ -1,6 +1,6 @@
 //! Tokens of letters and digits: IBANs, VINs, coin addresses and the national numbers that hold letters.
 
-use super::{Scan, ids, net};
+use super::{Scan, ids, labelled, net};
 use crate::Kind;
 use crate::check;
 use crate::lexicon::topic;
@@ -17,11 +17,22 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) -> usize {
         return i + 1;
     }
     match word.len() {
-        2..=5 => postcode(scan, i, &token),
+        2..=5 => {
+            let upper = word.to_ascii_uppercase();
+            if dotted(scan, i, &token, &upper) {
+                return i + 1;
+            }
+            if let Some(next) = hyphened_mbi(scan, i, &token).or_else(|| labelled::value(scan, i)) {
+                return next;
+            }
+            postcode(scan, i, &token);
+        }
         6..=26 => {
             let upper = word.to_ascii_uppercase();
-            if !identity(scan, i, &token, &upper) {
-                labelled(scan, i, &token, &upper);
+            if !identity(scan, i, &token, &upper)
+                && let Some(next) = labelled::value(scan, i)
+            {
+                return next;
             }
         }
         _ => {}
@@ -36,7 +47,18 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) -> usize {
 pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     match token.len() {
-        1 if scan.gap_before(i) == "-" && matches!(scan.word(&token), "K" | "k") => rut(scan, i, &token),
+        1 if scan.gap_before(i) == "-" => {
+            if matches!(scan.word(&token), "K" | "k") {
+                rut(scan, i, &token);
+            }
+            hyphened_dni(scan, i, &token);
+        }
+        2 if token.shape == Shape::Upper && scan.gap(i) == " " && spaced_nino(scan, i, &token) => {}
+        1..=3 if token.shape == Shape::Upper => {
+            if mac(scan, i, &token).is_none() {
+                labelled::plate(scan, i);
+            }
+        }
         2 if scan.byte_at(token.end()) == b'-' => {
             mac(scan, i, &token);
         }
@@ -48,6 +70,44 @@ pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
 
 fn glued(scan: &Scan<'_>, token: &Token) -> bool {
     matches!(scan.byte_before(token.start()), b'_' | b'/' | b'\\') || matches!(scan.byte_at(token.end()), b'_')
+}
+
+/// `12345678-Z`: Spain's number with its letter behind a hyphen.
+fn hyphened_dni(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    let Some(before) = i.checked_sub(1).and_then(|p| scan.token(p)).filter(|t| t.is_digits() && t.len() == 8) else {
+        return;
+    };
+    let number = scan.word(before).bytes().fold(0u64, |n, b| n * 10 + u64::from(b - b'0'));
+    if scan.word(token).as_bytes() == [dni_letter(number)] {
+        scan.push(Kind::Dni, before.start(), token.end(), 85);
+    }
+}
+
+/// `AA 12 34 56 B`: Great Britain's insurance number in its groups.
+fn spaced_nino(scan: &mut Scan<'_>, i: usize, token: &Token) -> bool {
+    let Some([a, b, c, d]) = scan.list().get(i + 1..i + 5) else { return false };
+    let pairs = [a, b, c].iter().all(|t| t.is_digits() && t.len() == 2) && d.len() == 1;
+    let spaced = pairs && (i..i + 4).all(|n| scan.gap(n) == " ");
+    let all = [token, a, b, c, d].map(|t| scan.word(t)).concat();
+    let end = d.end();
+    let right = spaced && nino(all.as_bytes());
+    if right {
+        scan.push(Kind::Nino, token.start(), end, 90);
+    }
+    right
+}
+
+/// US Medicare's number as it stands on the card: `1EG4-TE5-MK73`.
+fn hyphened_mbi(scan: &mut Scan<'_>, i: usize, token: &Token) -> Option<usize> {
+    let (b, c) = (*scan.token(i + 1)?, *scan.token(i + 2)?);
+    if [token.len(), b.len(), c.len()] != [4, 3, 4] || scan.gap(i) != "-" || scan.gap(i + 1) != "-" {
+        return None;
+    }
+    let all = [scan.word(token), scan.word(&b), scan.word(&c)].concat();
+    mbi(all.as_bytes()).then(|| {
+        scan.push(Kind::Mbi, token.start(), c.end(), 85);
+        i + 3
+    })
 }
 
 /// A hardware address that begins with two digits and a hyphen.
@@ -166,6 +226,14 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
         {
             Some((Kind::Personalausweis, 90))
         }
+        ("LDDDDDDDDD", _) if health_card_of_germany(upper) => {
+            Some((Kind::HealthInsurance, if scan.near(i, topic::HEALTH, 6, 3) { 92 } else { 60 }))
+        }
+        ("DDDDDDDDLDDD", _) if pension_of_germany(upper) => Some((Kind::SocialInsurance, 85)),
+        (p, 16) if driver_of_britain(p, upper) => Some((Kind::DriversLicense, 85)),
+        ("LLDDLLDDDD" | "LLDDLDDDD", _) if plate_of_india(upper) => {
+            Some((Kind::LicensePlate, if scan.near(i, topic::PLATE | topic::VEHICLE, 6, 3) { 90 } else { 60 }))
+        }
         ("LLLDDDDDDD", _) if near(&["voter", "epic"]) => Some((Kind::InVoter, 85)),
         ("DDDDDDDL" | "DDDDDDDLL", _) if pps(upper) => Some((Kind::Pps, if near(&["pps", "ppsn"]) { 95 } else { 45 })),
         ("LLDDDDDDD", _) if dea(upper) => {
@@ -180,6 +248,7 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
         (_, 17) if scan.near(i, topic::VEHICLE, 4, 2) && !upper.iter().any(|b| matches!(b, b'I' | b'O' | b'Q')) => {
             Some((Kind::Vin, 65))
         }
+        (p, 8 | 11) if p.starts_with("LLLLLL") && near(&["bic", "swift"]) => Some((Kind::Bic, 85)),
         (_, 18) if upper.starts_with(b"1Z") => Some((Kind::TrackingNumber, 90)),
         ("LLDDDDDDDDDLL", _) => Some((Kind::TrackingNumber, 70)),
         _ => None,
@@ -201,45 +270,6 @@ fn dotted(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool {
         }
     }
     false
-}
-
-/// Numbers that only the words before them explain.
-fn labelled(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) {
-    let digits = upper.iter().filter(|b| b.is_ascii_digit()).count();
-    if digits < 3 || upper.len() > 20 {
-        return;
-    }
-    let topics = scan.topics(i, 4, 0);
-    let word = |words: &[&str]| scan.near_word(i, words, 4, 0);
-    let hit = if topics & topic::PASSPORT != 0
-        && word(&["passport", "passports", "passeport", "reisepass", "pasaporte"])
-        && (6..=9).contains(&upper.len())
-    {
-        Some((Kind::Passport, 80))
-    } else if topics & topic::LICENCE != 0
-        && word(&["license", "licence", "dl", "licences", "permit"])
-        && upper.len() <= 18
-    {
-        Some((Kind::DriversLicense, 75))
-    } else if topics & topic::PLATE != 0 && (5..=8).contains(&upper.len()) {
-        Some((Kind::LicensePlate, 70))
-    } else if word(&["mrn", "medical"]) {
-        Some((Kind::MedicalRecord, 75))
-    } else if topics & topic::TRACKING != 0
-        && word(&["tracking", "track", "parcel", "package", "shipment"])
-        && upper.len() >= 8
-    {
-        Some((Kind::TrackingNumber, 70))
-    } else if topics & topic::NATIONAL_ID != 0
-        && word(&["personalausweis", "ausweis", "ausweisnummer", "identity", "national"])
-    {
-        Some((Kind::NationalId, 70))
-    } else {
-        None
-    };
-    if let Some((kind, confidence)) = hit {
-        scan.push(kind, token.start(), token.end(), confidence);
-    }
 }
 
 /// British and Canadian postcodes, in two halves.
@@ -373,6 +403,41 @@ fn card_of_germany(upper: &[u8]) -> bool {
         .iter()
         .all(|b| b.is_ascii_digit() || !matches!(b, b'A' | b'B' | b'D' | b'E' | b'I' | b'O' | b'Q' | b'S' | b'U'))
         && upper.get(9).is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
+}
+
+/// Germany's health insurance card: a letter as two digits, then nine with weights 1 and 2.
+fn health_card_of_germany(upper: &[u8]) -> bool {
+    let letter = u32::from(upper[0] - b'A') + 1;
+    let body = [letter / 10, letter % 10].into_iter().chain(upper[1..9].iter().map(|b| u32::from(b - b'0')));
+    let sum: u32 = body.zip([1, 2].into_iter().cycle()).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
+    sum % 10 == u32::from(upper[9] - b'0')
+}
+
+/// Germany's pension insurance: area, birth date, initial, serial, check digit.
+fn pension_of_germany(upper: &[u8]) -> bool {
+    let letter = u32::from(upper[8].wrapping_sub(b'A')) + 1;
+    let d = |i: usize| u32::from(upper[i].wrapping_sub(b'0'));
+    let body = (0..8).map(d).chain([letter / 10, letter % 10, d(9), d(10)]);
+    let sum: u32 = body.zip([2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1]).map(|(d, w)| (d * w) / 10 + (d * w) % 10).sum();
+    (1..=31).contains(&((d(2) * 10 + d(3)) % 50)) && (1..=12).contains(&(d(4) * 10 + d(5))) && sum % 10 == d(11)
+}
+
+/// Great Britain's driving licence: five letters of the name, the birth date shuffled, initials.
+fn driver_of_britain(pattern: &str, upper: &[u8]) -> bool {
+    let named = upper[..5].iter().all(|b| b.is_ascii_uppercase() || *b == b'9') && upper[0].is_ascii_uppercase();
+    let number = |i: usize| u32::from(upper[i].wrapping_sub(b'0')) * 10 + u32::from(upper[i + 1].wrapping_sub(b'0'));
+    let dated = pattern.as_bytes()[5..11].iter().all(|b| *b == b'D');
+    named && dated && (1..=12).contains(&(number(6) % 50)) && (1..=31).contains(&number(8)) && pattern.ends_with("LL")
+}
+
+/// India's plates begin with the state's letters.
+fn plate_of_india(upper: &[u8]) -> bool {
+    const STATES: &[&[u8; 2]] = &[
+        b"AN", b"AP", b"AR", b"AS", b"BR", b"CG", b"CH", b"DD", b"DL", b"DN", b"GA", b"GJ", b"HP", b"HR", b"JH", b"JK",
+        b"KA", b"KL", b"LA", b"LD", b"MH", b"ML", b"MN", b"MP", b"MZ", b"NL", b"OD", b"OR", b"PB", b"PY", b"RJ", b"SK",
+        b"TN", b"TR", b"TS", b"UK", b"UP", b"WB",
+    ];
+    STATES.iter().any(|s| upper.starts_with(*s))
 }
 
 fn cn_id(upper: &[u8]) -> bool {

@@ -1,6 +1,6 @@
 //! Runs of digit groups: cards, social security numbers, IP addresses, dates, phones and whatever a check digit confirms.
 
-use super::{Scan, dates, ids, phone};
+use super::{Scan, dates, ids, labelled, phone};
 use crate::Kind;
 use crate::check;
 use crate::lexicon::topic;
@@ -154,12 +154,24 @@ pub(super) fn run(scan: &mut Scan<'_>, i: usize) -> usize {
         return i + 1;
     }
     let Some(run) = collect(scan, i) else { return i + 1 };
-    if run.groups.len() == 1 && token.len() < 5 {
+    let before = scan.found.len();
+    let next = groups(scan, i, &run, token.len());
+    // What no rule knew may have a label.
+    if scan.found.len() == before
+        && let Some(labelled) = labelled::value(scan, i)
+    {
+        return labelled;
+    }
+    next
+}
+
+fn groups(scan: &mut Scan<'_>, i: usize, run: &Run, length: usize) -> usize {
+    if run.groups.len() == 1 && length < 5 {
         return i + 1;
     }
     let (mut k, mut dated) = (0, 0);
     while k < run.groups.len() {
-        match best(scan, &run, k) {
+        match best(scan, run, k) {
             Some(mut hit) => {
                 // The second date of a range is as sure as the first.
                 if hit.kind == Kind::Date {
@@ -285,7 +297,8 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             (true, false) if digits.len() == 12 => continue,
             (true, false) => 55,
             (false, true) if !scan.wants.valid_cards_only => 70,
-            (false, true) if n > 1 || matches!(digits.len(), 15 | 16) => 60,
+            // A card with a wrong digit, for policies that want to know of it.
+            (false, true) if n > 1 || matches!(digits.len(), 15 | 16) => 45,
             _ => continue,
         };
         best = Some(Hit::new(n, Kind::CreditCard, confidence));
@@ -332,7 +345,7 @@ fn ssn(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             _ => 45,
         },
         (true, false, true) => 85,
-        (false, true, true) => 60,
+        (false, true, true) => 45,
         _ => return None,
     };
     Some(Hit::new(groups, Kind::Ssn, confidence))
@@ -378,7 +391,7 @@ fn contextual(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let word = |w: &[&str]| scan.near_word(at, w, 4, 0);
     let one = |kind, confidence| Some(Hit::new(1, kind, confidence));
     match digits {
-        9 if topics & topic::PASSPORT != 0 => one(Kind::Passport, 80),
+        7..=9 if topics & topic::PASSPORT != 0 => one(Kind::Passport, 80),
         5..=14
             if topics & topic::LICENCE != 0
                 && word(&["license", "licence", "dl", "licences", "permit", "driver", "drivers"]) =>

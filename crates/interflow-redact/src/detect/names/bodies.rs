@@ -431,7 +431,8 @@ pub(super) fn organisation(scan: &Scan<'_>, first: usize, last: usize, around: &
     if !words.iter().any(|t| t.has(ORG_SUFFIX | ORG_WORD | ORG)) {
         return None;
     }
-    let suffix = words.iter().rposition(|t| t.has(ORG_SUFFIX) && t.is_capital());
+    let apart = |at: usize| at > 0 && scan.gap(first + at - 1) != "-";
+    let suffix = (0..words.len()).rev().find(|at| words[*at].has(ORG_SUFFIX) && words[*at].is_capital() && apart(*at));
     if let Some(at) = suffix.filter(|at| *at > 0 && held(scan.word(&words[*at]))) {
         let plain = words[..at].iter().all(|t| t.has(STOP | TECH | DAY | MONTH)) && around.org == 0;
         let loose = matches!(scan.word(&words[at]), "Group" | "Company" | "Holding" | "Limited" | "Co")
