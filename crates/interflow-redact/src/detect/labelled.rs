@@ -243,8 +243,7 @@ fn apart(scan: &Scan<'_>, i: usize, token: &Token) -> bool {
 fn reach(scan: &Scan<'_>, i: usize, label: &Label) -> Option<usize> {
     let list = scan.list();
     let (mut letters, mut digits, mut best) = (0, 0, None);
-    for at in i..(i + 5).min(list.len()) {
-        let token = &list[at];
+    for (at, token) in list.iter().enumerate().skip(i).take(5) {
         let fits = match token.shape {
             Shape::Digits => true,
             Shape::Mixed => scan.word(token).bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()),

@@ -54,11 +54,7 @@ pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
             hyphened_dni(scan, i, &token);
         }
         2 if token.shape == Shape::Upper && scan.gap(i) == " " && spaced_nino(scan, i, &token) => {}
-        1..=3 if token.shape == Shape::Upper => {
-            if mac(scan, i, &token).is_none() {
-                labelled::plate(scan, i);
-            }
-        }
+        1..=3 if token.shape == Shape::Upper && mac(scan, i, &token).is_none() => labelled::plate(scan, i),
         2 if scan.byte_at(token.end()) == b'-' => {
             mac(scan, i, &token);
         }

@@ -345,6 +345,9 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         let host = authority.rsplit('@').next().unwrap_or_default();
         let host = if host.starts_with('[') { host } else { host.split(':').next().unwrap_or_default() };
         let name = scan.text.get(at - scheme..at).unwrap_or_default().to_ascii_lowercase();
+        if webhook(authority, scan.text.get(at + 3..end).unwrap_or_default()) {
+            scan.push(Kind::Secret, at - scheme, end, 92);
+        }
         let confidence = if end <= at + 4 || host.is_empty() || host.contains(['{', '$', '<', '%']) {
             continue;
         } else if reserved_host(host) {
@@ -377,6 +380,19 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
             domain(scan, i);
         }
         i += 1;
+    }
+}
+
+/// Addresses that anyone who knows them may post to.
+fn webhook(authority: &str, rest: &str) -> bool {
+    let path = rest.get(authority.len()..).unwrap_or_default();
+    match authority {
+        "hooks.slack.com" => path.len() > 40 && !path.contains("XXXX"),
+        "discord.com" | "discordapp.com" => path.starts_with("/api/webhooks/") && path.len() > 60,
+        "hooks.zapier.com" => path.len() > 20,
+        "maker.ifttt.com" => path.contains("/with/key/"),
+        "chat.googleapis.com" => path.contains("token="),
+        _ => authority.ends_with(".webhook.office.com") && path.len() > 60,
     }
 }
 

@@ -18,118 +18,230 @@ const fn known(prefix: &'static str, least: usize, most: usize, kind: Kind) -> K
     Known { prefix, length: least..=most, kind }
 }
 
-/// Longer prefixes before their own beginnings.
+/// Sorted backwards, so that longer prefixes stand before their own beginnings and those of one first byte together.
 static KNOWN: &[Known] = &[
-    known("sk-ant-", 20, 200, Kind::ApiKey),
-    known("sk-proj-", 20, 220, Kind::ApiKey),
+    known("ya29.", 20, 400, Kind::CloudCredential),
+    known("y0_", 40, 80, Kind::Token),
+    known("xwfp-", 20, 120, Kind::Token),
+    known("xsmtpsib-", 64, 100, Kind::ApiKey),
+    known("xoxs-", 20, 120, Kind::Token),
+    known("xoxr-", 20, 120, Kind::Token),
+    known("xoxp-", 20, 120, Kind::Token),
+    known("xoxe-", 20, 200, Kind::Token),
+    known("xoxb-", 20, 120, Kind::Token),
+    known("xoxa-", 20, 120, Kind::Token),
+    known("xkeysib-", 64, 100, Kind::ApiKey),
+    known("xapp-", 20, 120, Kind::Token),
+    known("xai-", 40, 120, Kind::ApiKey),
+    known("whsec_", 16, 80, Kind::Secret),
+    known("waka_", 36, 40, Kind::ApiKey),
+    known("vcp_", 24, 60, Kind::Token),
+    known("vck_", 24, 60, Kind::ApiKey),
+    known("v1.0-", 150, 200, Kind::Token),
+    known("tvly-", 20, 60, Kind::ApiKey),
+    known("tskey-", 20, 80, Kind::Token),
+    known("tk-us-", 40, 60, Kind::Token),
+    known("tgp_v1_", 30, 80, Kind::ApiKey),
+    known("tfp_", 30, 80, Kind::Token),
+    known("squ_", 40, 40, Kind::Token),
+    known("sqp_", 40, 40, Kind::Token),
+    known("sqa_", 40, 40, Kind::Token),
+    known("sq0csp-", 30, 60, Kind::Token),
+    known("sq0atp-", 20, 40, Kind::Token),
+    known("sntryu_", 60, 80, Kind::Token),
+    known("sntrys_", 40, 200, Kind::Token),
+    known("sl.", 100, 180, Kind::Token),
+    known("sk_test_", 16, 120, Kind::ApiKey),
+    known("sk_prod_", 16, 120, Kind::ApiKey),
+    known("sk_live_", 16, 120, Kind::ApiKey),
+    known("sk_", 40, 60, Kind::ApiKey),
+    known("sk.eyJ", 40, 250, Kind::Token),
     known("sk-svcacct-", 20, 220, Kind::ApiKey),
-    known("sk-admin-", 20, 220, Kind::ApiKey),
+    known("sk-proj-", 20, 220, Kind::ApiKey),
     known("sk-or-", 20, 120, Kind::ApiKey),
     known("sk-lf-", 20, 80, Kind::ApiKey),
-    known("sk_live_", 16, 120, Kind::ApiKey),
-    known("sk_test_", 16, 120, Kind::ApiKey),
-    known("rk_live_", 16, 120, Kind::ApiKey),
-    known("rk_test_", 16, 120, Kind::ApiKey),
-    known("pk_live_", 16, 120, Kind::ApiKey),
-    known("whsec_", 16, 80, Kind::Secret),
+    known("sk-if-", 20, 80, Kind::ApiKey),
+    known("sk-helicone-", 20, 80, Kind::ApiKey),
+    known("sk-ant-", 20, 200, Kind::ApiKey),
+    known("sk-admin-", 20, 220, Kind::ApiKey),
+    known("sk-None-", 20, 200, Kind::ApiKey),
     known("sk-", 20, 200, Kind::ApiKey),
-    known("xai-", 40, 120, Kind::ApiKey),
-    known("gsk_", 40, 80, Kind::ApiKey),
-    known("pplx-", 32, 80, Kind::ApiKey),
+    known("shpua_", 32, 40, Kind::Token),
+    known("shpss_", 32, 40, Kind::Token),
+    known("shppa_", 32, 40, Kind::Token),
+    known("shpca_", 32, 40, Kind::Token),
+    known("shpat_", 32, 40, Kind::Token),
+    known("shippo_test_", 40, 40, Kind::ApiKey),
+    known("shippo_live_", 40, 40, Kind::ApiKey),
+    known("sgp_", 30, 80, Kind::Token),
+    known("secret_", 40, 60, Kind::ApiKey),
+    known("sbp_v0_", 40, 50, Kind::Token),
+    known("sbp_", 40, 50, Kind::Token),
+    known("sb_secret_", 20, 60, Kind::ApiKey),
+    known("rzp_test_", 14, 30, Kind::ApiKey),
+    known("rzp_live_", 14, 30, Kind::ApiKey),
+    known("rubygems_", 40, 60, Kind::Token),
+    known("rpa_", 30, 60, Kind::ApiKey),
+    known("rnd_", 24, 60, Kind::Token),
+    known("rk_test_", 16, 120, Kind::ApiKey),
+    known("rk_live_", 16, 120, Kind::ApiKey),
+    known("re_", 24, 60, Kind::ApiKey),
+    known("rdme_", 60, 80, Kind::ApiKey),
     known("r8_", 30, 60, Kind::ApiKey),
+    known("pypi-", 60, 250, Kind::Token),
+    known("pul-", 40, 40, Kind::Token),
+    known("pscale_tkn_", 30, 60, Kind::Token),
+    known("pscale_pw_", 30, 60, Kind::Password),
+    known("pscale_oauth_", 30, 60, Kind::Token),
+    known("pplx-", 32, 80, Kind::ApiKey),
+    known("pnu_", 30, 50, Kind::Token),
+    known("pk_live_", 16, 120, Kind::ApiKey),
+    known("pk.eyJ", 40, 250, Kind::Token),
+    known("pk-lf-", 20, 80, Kind::ApiKey),
+    known("phx_", 30, 60, Kind::ApiKey),
+    known("phc_", 30, 60, Kind::ApiKey),
+    known("pcsk_", 40, 90, Kind::ApiKey),
+    known("pat-na1-", 36, 36, Kind::Token),
+    known("pat-eu1-", 36, 36, Kind::Token),
+    known("p8e-", 32, 40, Kind::ApiKey),
+    known("oy2", 43, 43, Kind::ApiKey),
+    known("ops_ey", 200, 1200, Kind::Token),
+    known("nvcf-", 40, 90, Kind::ApiKey),
+    known("nvapi-", 40, 90, Kind::ApiKey),
+    known("ntn_", 40, 60, Kind::ApiKey),
+    known("npm_", 30, 60, Kind::Token),
+    known("nk-", 30, 60, Kind::ApiKey),
+    known("nfp_", 30, 60, Kind::Token),
+    known("napi_", 40, 80, Kind::ApiKey),
+    known("lsv2_pt_", 30, 80, Kind::ApiKey),
+    known("lsv2_", 30, 80, Kind::ApiKey),
+    known("lin_oauth_", 40, 70, Kind::Token),
+    known("lin_api_", 30, 60, Kind::ApiKey),
+    known("key-", 32, 32, Kind::ApiKey),
+    known("kag_", 30, 60, Kind::ApiKey),
+    known("jina_", 40, 80, Kind::ApiKey),
+    known("ico-", 32, 32, Kind::ApiKey),
+    known("hvs.", 20, 200, Kind::Token),
+    known("hvb.", 20, 200, Kind::Token),
+    known("hfc-", 30, 60, Kind::ApiKey),
     known("hf_", 30, 60, Kind::ApiKey),
-    known("AIza", 35, 35, Kind::ApiKey),
-    known("AKIA", 16, 16, Kind::CloudCredential),
-    known("ASIA", 16, 16, Kind::CloudCredential),
-    known("ABIA", 16, 16, Kind::CloudCredential),
-    known("ACCA", 16, 16, Kind::CloudCredential),
-    known("AROA", 16, 16, Kind::CloudCredential),
-    known("AIDA", 16, 16, Kind::CloudCredential),
-    known("ya29.", 20, 400, Kind::CloudCredential),
-    known("GOCSPX-", 20, 40, Kind::CloudCredential),
-    known("1//0", 30, 120, Kind::CloudCredential),
-    known("LTAI", 16, 24, Kind::CloudCredential),
-    known("dop_v1_", 64, 64, Kind::CloudCredential),
-    known("doo_v1_", 64, 64, Kind::CloudCredential),
-    known("ABSK", 60, 200, Kind::CloudCredential),
-    known("ghp_", 30, 60, Kind::Token),
-    known("gho_", 30, 60, Kind::Token),
+    known("hcaik_", 50, 70, Kind::ApiKey),
+    known("gsk_", 40, 80, Kind::ApiKey),
+    known("glwt-", 18, 40, Kind::Token),
+    known("glsoat-", 18, 60, Kind::Token),
+    known("glsa_", 30, 60, Kind::Token),
+    known("glrt-", 18, 60, Kind::Token),
+    known("glptt-", 20, 60, Kind::Token),
+    known("glpat-", 18, 60, Kind::Token),
+    known("gloas-", 40, 80, Kind::Token),
+    known("glimt-", 18, 60, Kind::Token),
+    known("glft-", 18, 60, Kind::Token),
+    known("glffct-", 18, 40, Kind::Token),
+    known("gldt-", 18, 60, Kind::Token),
+    known("glcbt-", 18, 60, Kind::Token),
+    known("glc_", 30, 200, Kind::Token),
+    known("glagent-", 40, 60, Kind::Token),
+    known("github_pat_", 40, 120, Kind::Token),
     known("ghu_", 30, 60, Kind::Token),
     known("ghs_", 30, 60, Kind::Token),
     known("ghr_", 30, 90, Kind::Token),
-    known("github_pat_", 40, 120, Kind::Token),
-    known("glpat-", 18, 60, Kind::Token),
-    known("gldt-", 18, 60, Kind::Token),
-    known("glrt-", 18, 60, Kind::Token),
-    known("glcbt-", 18, 60, Kind::Token),
-    known("xoxb-", 20, 120, Kind::Token),
-    known("xoxp-", 20, 120, Kind::Token),
-    known("xoxa-", 20, 120, Kind::Token),
-    known("xoxr-", 20, 120, Kind::Token),
-    known("xoxs-", 20, 120, Kind::Token),
-    known("xoxe-", 20, 200, Kind::Token),
-    known("xapp-", 20, 120, Kind::Token),
-    known("npm_", 30, 60, Kind::Token),
-    known("pypi-", 60, 250, Kind::Token),
-    known("rubygems_", 40, 60, Kind::Token),
-    known("dckr_pat_", 20, 60, Kind::Token),
-    known("shpat_", 32, 40, Kind::Token),
-    known("shpss_", 32, 40, Kind::Token),
-    known("shpca_", 32, 40, Kind::Token),
-    known("shppa_", 32, 40, Kind::Token),
-    known("sq0atp-", 20, 40, Kind::Token),
-    known("sq0csp-", 30, 60, Kind::Token),
-    known("EAAA", 50, 70, Kind::Token),
-    known("SG.", 40, 80, Kind::ApiKey),
-    known("key-", 32, 32, Kind::ApiKey),
-    known("SK", 32, 32, Kind::ApiKey),
-    known("hvs.", 20, 200, Kind::Token),
-    known("hvb.", 20, 200, Kind::Token),
-    known("lin_api_", 30, 60, Kind::ApiKey),
-    known("ntn_", 40, 60, Kind::ApiKey),
-    known("secret_", 40, 60, Kind::ApiKey),
-    known("PMAK-", 50, 80, Kind::ApiKey),
-    known("NRAK-", 20, 40, Kind::ApiKey),
-    known("sntrys_", 40, 200, Kind::Token),
-    known("sgp_", 30, 80, Kind::Token),
-    known("figd_", 30, 60, Kind::Token),
-    known("dapi", 32, 40, Kind::Token),
-    known("tfp_", 30, 80, Kind::Token),
-    known("pul-", 40, 40, Kind::Token),
-    known("fo1_", 30, 80, Kind::Token),
-    known("rnd_", 24, 60, Kind::Token),
-    known("sbp_", 40, 50, Kind::Token),
-    known("sb_secret_", 20, 60, Kind::ApiKey),
-    known("phc_", 30, 60, Kind::ApiKey),
-    known("phx_", 30, 60, Kind::ApiKey),
-    known("ATATT3", 100, 250, Kind::Token),
-    known("atlasv1.", 40, 90, Kind::Token),
-    known("AGE-SECRET-KEY-1", 58, 58, Kind::PrivateKey),
-    known("glsa_", 30, 60, Kind::Token),
-    known("glc_", 30, 200, Kind::Token),
-    known("tskey-", 20, 80, Kind::Token),
-    known("CFPAT-", 40, 50, Kind::Token),
-    known("vcp_", 24, 60, Kind::Token),
-    known("nvapi-", 40, 90, Kind::ApiKey),
+    known("ghp_", 30, 60, Kind::Token),
+    known("gho_", 30, 60, Kind::Token),
+    known("ghe_", 30, 60, Kind::Token),
     known("fw_", 20, 60, Kind::ApiKey),
-    known("tgp_v1_", 30, 80, Kind::ApiKey),
+    known("fo1_", 30, 80, Kind::Token),
+    known("fm2_", 60, 400, Kind::Token),
+    known("fm1_", 60, 400, Kind::Token),
+    known("fio-u-", 60, 70, Kind::Token),
+    known("figd_", 30, 60, Kind::Token),
+    known("fc-", 32, 32, Kind::ApiKey),
+    known("esecret_", 20, 60, Kind::ApiKey),
+    known("e2b_", 32, 60, Kind::ApiKey),
+    known("duffel_test_", 40, 60, Kind::ApiKey),
+    known("duffel_live_", 40, 60, Kind::ApiKey),
+    known("dt0c01.", 80, 110, Kind::Token),
+    known("dp.st.", 40, 70, Kind::Token),
+    known("dp.sa.", 40, 60, Kind::Token),
+    known("dp.pt.", 40, 60, Kind::Token),
+    known("dp.ct.", 40, 60, Kind::Token),
+    known("dor_v1_", 64, 64, Kind::CloudCredential),
+    known("dop_v1_", 64, 64, Kind::CloudCredential),
+    known("doo_v1_", 64, 64, Kind::CloudCredential),
+    known("dnkey-", 50, 100, Kind::Token),
+    known("ddp_", 30, 60, Kind::Token),
+    known("ddapi_", 30, 60, Kind::ApiKey),
+    known("dckr_pat_", 20, 60, Kind::Token),
+    known("dckr_oat_", 30, 70, Kind::Token),
+    known("dapi", 32, 40, Kind::Token),
     known("csk-", 30, 80, Kind::ApiKey),
-    known("pcsk_", 40, 90, Kind::ApiKey),
-    known("lsv2_", 30, 80, Kind::ApiKey),
-    known("sk-if-", 20, 80, Kind::ApiKey),
+    known("cio", 32, 40, Kind::Token),
+    known("cfut_", 30, 80, Kind::Token),
+    known("cfat_", 30, 80, Kind::Token),
+    known("bkua_", 40, 50, Kind::Token),
+    known("atlasv1.", 40, 90, Kind::Token),
+    known("api_org_", 30, 60, Kind::ApiKey),
+    known("access_token$production$", 40, 120, Kind::Token),
+    known("SK", 32, 32, Kind::ApiKey),
+    known("SG.", 40, 80, Kind::ApiKey),
+    known("PMAK-", 50, 80, Kind::ApiKey),
+    known("NRJS-", 19, 40, Kind::ApiKey),
+    known("NRII-", 25, 50, Kind::ApiKey),
+    known("NRAK-", 20, 40, Kind::ApiKey),
+    known("NRAA-", 20, 40, Kind::ApiKey),
+    known("LTAI", 16, 24, Kind::CloudCredential),
+    known("KGAT_", 30, 60, Kind::Token),
+    known("HRKU-", 36, 70, Kind::CloudCredential),
+    known("GR1348941", 20, 30, Kind::Token),
+    known("GOCSPX-", 20, 40, Kind::CloudCredential),
+    known("FLWSECK_TEST-", 12, 60, Kind::ApiKey),
+    known("FLWSECK-", 20, 60, Kind::ApiKey),
+    known("EZTK", 54, 54, Kind::ApiKey),
+    known("EZAK", 54, 54, Kind::ApiKey),
+    known("EAAG", 60, 250, Kind::Token),
+    known("EAACEdEose0cBA", 20, 250, Kind::Token),
+    known("EAAA", 50, 70, Kind::Token),
+    known("CLOJARS_", 60, 60, Kind::Token),
+    known("CFPAT-", 40, 50, Kind::Token),
+    known("CCIPRJ_", 40, 80, Kind::Token),
+    known("CCIPAT_", 40, 80, Kind::Token),
+    known("ATCTT3", 60, 250, Kind::Token),
+    known("ATBB", 28, 40, Kind::Token),
+    known("ATATT3", 100, 250, Kind::Token),
+    known("ASIA", 16, 16, Kind::CloudCredential),
+    known("ASCA", 16, 16, Kind::CloudCredential),
+    known("AROA", 16, 16, Kind::CloudCredential),
+    known("AQVN", 35, 45, Kind::CloudCredential),
+    known("ANPA", 16, 16, Kind::CloudCredential),
+    known("AKID", 32, 40, Kind::CloudCredential),
+    known("AKIA", 16, 16, Kind::CloudCredential),
+    known("AKCp", 60, 90, Kind::Token),
+    known("AIza", 35, 35, Kind::ApiKey),
+    known("AIDA", 16, 16, Kind::CloudCredential),
+    known("AGPA", 16, 16, Kind::CloudCredential),
+    known("AGE-SECRET-KEY-1", 58, 58, Kind::PrivateKey),
+    known("ACCA", 16, 16, Kind::CloudCredential),
+    known("AC", 32, 32, Kind::ApiKey),
+    known("ABSK", 60, 200, Kind::CloudCredential),
+    known("ABIA", 16, 16, Kind::CloudCredential),
+    known("1//0", 30, 120, Kind::CloudCredential),
 ];
 
-/// First bytes that a known prefix has; a token that begins otherwise is not looked at.
-static FIRST_BYTES: [bool; 256] = {
-    let mut table = [false; 256];
+/// For each first byte where its prefixes begin in [`KNOWN`] and how many there are.
+static BY_FIRST: [(u8, u8); 256] = {
+    let mut table = [(0, 0); 256];
     let mut i = 0;
     while i < KNOWN.len() {
-        table[KNOWN[i].prefix.as_bytes()[0] as usize] = true;
+        let first = KNOWN[i].prefix.as_bytes()[0] as usize;
+        if table[first].1 == 0 {
+            table[first].0 = i as u8;
+        }
+        table[first].1 += 1;
         i += 1;
     }
-    table[b'e' as usize] = true;
     table
 };
+
+const _: () = assert!(KNOWN.len() < 256, "the places of the prefixes are bytes");
 
 const fn in_key(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')
@@ -144,9 +256,9 @@ const fn in_token(b: u8) -> bool {
 pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
-    if FIRST_BYTES[b as usize]
-        && (token.len() >= 16 || matches!(scan.byte_at(token.end()), b'-' | b'_' | b'.' | b'/'))
-        && with_prefix(scan, &token)
+    let after = scan.byte_at(token.end());
+    if (token.len() >= 16 || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':'))
+        && ((BY_FIRST[b as usize].1 > 0 || b == b'e') && with_prefix(scan, &token) || by_form(scan, &token, after))
     {
         return;
     }
@@ -176,20 +288,37 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     if rest.starts_with("eyJ") {
         return jwt(scan, start);
     }
-    // Two bytes rule nearly all of them out before texts are compared.
-    let Some([a, b]) = scan.bytes.get(start..start + 2) else { return false };
-    let begins =
-        |k: &&Known| matches!(k.prefix.as_bytes(), [x, y, ..] if x == a && y == b) && rest.starts_with(k.prefix);
-    let Some(known) = KNOWN.iter().find(begins) else { return false };
-    let dotted = known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3");
+    let (from, count) = BY_FIRST[usize::from(scan.byte_at(start))];
+    let bucket = KNOWN.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
+    let Some(known) = bucket.iter().find(|k| rest.starts_with(k.prefix)) else { return false };
+    let dotted =
+        known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3" | "ATCTT3" | "fm1_" | "fm2_");
     let body: &str = {
         let body = &rest[known.prefix.len()..];
         let len = body.bytes().take_while(|b| in_key(*b) || dotted && in_token(*b)).count();
         body[..len].trim_end_matches(['.', '-', '_'])
     };
     // The short prefixes are also the beginning of words.
-    let strict = matches!(known.prefix, "SK" | "dapi" | "key-" | "r8_" | "EAAA" | "secret_" | "fw_");
-    let hexadecimal = matches!(known.prefix, "SK" | "dapi" | "key-");
+    let strict = matches!(
+        known.prefix,
+        "SK" | "AC"
+            | "dapi"
+            | "key-"
+            | "r8_"
+            | "EAAA"
+            | "EAAG"
+            | "secret_"
+            | "fw_"
+            | "re_"
+            | "sk_"
+            | "fc-"
+            | "nk-"
+            | "y0_"
+            | "sl."
+            | "cio"
+            | "oy2"
+    );
+    let hexadecimal = matches!(known.prefix, "SK" | "AC" | "dapi" | "key-" | "fc-" | "sk_" | "p8e-");
     let kind_fits = !hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
     let random = body.bytes().any(|b| b.is_ascii_digit()) || !strict && entropy(body) > 3.5;
     if !known.length.contains(&body.len()) || !kind_fits || !random || is_placeholder(body) {
@@ -198,6 +327,53 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     let end = start + known.prefix.len() + body.len();
     scan.push(known.kind, start, end, 95);
     true
+}
+
+/// Tokens without a prefix whose form is their own: bots of Telegram and Discord, Azure's client secrets, Mailchimp's keys.
+fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
+    let (start, rest) = (token.start(), &scan.bytes[token.start()..]);
+    if in_key(scan.byte_before(start)) && after != b'~' {
+        return false;
+    }
+    let run = |from: usize, f: fn(u8) -> bool| rest.get(from..).map_or(0, |r| r.iter().take_while(|b| f(**b)).count());
+    let length = token.len();
+    let found = match after {
+        // 1234567890:AA…
+        b':' if token.is_digits() && (8..=10).contains(&length) && rest.get(length + 1..length + 3) == Some(b"AA") => {
+            let body = run(length + 1, in_key);
+            (34..=36).contains(&body).then_some((start, start + length + 1 + body, Kind::Token))
+        }
+        // three parts of base64url: a number, a time, a signature
+        b'.' if (23..=28).contains(&length) && matches!(rest.first(), Some(b'M' | b'N' | b'O')) => {
+            let middle = run(length + 1, in_key);
+            let last = run(length + middle + 2, in_key);
+            let dot = rest.get(length + 1 + middle) == Some(&b'.');
+            let end = start + length + middle + 2 + last;
+            ((6..=7).contains(&middle) && dot && (27..=45).contains(&last)).then_some((start, end, Kind::Token))
+        }
+        // abc8Q~…: three characters, a digit, `Q~`
+        b'~' if token.end() >= 5
+            && scan.bytes[..token.end()].ends_with(b"Q")
+            && scan.byte_before(token.end() - 1).is_ascii_digit() =>
+        {
+            let from = token.end() - 5;
+            let body = run(length + 1, |b| in_key(b) || matches!(b, b'.' | b'~'));
+            let end = token.end() + 1 + body;
+            let clean = scan.text.is_char_boundary(from) && !in_key(scan.byte_before(from));
+            (clean && (31..=34).contains(&body)).then_some((from, end, Kind::CloudCredential))
+        }
+        b'-' if length == 32 && rest[..32].iter().all(u8::is_ascii_hexdigit) && rest[32..].starts_with(b"-us") => {
+            let digits = run(35, |b| b.is_ascii_digit());
+            (1..=2).contains(&digits).then_some((start, start + 35 + digits, Kind::ApiKey))
+        }
+        _ => None,
+    };
+    let Some((from, end, kind)) = found else { return false };
+    let random = scan.text.get(from..end).is_some_and(|t| !is_placeholder(t) && entropy(t) > 3.2);
+    if random {
+        scan.push(kind, from, end, 93);
+    }
+    random
 }
 
 /// Three base64url parts, of which the first is a JSON header (RFC 7519 3).
@@ -623,6 +799,11 @@ fn is_placeholder(value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prefixes_stand_in_their_order() {
+        assert!(KNOWN.windows(2).all(|w| w[0].prefix > w[1].prefix));
+    }
 
     #[test]
     fn placeholders_are_told_from_secrets() {

@@ -1,0 +1,255 @@
+//! Secrets of many providers in the places where people leave them, and what only looks like one.
+
+use interflow_redact::{Redactor, Session};
+
+/// Letters drawn by a small generator, so that no scanner takes this file for a leak.
+struct Draw(u64);
+
+impl Draw {
+    fn text(&mut self, alphabet: &[u8], length: usize) -> String {
+        let mut next = || {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize
+        };
+        (0..length).map(|_| char::from(alphabet[next() % alphabet.len()])).collect()
+    }
+}
+
+const ANY: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const UPPER: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const HEX: &[u8] = b"0123456789abcdef";
+
+fn secrets(text: &str) -> Vec<String> {
+    let spans = Redactor::default().find(text, &Session::one_way());
+    spans.iter().filter(|f| f.kind.is_secret()).map(|f| text[f.start..f.end].to_owned()).collect()
+}
+
+/// A provider's prefix and what follows it.
+const FORMS: &[(&str, &[u8], usize)] = &[
+    ("AKIA", UPPER, 16),
+    ("ASIA", UPPER, 16),
+    ("AIza", ANY, 35),
+    ("GOCSPX-", ANY, 28),
+    ("ya29.", ANY, 60),
+    ("LTAI", ANY, 20),
+    ("AKID", ANY, 36),
+    ("dop_v1_", HEX, 64),
+    ("doo_v1_", HEX, 64),
+    ("dor_v1_", HEX, 64),
+    ("sk-ant-api03-", ANY, 93),
+    ("sk-proj-", ANY, 48),
+    ("sk-svcacct-", ANY, 60),
+    ("sk-or-v1-", HEX, 64),
+    ("sk-", ANY, 48),
+    ("xai-", ANY, 80),
+    ("gsk_", ANY, 52),
+    ("pplx-", ANY, 48),
+    ("r8_", ANY, 37),
+    ("hf_", ANY, 34),
+    ("tvly-", ANY, 32),
+    ("nvapi-", ANY, 64),
+    ("tgp_v1_", ANY, 43),
+    ("csk-", ANY, 48),
+    ("pcsk_", ANY, 60),
+    ("lsv2_pt_", HEX, 32),
+    ("fw_", ANY, 24),
+    ("ghp_", ANY, 36),
+    ("gho_", ANY, 36),
+    ("ghu_", ANY, 36),
+    ("ghs_", ANY, 36),
+    ("ghr_", ANY, 76),
+    ("glpat-", ANY, 20),
+    ("gldt-", ANY, 20),
+    ("glrt-", ANY, 20),
+    ("glptt-", HEX, 40),
+    ("glagent-", ANY, 50),
+    ("GR1348941", ANY, 20),
+    ("xoxp-", ANY, 70),
+    ("xoxb-", ANY, 52),
+    ("xapp-", ANY, 60),
+    ("sk_live_", ANY, 24),
+    ("rk_live_", ANY, 24),
+    ("sk_test_", ANY, 24),
+    ("whsec_", ANY, 32),
+    ("rzp_live_", ANY, 14),
+    ("sq0atp-", ANY, 22),
+    ("sq0csp-", ANY, 43),
+    ("shpat_", HEX, 32),
+    ("shpss_", HEX, 32),
+    ("shippo_live_", HEX, 40),
+    ("duffel_live_", ANY, 43),
+    ("FLWSECK-", HEX, 32),
+    ("EZAK", ANY, 54),
+    ("SK", HEX, 32),
+    ("AC", HEX, 32),
+    ("SG.", ANY, 66),
+    ("key-", HEX, 32),
+    ("xkeysib-", HEX, 64),
+    ("re_", ANY, 32),
+    ("npm_", ANY, 36),
+    ("pypi-", ANY, 100),
+    ("rubygems_", HEX, 48),
+    ("CLOJARS_", HEX, 60),
+    ("dckr_pat_", ANY, 27),
+    ("oy2", b"abcdefghijklmnop234567", 43),
+    ("NRAK-", UPPER, 27),
+    ("sntrys_", ANY, 80),
+    ("glsa_", ANY, 41),
+    ("glc_", ANY, 60),
+    ("dt0c01.", UPPER, 89),
+    ("phc_", ANY, 43),
+    ("phx_", ANY, 43),
+    ("lin_api_", ANY, 40),
+    ("ntn_", ANY, 46),
+    ("secret_", ANY, 43),
+    ("PMAK-", HEX, 59),
+    ("figd_", ANY, 40),
+    ("tfp_", ANY, 44),
+    ("CFPAT-", ANY, 43),
+    ("fio-u-", ANY, 64),
+    ("rdme_", ANY, 70),
+    ("ATATT3", ANY, 186),
+    ("ATBB", ANY, 32),
+    ("hvs.", ANY, 90),
+    ("hvb.", ANY, 138),
+    ("pul-", HEX, 40),
+    ("dapi", HEX, 32),
+    ("dp.pt.", ANY, 43),
+    ("nfp_", ANY, 40),
+    ("fo1_", ANY, 43),
+    ("fm2_", ANY, 120),
+    ("rnd_", ANY, 32),
+    ("sbp_", HEX, 40),
+    ("sb_secret_", ANY, 31),
+    ("pscale_tkn_", ANY, 43),
+    ("pscale_pw_", ANY, 43),
+    ("napi_", ANY, 64),
+    ("tskey-auth-", ANY, 40),
+    ("sgp_", HEX, 40),
+    ("squ_", HEX, 40),
+    ("sqp_", HEX, 40),
+    ("CCIPAT_", ANY, 60),
+    ("bkua_", HEX, 40),
+    ("ico-", ANY, 32),
+    ("pnu_", ANY, 36),
+    ("waka_", ANY, 36),
+    ("vcp_", ANY, 40),
+    ("hcaik_", ANY, 58),
+    ("EAACEdEose0cBA", ANY, 120),
+    ("y0_", ANY, 58),
+    ("AQVN", ANY, 38),
+];
+
+#[test]
+fn keys_of_more_than_a_hundred_providers_are_found_in_any_place() {
+    assert!(FORMS.len() > 100);
+    let mut draw = Draw(7);
+    let mut wrong = Vec::new();
+    for (n, (prefix, alphabet, length)) in FORMS.iter().enumerate() {
+        let mut body = draw.text(alphabet, *length);
+        body.replace_range(2..4, "7K");
+        if alphabet == &HEX {
+            body.replace_range(2..4, "7b");
+        }
+        let key = format!("{prefix}{body}");
+        let places =
+            ["it is {} I think", "TOKEN={}", "{\"k\": \"{}\"}", "curl -H 'X-Key: {}' x", "see {}, please", "key='{}'"];
+        let text = places[n % places.len()].replace("{}", &key);
+        if !secrets(&text).iter().any(|s| s.contains(body.as_str())) {
+            wrong.push(format!("{text}: {:?}", secrets(&text)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn tokens_without_a_prefix_are_known_by_their_form() {
+    let mut draw = Draw(11);
+    let (any, hexadecimal) = (draw.text(ANY, 80), draw.text(HEX, 32));
+    for key in [
+        format!("6123456789:AA{}", &any[..33]),
+        format!("MTA{}.G{}.{}", &any[..21], &any[21..26], &any[30..68]),
+        format!("a1b8Q~{}", &any[..34]),
+        format!("{hexadecimal}-us12"),
+        format!("https://hooks.slack.com/services/T{}/B{}/{}", "024BE7LD1", "024BE7LD2", &any[..24]),
+        format!("https://discord.com/api/webhooks/{}/{}", "1034567890123456789", &any[..68]),
+    ] {
+        assert!(secrets(&format!("use {key} for it")).contains(&key), "{key}: {:?}", secrets(&key));
+    }
+}
+
+#[test]
+fn values_are_found_where_a_secret_is_expected() {
+    let mut draw = Draw(13);
+    let value = draw.text(ANY, 40);
+    for text in [
+        format!("aws_secret_access_key = {value}"),
+        format!("AccountName=x;AccountKey={value}{value}1234aB==;EndpointSuffix=core.windows.net"),
+        format!("Authorization: Bearer {value}"),
+        format!("Authorization: Basic {value}"),
+        format!("\"clientSecret\": \"{value}\""),
+        format!("export DATADOG_API_KEY={value}"),
+        format!("  private_key_id: {value}"),
+        format!("x-api-key: {value}"),
+        format!("--token {value}"),
+        format!("https://x.internal/?access_token={value}&a=b"),
+    ] {
+        assert!(secrets(&text).iter().any(|s| s.contains(&value[..20])), "{text}: {:?}", secrets(&text));
+    }
+    for (text, word) in [
+        ("mysql -u root -p'Xk9#mPq2' db; password: Xk9#mPq2", "Xk9#mPq2"),
+        ("spring.datasource.password=Summer2024x", "Summer2024x"),
+        ("mongodb+srv://svc:Tr0ub4dor@cluster0.ab1cd.mongodb.net/test", "Tr0ub4dor"),
+        ("redis://:s3cretpw1@cache.firm.io:6379/0", "s3cretpw1"),
+        ("amqp://app:gu3stPass@mq.firm.io/vhost", "gu3stPass"),
+        ("https://deploy:hunter22x@git.firm.io/repo.git", "hunter22x"),
+        ("Server=db;User Id=sa;Password=Str0ng!Pw9;", "Str0ng!Pw9"),
+        ("my wifi password is Korn-Blume-77", "Korn-Blume-77"),
+        ("PGPASSWORD=letMeIn99 psql", "letMeIn99"),
+        ("machine api.firm.io login anna password dR7kqPz2", "dR7kqPz2"),
+    ] {
+        assert!(secrets(text).iter().any(|s| s.contains(word)), "{text}: {:?}", secrets(text));
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_secret_stays() {
+    for text in [
+        "api_key = \"YOUR_API_KEY\"",
+        "api_key=sk-...",
+        "token: <token>",
+        "password: ********",
+        "PASSWORD=changeme",
+        "secret: ${{ secrets.TOKEN }}",
+        "export TOKEN=$(cat token.txt)",
+        "password = getpass.getpass()",
+        "password: str = Field(...)",
+        "sk-your-key-here-please-replace",
+        "AKIAIOSFODNN7EXAMPLE",
+        "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "\"integrity\": \"sha512-v2kDEe57lecTulaDIuNTPy3Ry4gLGJ6Z1O3vE1krgXZNrsQ+LFTGHVxVjcXPs17LhbZVGedAJv8XZ1tvj5FvSg==\"",
+        "id 550e8400-e29b-41d4-a716-446655440000",
+        "the key to success is patience",
+        "use the token bucket algorithm",
+        "tokens = tokenizer.encode(text)",
+        "ssh-rsa keys are public",
+        "primary key (customer_id, order_id)",
+        "keyboard: qwerty",
+        "monkey-patching",
+        "key-value store",
+        "my password is wrong",
+        "Authorization: Bearer <your token>",
+        "\"token\": \"string\"",
+        "max_tokens: 4096",
+        "password must have eight characters",
+        "postgres://user:pass@localhost/db",
+        "https://user:password@example.com/",
+        "credentials: include",
+        "secret_santa_list",
+        "sk-learn is a library",
+    ] {
+        let found = Redactor::default().find(text, &Session::one_way());
+        assert!(!found.iter().any(|f| f.kind.is_secret()), "{text}: {found:?}");
+    }
+}
