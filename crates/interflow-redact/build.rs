@@ -90,7 +90,7 @@ fn pack(words: &HashMap<String, (u32, u32)>) -> Vec<u8> {
     let mut sorted: Vec<_> = words.iter().collect();
     sorted.sort();
     for (word, marks) in sorted {
-        let h = hash(word);
+        let h = hash(word.as_bytes());
         let mut at = h as usize & (slots - 1);
         while table[at] != 0 {
             at = (at + 1) & (slots - 1);

@@ -195,9 +195,14 @@ fn structured(scan: &mut Scan<'_>) {
     secrets::connection_strings(scan);
     let mut i = 0;
     let secrets = scan.wants.kinds.iter().any(|k| k.is_secret() || k == Kind::Username);
+    let hosts = scan.wants.kinds.any(&[Kind::Url, Kind::Domain]);
     while let Some(token) = scan.token(i) {
-        if secrets {
+        let after = scan.byte_at(token.end());
+        if secrets && secrets::may_be(token, after) {
             secrets::token(scan, i);
+        }
+        if hosts && after == b'.' && token.is_word() {
+            net::dotted(scan, i);
         }
         i = match token.shape {
             crate::token::Shape::Digits => {
@@ -212,8 +217,12 @@ fn structured(scan: &mut Scan<'_>) {
             }
             crate::token::Shape::Mixed => mixed::token(scan, i),
             _ => {
-                dates::word(scan, i);
-                mixed::word(scan, i);
+                if dates::may_be(scan, token) {
+                    dates::word(scan, i);
+                }
+                if token.shape == crate::token::Shape::Upper || token.len() == 1 || token.len() >= 26 || after == b'-' {
+                    mixed::word(scan, i);
+                }
                 i + 1
             }
         };

@@ -2,7 +2,7 @@
 
 mod marks;
 
-pub use marks::{SEED, fingerprint, finish, mark, mix, topic};
+pub use marks::{fingerprint, hash, hash_letters, mark, topic};
 
 static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 
@@ -52,9 +52,44 @@ pub fn entry_of(class: u16) -> Entry {
 
 /// The entry for a word or a phrase, in any case and with its accents.
 pub fn look_up(text: &str) -> Entry {
-    let mut hash = SEED;
-    fold_into(text, &mut |b| hash = mix(hash, b));
-    entry_of(class_of(finish(hash)))
+    let mut folded = Folded::default();
+    folded.push(text);
+    entry_of(folded.class())
+}
+
+/// Longest entry that is looked up, in folded bytes.
+const LONGEST: usize = 96;
+
+/// A word or a phrase in its folded form, on the stack.
+pub struct Folded {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Default for Folded {
+    fn default() -> Self {
+        Self { bytes: [0; LONGEST], len: 0 }
+    }
+}
+
+impl Folded {
+    /// Adds a word.
+    pub fn push(&mut self, text: &str) {
+        fold_into(text, &mut |b| self.byte(b));
+    }
+
+    /// Adds one folded byte.
+    pub fn byte(&mut self, byte: u8) {
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
+        }
+        self.len += 1;
+    }
+
+    /// The class of what was added; 0 when it is unknown or too long to be known.
+    pub fn class(&self) -> u16 {
+        self.bytes.get(..self.len).map_or(0, |folded| class_of(hash(folded)))
+    }
 }
 
 /// Feeds the folded form of a text (lower case, no accents) byte by byte.

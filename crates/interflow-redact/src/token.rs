@@ -1,6 +1,6 @@
 //! Cuts a text into words, numbers and mixed runs in one pass, and looks every word up on the way.
 
-use crate::lexicon::{self, Entry, SEED, finish, mark, mix};
+use crate::lexicon::{self, Entry, Folded, mark};
 
 /// How a token is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,14 +91,20 @@ pub(crate) struct Tokens {
     pub colons: Vec<u32>,
     /// Where `-----` begins.
     pub dashes: Vec<u32>,
+    /// Where the signs stand that code has more of than prose.
+    pub signs: Vec<u32>,
 }
 
 const OTHER: u8 = 0;
 const LOWER: u8 = 1;
 const UPPER: u8 = 2;
-const DIGIT: u8 = 3;
-const HIGH: u8 = 4;
-const ANCHOR: u8 = 5;
+const DIGIT: u8 = 4;
+const HIGH: u8 = 8;
+const ANCHOR: u8 = 16;
+const SIGN: u8 = 32;
+
+/// ASCII letters and digits.
+const PLAIN: u8 = LOWER | UPPER | DIGIT;
 
 static CLASS: [u8; 256] = {
     let mut table = [OTHER; 256];
@@ -109,6 +115,9 @@ static CLASS: [u8; 256] = {
             b'A'..=b'Z' => UPPER,
             b'0'..=b'9' => DIGIT,
             b'@' | b':' | b'-' => ANCHOR,
+            // What code has more of than prose.
+            b'{' | b'}' | b';' | b'=' | b'<' | b'_' | b'(' | b')' | b'[' | b']' | b'|' | b'/' | b'#' | b'$' | b'`'
+            | b'&' | b'%' | b'\\' | b'+' => SIGN,
             0x80.. => HIGH,
             _ => OTHER,
         };
@@ -128,11 +137,16 @@ impl Tokens {
         self.schemes.clear();
         self.colons.clear();
         self.dashes.clear();
+        self.signs.clear();
         let bytes = text.as_bytes();
         let mut at = 0;
         while let Some(&b) = bytes.get(at) {
             match CLASS[b as usize] {
                 OTHER => at += 1,
+                SIGN => {
+                    self.signs.push(at as u32);
+                    at += 1;
+                }
                 ANCHOR => at = self.anchor(bytes, at),
                 HIGH => match letter_len(text, at) {
                     Ok(_) => at = self.word(text, at),
@@ -216,35 +230,30 @@ impl Tokens {
     #[inline]
     fn word(&mut self, text: &str, start: usize) -> usize {
         let bytes = text.as_bytes();
-        let (mut lowers, mut uppers, mut digits) = (0u32, 0u32, 0u32);
-        let mut hash = SEED;
+        let (mut seen, mut uppers) = (0, 0u32);
         let mut at = start;
         while let Some(&b) = bytes.get(at) {
-            match CLASS[b as usize] {
-                LOWER => {
-                    lowers += 1;
-                    hash = mix(hash, b);
+            let class = CLASS[b as usize];
+            if class & PLAIN == 0 {
+                if class == HIGH {
+                    return self.foreign_word(text, start);
                 }
-                UPPER => {
-                    uppers += 1;
-                    hash = mix(hash, b | 0x20);
-                }
-                DIGIT => digits += 1,
-                HIGH => return self.foreign_word(text, start),
-                _ => break,
+                break;
             }
+            seen |= class;
+            uppers += u32::from(class == UPPER);
             at += 1;
         }
-        let shape = match (digits, uppers, lowers) {
-            (0, 0, _) => Shape::Lower,
-            (0, _, 0) => Shape::Upper,
-            (0, 1, _) if CLASS[bytes[start] as usize] == UPPER => Shape::Title,
-            (0, ..) => Shape::Camel,
-            (_, 0, 0) => Shape::Digits,
-            _ => Shape::Mixed,
+        let shape = match seen {
+            LOWER => Shape::Lower,
+            UPPER => Shape::Upper,
+            DIGIT => Shape::Digits,
+            _ if seen & DIGIT != 0 => Shape::Mixed,
+            _ if uppers == 1 && CLASS[bytes[start] as usize] == UPPER => Shape::Title,
+            _ => Shape::Camel,
         };
-        let known = digits == 0 && at - start <= LONGEST_WORD;
-        let class = if known { lexicon::class_of(finish(hash)) } else { 0 };
+        let known = seen & DIGIT == 0 && at - start <= LONGEST_WORD;
+        let class = if known { lexicon::class_of(lexicon::hash_letters(bytes, start, at)) } else { 0 };
         self.list.push(Token::new(start, at, class, shape));
         at
     }
@@ -274,11 +283,12 @@ impl Tokens {
             (0, ..) => Shape::Camel,
             _ => Shape::Mixed,
         };
-        let mut hash = SEED;
-        if at - start <= LONGEST_WORD * 2 {
-            lexicon::fold_into(&text[start..at], &mut |b| hash = mix(hash, b));
+        let mut class = 0;
+        if digits == 0 && at - start <= LONGEST_WORD * 2 {
+            let mut folded = Folded::default();
+            folded.push(&text[start..at]);
+            class = folded.class();
         }
-        let class = if digits == 0 { lexicon::class_of(finish(hash)) } else { 0 };
         self.list.push(Token::new(start, at, class, shape));
         at
     }

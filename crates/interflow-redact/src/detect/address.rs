@@ -3,7 +3,7 @@
 use super::Scan;
 use super::numbers::is_house_number;
 use crate::Kind;
-use crate::lexicon::{SEED, finish, fold_into, mark, mix, topic};
+use crate::lexicon::{Folded, mark, topic};
 use crate::token::{Shape, Token};
 
 /// Endings of one-word street names, folded: German, Dutch, Nordic, Finnish, Hungarian.
@@ -83,7 +83,15 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
     }
     let mut i = 0;
     while let Some(token) = scan.token(i) {
-        let found = if token.is_word() { core(scan, i, token) } else { bare(scan, i, token) };
+        let marks = token.marks();
+        let plain = token.shape == Shape::Lower
+            && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0
+            && (token.len() < 7 || marks & (mark::COMMON | mark::WORD | mark::STOP | mark::TECH) != 0);
+        let found = match token.is_word() {
+            _ if plain && !(token.len() == 1 && scan.byte_at(token.end()) == b'/') => None,
+            true => core(scan, i, token),
+            false => bare(scan, i, token),
+        };
         let Some(mut part) = found else {
             i += 1;
             continue;
@@ -334,8 +342,6 @@ fn small_join(gap: &str) -> bool {
 
 /// `2249 College Street`, `Vizirov Street`, `Paul-Nevermann-Platz 47`.
 fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
-    let word = scan.word(token).to_lowercase();
-    let strong = STRONG.contains(&word.as_str());
     let mut first = i;
     let mut names = 0;
     let mut number = None;
@@ -362,6 +368,8 @@ fn suffixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     if names == 0 {
         return None;
     }
+    let word = scan.word(token).to_lowercase();
+    let strong = STRONG.contains(&word.as_str());
     let after = number_after(scan, i).filter(|_| token.is_capital());
     let capital = token.is_capital();
     // A second number before the street: `71 34 Avenue`, a house and its entry.
@@ -421,8 +429,11 @@ fn named_street(scan: &Scan<'_>, first: usize, suffix: usize) -> bool {
 
 /// `Rue de la Sarthe 421`, `31 Rue Al Imam Al Bakri`, `ul. miła 131`.
 fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
-    let word = scan.word(token).to_lowercase();
     let small = token.shape == Shape::Lower;
+    if small && !SMALL_PREFIXES.contains(&scan.word(token)) {
+        return None;
+    }
+    let word = scan.word(token).to_lowercase();
     let slash = word == "c" && scan.gap(i).starts_with('/');
     if small && !SMALL_PREFIXES.contains(&word.as_str()) || word == "c" && !slash || word.len() < 2 && !slash {
         return None;
@@ -700,7 +711,7 @@ pub(super) fn place_at(scan: &Scan<'_>, i: usize) -> Option<usize> {
 
 /// The last token of the longest town, region or organisation of several words that begins at `i`, and its marks.
 pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<(usize, u32)> {
-    let mut hash = SEED;
+    let mut folded = Folded::default();
     let mut best = None;
     for n in 0..5 {
         let Some(token) = scan.token(i + n).filter(|t| t.is_word()) else { break };
@@ -710,10 +721,10 @@ pub(super) fn phrase_at(scan: &Scan<'_>, i: usize) -> Option<(usize, u32)> {
             if !fits || !matches!(scan.gap(i + n - 1), " " | "-" | "'" | "’" | ". " | "\n") {
                 break;
             }
-            hash = mix(hash, b' ');
+            folded.byte(b' ');
         }
-        fold_into(scan.word(token), &mut |b| hash = mix(hash, b));
-        let marks = crate::lexicon::entry_of(crate::lexicon::class_of(finish(hash))).marks;
+        folded.push(scan.word(token));
+        let marks = if n == 0 { 0 } else { crate::lexicon::entry_of(folded.class()).marks };
         let entry = marks & (mark::PLACE | mark::REGION | mark::ORG) != 0;
         if n > 0 && entry && token.is_capital() == scan.list()[i].is_capital() {
             best = Some((i + n, marks));

@@ -135,6 +135,13 @@ fn spoken_of(scan: &Scan<'_>, at: usize, back: usize) -> bool {
     scan.near(at, topic::BIRTH, back + 4, 2) || scan.near(at, topic::DATE, back.min(2), 0)
 }
 
+/// Whether a word can be a part of a date or an age.
+#[inline]
+pub(super) fn may_be(scan: &Scan<'_>, token: &crate::token::Token) -> bool {
+    token.has(mark::MONTH)
+        || (1..=5).contains(&token.len()) && matches!(scan.byte_at(token.start()) | 0x20, b'y' | b'a')
+}
+
 /// Dates with a month's name, and ages, both recognised by a word.
 pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i) else { return };

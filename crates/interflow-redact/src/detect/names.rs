@@ -39,6 +39,7 @@ pub(super) fn names(scan: &mut Scan<'_>) {
     while let Some(token) = scan.token(i) {
         let next = match token.shape {
             Shape::Title | Shape::Upper | Shape::Camel => capitals(scan, i, &mut chunks),
+            Shape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,
             Shape::Lower => small(scan, i, token, &mut chunks),
             _ => i + 1,
         };
@@ -112,6 +113,9 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
             return end + 1;
         }
         _ => {}
+    }
+    if marks & STOP != 0 && last == i {
+        return i + 1;
     }
     let found = classify(scan, i, last);
     match found {
@@ -410,23 +414,22 @@ const PEOPLE: &[&str] = &[
 /// `my name is`, `call me`, `on behalf of`: what follows is a name however it is written.
 fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
     let list = scan.list();
-    let word = |n: usize| i.checked_sub(n).map_or(String::new(), |p| scan.word(&list[p]).to_ascii_lowercase());
-    if !matches!(scan.gap_before(i), " " | ": " | ":" | "? " | ": \"" | " \"" | ". ") {
+    let gap = scan.gap_before(i);
+    if !matches!(gap, " " | ": " | ":" | "? " | ": \"" | " \"" | ". ") {
         return false;
     }
-    let (b1, b2) = (word(1), word(2));
+    let word = |n: usize| i.checked_sub(n).map_or("", |p| scan.word(&list[p]));
+    let any = |n: usize, words: &[&str]| words.iter().any(|w| word(n).eq_ignore_ascii_case(w));
     // `model_name: llama`: a thing's name.
-    let glued = i > 1 && matches!(b1.as_str(), "name" | "names") && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
-    if glued && !PEOPLE.contains(&b2.as_str()) {
+    let glued = i > 1 && any(1, &["name", "names"]) && matches!(scan.gap_before(i - 1), "_" | "-" | ".");
+    if glued && !any(2, PEOPLE) {
         return false;
     }
-    matches!(
-        (b2.as_str(), b1.as_str()),
-        ("name" | "names", "is" | "s" | "was")
-            | ("call" | "calls" | "named" | "called", "me" | "him" | "her")
-            | ("to" | "named" | "mr" | "mrs", "mr" | "mrs" | "ms" | "dr")
-    ) || matches!(b1.as_str(), "named" | "nicknamed" | "surname" | "firstname" | "lastname" | "mr" | "mrs")
-        || scan.gap_before(i).contains([':', '?']) && (1..=6).any(|n| matches!(word(n).as_str(), "name" | "names"))
+    any(1, &["named", "nicknamed", "surname", "firstname", "lastname", "mr", "mrs"])
+        || any(1, &["is", "s", "was"]) && any(2, &["name", "names"])
+        || any(1, &["me", "him", "her"]) && any(2, &["call", "calls", "named", "called"])
+        || any(1, &["mr", "mrs", "ms", "dr"]) && any(2, &["to", "named", "mr", "mrs"])
+        || gap.contains([':', '?']) && (1..=6).any(|n| any(n, &["name", "names"]))
 }
 
 /// Whether the word behind a small first name is what a person does.

@@ -363,23 +363,20 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         };
         scan.push(Kind::Url, at - scheme, end, confidence);
     }
-    let mut i = 0;
-    while let Some(token) = scan.token(i) {
-        if token.len() == 3
-            && scan.byte_at(token.end()) == b'.'
-            && scan.word(token).eq_ignore_ascii_case("www")
-            && scan.byte_before(token.start()) != b'/'
-        {
-            let end = url_end(scan, token.start());
-            let host_end = host_end(scan, token.start());
-            let host = scan.text.get(token.start()..host_end).unwrap_or_default();
-            if host.matches('.').count() >= 2 && !reserved_host(host) {
-                scan.push(Kind::Url, token.start(), end, if public_host(host) { 30 } else { 85 });
-            }
-        } else if scan.byte_at(token.end()) == b'.' && token.is_word() {
-            domain(scan, i);
+}
+
+/// A `www.` name or a domain whose first label may be token `i`, which has a dot behind it.
+pub(super) fn dotted(scan: &mut Scan<'_>, i: usize) {
+    let Some(token) = scan.token(i).copied() else { return };
+    if token.len() == 3 && scan.word(&token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
+        let end = url_end(scan, token.start());
+        let host_end = host_end(scan, token.start());
+        let host = scan.text.get(token.start()..host_end).unwrap_or_default();
+        if host.matches('.').count() >= 2 && !reserved_host(host) {
+            scan.push(Kind::Url, token.start(), end, if public_host(host) { 30 } else { 85 });
         }
-        i += 1;
+    } else {
+        domain(scan, i);
     }
 }
 

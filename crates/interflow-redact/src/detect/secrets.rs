@@ -251,6 +251,15 @@ const fn in_token(b: u8) -> bool {
     in_key(b) || matches!(b, b'.' | b'/' | b'+' | b'=' | b'~' | b'%')
 }
 
+/// Whether a token can begin or announce one at all; most words do not.
+#[inline]
+pub(super) const fn may_be(token: &Token, after: u8) -> bool {
+    token.len() >= 16
+        || token.topics & (topic::SECRET | topic::PASSWORD | topic::USER) != 0
+        || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':' | b'\\')
+        || matches!(token.shape, Shape::Camel)
+}
+
 /// What may be a secret that begins with token `i`, or that token `i` announces.
 #[inline]
 pub(super) fn token(scan: &mut Scan<'_>, i: usize) {

@@ -334,27 +334,25 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     u8::from(back.iter().chain(ahead).any(|t| t.has(ORG_CUE)))
 }
 
-/// Characters that code has more of than prose.
-static SIGNS: [u8; 256] = {
-    let mut table = [0; 256];
-    let signs = b"{};=<_()[]|/#$`&%\\+";
-    let mut i = 0;
-    while i < signs.len() {
-        table[signs[i] as usize] = 1;
-        i += 1;
-    }
-    table
-};
-
 /// Whether the line around looks like code or data rather than prose.
 pub(super) fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
     let list = scan.list();
     let (start, end) = (list[first].start(), list[last].end());
+    let all = &scan.tokens.signs;
+    let from = all.partition_point(|at| (*at as usize) + 80 < start);
+    let close = &all[from..];
+    if close.first().is_none_or(|at| (*at as usize) >= end + 80) {
+        return false;
+    }
     let left = &scan.bytes[start.saturating_sub(80)..start];
     let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
     let right = &scan.bytes[end..(end + 80).min(scan.bytes.len())];
     let right = &right[..memchr::memchr(b'\n', right).unwrap_or(right.len())];
-    let signs = left.iter().chain(right).map(|b| usize::from(SIGNS[usize::from(*b)])).sum::<usize>();
+    let (line_start, line_end) = (start - left.len(), end + right.len());
+    let inside = |at: &&u32| (**at as usize) < line_end;
+    let outside = |at: &&u32| (**at as usize) < start || (**at as usize) >= end;
+    let from = close.partition_point(|at| (*at as usize) < line_start);
+    let signs = close[from..].iter().take_while(inside).filter(outside).count();
     let comment =
         left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
     let length = left.len() + right.len() + (end - start);

@@ -376,11 +376,14 @@ const FORMS: &[&str] = &[
 /// Where a company's form behind a name ends.
 pub(super) fn company_form(scan: &Scan<'_>, end: usize) -> Option<usize> {
     let rest = scan.text.get(end..)?;
-    if !rest.starts_with([' ', ',']) {
+    let [first @ (b' ' | b','), second, ..] = *rest.as_bytes() else { return None };
+    if !(second == b' ' || second == b'&' || second.is_ascii_uppercase() || b"asedokvpy".contains(&second)) {
         return None;
     }
     let fits = |f: &&&str| {
-        rest.starts_with(**f)
+        f.as_bytes()[0] == first
+            && f.as_bytes()[1] == second
+            && rest.starts_with(**f)
             && (f.ends_with('.') || rest.as_bytes().get(f.len()).is_none_or(|b| !b.is_ascii_alphanumeric()))
     };
     let form = FORMS.iter().filter(fits).max_by_key(|f| f.len())?;
