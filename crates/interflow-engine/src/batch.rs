@@ -79,6 +79,24 @@ async fn ask(
     batch.denied.map_or(Ok(()), Err)
 }
 
+/// Shows what stages put in on its way to the origin to those that answer for all that leaves; gives what goes on, and puts
+/// into `back` what they have to say to the client.
+pub(crate) async fn ask_guards(
+    tracker: &mut Tracker,
+    put_in: Message,
+    back: &mut Vec<Message>,
+) -> (Vec<Message>, Result<()>) {
+    let mut batch = Batch { messages: vec![(put_in, false)], denied: None };
+    let plan = Arc::clone(&tracker.plan);
+    for stage in plan.stages(Phase::Message) {
+        if batch.denied.is_none() && stage.guards_origin() && stage.follows(&tracker.flow) {
+            batch.ask(stage, &mut tracker.flow, back).await;
+        }
+    }
+    batch.record(tracker);
+    (batch.messages.into_iter().map(|(message, _)| message).collect(), batch.denied.map_or(Ok(()), Err))
+}
+
 /// A message on its way through the stages, among those that they put in; each is marked whether it is the one that came.
 struct Batch {
     messages: Vec<(Message, bool)>,

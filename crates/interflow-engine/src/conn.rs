@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
 use interflow_flow::{
     Authority, ByteStr, ClientInfo, ClientTls, Clock, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
@@ -10,7 +11,7 @@ use interflow_net::ingress::{Incoming, Outgoing, Service};
 use interflow_wire::ClientHello;
 use parking_lot::Mutex;
 
-use crate::access::{Asked, Credentials};
+use crate::access::{Asked, Credentials, Users};
 use crate::exchange::Start;
 use crate::likeness::Seen;
 use crate::plan::{Plan, PlanKey};
@@ -129,12 +130,17 @@ impl Conn {
         };
         let wrong = || Error::new(Kind::Unauthorized, "the user name or the password is wrong");
         let credentials = Credentials::from_basic(value).ok_or_else(wrong)?;
-        if !users.verify(&credentials).await {
+        if !self.knows(users, &credentials).await {
             return Err(wrong());
         }
         let user: Arc<str> = credentials.name.into();
         *self.known.lock() = Some((value.to_vec(), Arc::clone(&user)));
         Ok(Some(user))
+    }
+
+    /// Whether these are a user's credentials, or a pass.
+    pub async fn knows(&self, users: &Users, credentials: &Credentials) -> bool {
+        self.worker.shared.passes.opens(credentials, Instant::now()) || users.verify(credentials).await
     }
 
     /// The plan for this authority, and whether the access rules let the request through.

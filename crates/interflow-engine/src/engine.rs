@@ -16,7 +16,7 @@ use interflow_net::ingress::{DrainSignal, ListenOptions, Listener, bind};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
-use crate::access::Guard;
+use crate::access::{Guard, Passes};
 use crate::config::{EngineConfig, LimitsConfig};
 use crate::conn::{Conn, Entry};
 use crate::exchange;
@@ -158,6 +158,18 @@ impl Engine {
     /// The config in force.
     pub fn config(&self) -> EngineConfig {
         self.settings.lock().config.clone()
+    }
+
+    /// The password of a new pass for a program that the owner starts, under this user's name: good until it is taken back, or
+    /// nobody shows it for a day. `None` when the proxy asks for no password.
+    pub fn issue_pass(&self, name: &str) -> Option<String> {
+        let asked = self.settings.lock().users.is_some();
+        asked.then(|| self.shared.passes.issue(name, Instant::now()))
+    }
+
+    /// Takes a pass back.
+    pub fn revoke_pass(&self, name: &str, password: &str) {
+        self.shared.passes.revoke(name, password);
     }
 
     /// What was counted until now.
@@ -328,6 +340,7 @@ fn settings(config: &EngineConfig, parts: &Parts, bound: &[(Role, SocketAddr)]) 
 
 fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
     Ok(Shared {
+        passes: Passes::default(),
         connections: Connections::new(connection_limits(&config.limits)),
         pinning: Default::default(),
         egress: EgressShared::new(u32::try_from(config.upstream.connections_per_host).ok().filter(|n| *n > 0)),

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, BoxFuture, ByteStr, Clock, Direction, Error, Flow, Frame, Handler, Host, Kind, Knock,
-    Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target,
+    Authority, Body, BodyStream, BoxFuture, ByteStr, Clock, Direction, Door, Error, Flow, Frame, Handler, Host, Kind,
+    Knock, Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target,
     Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
@@ -97,8 +97,8 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let (url, keep_host) = match gateway::find(&live.settings, &knock) {
-        Some(Mounted::Forward { url, keep_host }) => (url, keep_host),
+    let (url, keep_host, door) = match gateway::find(&live.settings, &knock) {
+        Some(Mounted::Forward { url, keep_host, door }) => (url, keep_host, door),
         Some(Mounted::Serve(handler)) => {
             return Start::Corridor(Box::new(serve(conn, live, handler, authority, path, incoming)));
         }
@@ -112,7 +112,10 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
         incoming.headers.remove("host");
     }
     let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
-    let flow = conn.flow(incoming.clock, Transport::Gateway, url.scheme, url.authority.clone(), None);
+    let mut flow = conn.flow(incoming.clock, Transport::Gateway, url.scheme, url.authority.clone(), None);
+    if door.is_some() {
+        *flow.note_mut::<Door>() = Door(door);
+    }
     Start::Corridor(Box::new(Asking { live, flow, key, url, incoming, handler: None }))
 }
 

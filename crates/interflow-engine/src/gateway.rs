@@ -34,7 +34,7 @@ pub(crate) struct Found {
 /// Where a request of the gateway port goes: by the owner's routes, or else by the rooms' doors.
 pub(crate) fn find(settings: &Settings, knock: &Knock<'_>) -> Option<Mounted> {
     if let Some(Found { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
-        return Some(Mounted::Forward { url, keep_host });
+        return Some(Mounted::Forward { url, keep_host, door: None });
     }
     settings.mounts.iter().find_map(|m| m.find(knock))
 }

@@ -82,6 +82,24 @@ struct Carried {
     unread: [usize; 2],
 }
 
+impl Carried {
+    /// Has the other direction write what stages put in for it while they were shown one of this.
+    fn send_back(&mut self, from: Direction, back: Vec<Message>, waiting: &[Notify; 2]) -> Result<()> {
+        if back.is_empty() {
+            return Ok(());
+        }
+        let other = 1 - side(from);
+        self.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE).sum::<usize>();
+        self.put_in[other].extend(back);
+        if self.unread[other] > MOST_PUT_IN {
+            let what = "the messages that a stage puts in are not read by the one they go to";
+            return Err(Error::new(Kind::BodyTooLarge, what));
+        }
+        waiting[other].notify_one();
+        Ok(())
+    }
+}
+
 /// The most bytes of messages put in that wait to be written, each counted with what it takes itself.
 const MOST_PUT_IN: usize = 4 << 20;
 const MESSAGE: usize = size_of::<Message>();
@@ -199,7 +217,7 @@ impl Pump<'_> {
                 Some(_) => self.look(&buffer, &mut out).await,
                 None => Ok(()),
             };
-            self.put_in(&mut out).await;
+            let guarded = self.put_in(&mut out).await;
             let written = async {
                 self.to.write_all(&out).await?;
                 self.to.flush().await
@@ -211,18 +229,29 @@ impl Pump<'_> {
             }
             // What stands before a message that ends the connection goes out before its end.
             looked?;
+            guarded?;
         }
     }
 
     /// Writes what was put in for this direction, unless a message is under way that nothing may come between.
-    async fn put_in(&mut self, out: &mut Vec<u8>) {
-        let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return };
-        let mut carried = self.shared.0.lock().await;
+    /// What goes to the origin is looked at like anything that the client says: a rule may have made it of an answer.
+    async fn put_in(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
+        let carried = &mut *self.shared.0.lock().await;
         carried.unread[side(self.direction)] = 0;
         for message in std::mem::take(&mut carried.put_in[side(self.direction)]) {
-            carried.tracker.message(&message);
-            leg.put(out, &message);
+            if self.direction == Direction::Response {
+                carried.tracker.message(&message);
+                leg.put(out, &message);
+                continue;
+            }
+            let mut back = Vec::new();
+            let (messages, asked) = batch::ask_guards(&mut carried.tracker, message, &mut back).await;
+            messages.iter().for_each(|message| leg.put(out, message));
+            carried.send_back(self.direction, back, self.waiting)?;
+            asked?;
         }
+        Ok(())
     }
 
     /// Counts the bytes, shows the messages in them around, and puts into `out` what goes on.
@@ -255,17 +284,8 @@ impl Pump<'_> {
             while let Some(seen) = leg.next() {
                 let close = matches!(&seen, Seen::Message(message, _) if message.kind == MessageKind::Close);
                 carried.closed[side(self.direction)] |= close;
-                let (back, asked) = batch::ask_stages(tracker, leg, seen, out).await;
-                if !back.is_empty() {
-                    let other = 1 - side(self.direction);
-                    carried.unread[other] += back.iter().map(|m| m.payload.len() + MESSAGE).sum::<usize>();
-                    carried.put_in[other].extend(back);
-                    if carried.unread[other] > MOST_PUT_IN {
-                        let what = "the messages that a stage puts in are not read by the one they go to";
-                        return Err(Error::new(Kind::BodyTooLarge, what));
-                    }
-                    self.waiting[other].notify_one();
-                }
+                let (back, asked) = batch::ask_stages(&mut carried.tracker, leg, seen, out).await;
+                carried.send_back(self.direction, back, self.waiting)?;
                 asked?;
             }
         }

@@ -16,7 +16,7 @@ use interflow_net::io::Io;
 use interflow_net::tls::{self, Alpn, ServerTls};
 use tokio::net::TcpStream;
 
-use crate::access::Guard;
+use crate::access::{Guard, Passes};
 use crate::config::{EngineConfig, TlsFiles};
 use crate::conn::{Conn, Entry};
 use crate::connect;
@@ -29,6 +29,7 @@ use crate::stats::Counters;
 /// What all workers share, and ask rarely.
 pub(crate) struct Shared {
     pub connections: Arc<Connections>,
+    pub passes: Passes,
     pub pinning: Pinning,
     pub egress: Arc<EgressShared>,
     pub next_connection: AtomicU64,

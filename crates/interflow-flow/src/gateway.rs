@@ -25,10 +25,16 @@ pub enum Mounted {
         url: Url,
         /// Whether the client's `Host` goes to the origin, rather than the origin's own name.
         keep_host: bool,
+        /// What the room wants to know of the flow again: [`Door`].
+        door: Option<ByteStr>,
     },
     /// To a room, in the origin's place.
     Serve(Arc<dyn Handler>),
 }
+
+/// Which of a room's doors a request came through: a note on its flow. Two doors may lead to one origin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Door(pub Option<ByteStr>);
 
 /// A room with doors of its own on the gateway port. The owner's routes are asked before it.
 pub trait Mount: Send + Sync {

@@ -26,7 +26,7 @@ pub use capture::{Capture, Direction, Message, MessageKind, Outcome, Recorder, T
 pub use egress::{BoxFuture, Egress, Reply};
 pub use error::{Blame, Error, Kind, Result, Retry};
 pub use flow::{ClientInfo, ClientTls, Flow, Note, Process, Transport, UpstreamInfo, UpstreamTls};
-pub use gateway::{Handler, Knock, Mount, Mounted};
+pub use gateway::{Door, Handler, Knock, Mount, Mounted};
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};
 pub use id::{FlowId, FlowIdError};

@@ -347,6 +347,12 @@ pub trait Stage: Send + Sync {
         Step::Now(Verdict::Continue)
     }
 
+    /// Whether this stage is shown, besides what the client says, the messages that another stage puts in on their way to the
+    /// origin, wherever that one stands: it answers for all that leaves.
+    fn guards_origin(&self) -> bool {
+        false
+    }
+
     /// A message of a WebSocket leaves, and was recorded: what is put in now is seen by nobody else. Asked of stages that want
     /// the phase `Message`.
     fn message_sending(&self, _flow: &mut Flow, _message: &mut Message) {}

@@ -13,7 +13,7 @@ pub enum Framing {
     Whole,
     /// `text/event-stream`.
     Sse,
-    /// One JSON value per line (Ollama).
+    /// One JSON value per line (Ollama, Cohere's first version).
     Lines,
     /// `application/vnd.amazon.eventstream` (Bedrock).
     EventStream,
@@ -31,7 +31,9 @@ impl Framing {
         let media_type = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
             "text/event-stream" => Self::Sse,
-            "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines" => Self::Lines,
+            "application/x-ndjson" | "application/jsonl" | "application/x-jsonlines" | "application/stream+json" => {
+                Self::Lines
+            }
             "application/vnd.amazon.eventstream" => Self::EventStream,
             "application/json" if grows => Self::Array,
             _ => Self::Whole,

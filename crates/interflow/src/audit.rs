@@ -1,7 +1,5 @@
 //! `interflow audit`: checks the chain of an audit log.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -12,7 +10,7 @@ use crate::Failure;
 /// The commands on audit logs.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Check that no line was changed, taken out, put in or moved.
+    /// Check that no line was changed, taken out, put in, moved or cut off, in the log and the older files beside it.
     Verify {
         /// The log.
         file: PathBuf,
@@ -26,9 +24,14 @@ pub enum AuditCommand {
 pub fn run(command: &AuditCommand) -> Result<(), Failure> {
     let AuditCommand::Verify { file, key } = command;
     let key = key.as_deref().map(interflow_limits::secret).transpose().map_err(Failure::Usage)?;
-    let log = File::open(file).map_err(|e| format!("{} cannot be read: {e}", file.display()))?;
-    let lines = verify(BufReader::new(log), key.as_deref().map(str::as_bytes))
-        .map_err(|e| Failure::Failed(format!("{}: {e}", file.display())))?;
-    anstream::println!("{}: {lines} lines, the chain holds", file.display());
+    let done = verify(file, key.as_deref().map(str::as_bytes)).map_err(|e| Failure::Failed(e.to_string()))?;
+    let more = if done.files > 1 { format!(" in {} files", done.files) } else { String::new() };
+    anstream::println!("{}: {} lines{more}, the chain holds", file.display(), done.lines);
+    if done.oldest > 1 {
+        anstream::println!("It begins with file {}: older ones are not here.", done.oldest);
+    }
+    if !done.anchored {
+        anstream::println!("Nothing vouches for its end: {}.head is not here.", file.display());
+    }
     Ok(())
 }

@@ -113,6 +113,9 @@ pub struct ExecArgs {
     /// Accept any certificate from any origin (a private instance only).
     #[arg(long)]
     pub danger_insecure_upstream: bool,
+    /// The user's name that the command goes by, when a running instance asks for one.
+    #[arg(long, value_name = "NAME", default_value = "exec")]
+    pub user: String,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,

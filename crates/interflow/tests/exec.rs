@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use interflow_testkit::{Origin, client, client_trusting};
+use interflow_testkit::{Origin, Wire, client, client_trusting};
 
 fn interflow(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_interflow"));
@@ -176,4 +176,52 @@ async fn leaves_are_kept_on_disk_when_the_owner_wants_that() {
         assert_eq!(home.path().join("ca/leaves").is_dir(), kept);
         end(home.path(), child);
     }
+}
+
+#[tokio::test]
+async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    std::fs::write(home.path().join("users"), "u:$2b$04$abcdefghijklmnopqrstuufznL8bkzdtHwLhca4To/v9Lo9bA7fR6\n")
+        .unwrap();
+    let rule = "[[access.rule]]\naction = \"deny\"\nusers = [\"exec\"]\nhosts = [\"denied.test\"]\n";
+    std::fs::write(home.path().join("c.toml"), format!("[auth]\nusers = \"users\"\n{rule}")).unwrap();
+    let anywhere = "127.0.0.1:0";
+    let mut instance = interflow(home.path(), &["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere])
+        .args(["--admin", anywhere])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let announced: serde_json::Value = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
+    let proxy: SocketAddr = announced["proxy"][0].as_str().unwrap().parse().unwrap();
+    assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 407);
+    let said = interflow(home.path(), &["exec", "--quiet", "--", "sh", "-c", "echo $HTTP_PROXY"]).output().unwrap();
+    let url = text(&said.stdout).trim().to_owned();
+    let given = url.strip_prefix("http://").and_then(|u| u.split('@').next()).unwrap_or_else(|| panic!("{said:?}"));
+    assert!(given.starts_with("exec:") && url.ends_with(&format!("@{proxy}")), "{url}");
+    let (name, password) = given.split_once(':').unwrap();
+    let get = async |host: &str, login: Option<client::ProxyLogin<'_>>| {
+        let login = login.map(|l| format!("Proxy-Authorization: {}\r\n", l.basic())).unwrap_or_default();
+        let mut wire = Wire::connect(proxy).await.unwrap();
+        wire.send(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{login}\r\n")).await.unwrap();
+        wire.answer().await.unwrap().status
+    };
+    // The command has ended, and what it had is good no more.
+    assert_eq!(get(&origin.authority(), Some(client::ProxyLogin { user: name, password })).await, 407);
+
+    let child = interflow(home.path(), &["exec", "--quiet", "--", "sh", "-c", WAITS])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let url = file(&home.path().join("proxy"));
+    let (name, password) = url.trim()["http://".len()..].split('@').next().unwrap().split_once(':').unwrap();
+    let login = || Some(client::ProxyLogin { user: name, password });
+    assert_eq!(get(&origin.authority(), login()).await, 200);
+    assert_eq!(get("denied.test", login()).await, 403, "rules by user hold for it");
+    assert_eq!(get(&origin.authority(), Some(client::ProxyLogin { user: "u", password })).await, 407);
+    end(home.path(), child);
+    let _ = instance.kill();
+    let _ = instance.wait();
 }

@@ -6,9 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_engine::stats::LATENCY_BOUNDS;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
+use super::input::Input;
 use super::work::ask;
 use crate::server::AdminState;
 
@@ -45,6 +47,40 @@ pub(crate) async fn config(State(state): State<Arc<AdminState>>) -> Json<Value> 
     hide_keys(&mut config);
     mask(&mut config);
     Json(json!({ "config": config }))
+}
+
+/// A user's name, for a pass.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PassFor {
+    user: String,
+}
+
+/// `POST /passes`
+pub(crate) async fn issue_pass(
+    State(state): State<Arc<AdminState>>,
+    Input(wanted): Input<PassFor>,
+) -> Result<Json<Value>> {
+    let PassFor { user } = wanted;
+    if user.is_empty() || user.contains(':') || user.chars().any(char::is_control) {
+        let why = "a user's name is not empty, and holds no colon";
+        return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_user", why));
+    }
+    Ok(Json(json!({ "password": state.engine.issue_pass(&user), "user": user })))
+}
+
+/// A pass that goes back.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pass {
+    user: String,
+    password: String,
+}
+
+/// `POST /passes/revoke`
+pub(crate) async fn revoke_pass(State(state): State<Arc<AdminState>>, Input(pass): Input<Pass>) -> StatusCode {
+    state.engine.revoke_pass(&pass.user, &pass.password);
+    StatusCode::NO_CONTENT
 }
 
 /// Names of keys whose values are secrets.

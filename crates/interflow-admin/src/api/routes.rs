@@ -451,7 +451,7 @@ fn of_approvals() -> Vec<Route> {
 }
 
 fn of_the_instance() -> Vec<Route> {
-    use instance::{ca, config, doctor, forget_passthrough, passthrough, stats};
+    use instance::{ca, config, doctor, forget_passthrough, issue_pass, passthrough, revoke_pass, stats};
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
@@ -468,6 +468,17 @@ fn of_the_instance() -> Vec<Route> {
             passthrough,
         ),
         Route::new(Method::DELETE, "/passthrough", "Look into those clients again", BYTES, forget_passthrough)
+            .nothing_back(204),
+        Route::new(
+            Method::POST,
+            "/passes",
+            "Credentials for a program that the owner starts; no password when the proxy asks for none",
+            json("Pass"),
+            issue_pass,
+        )
+        .takes(json("PassFor")),
+        Route::new(Method::POST, "/passes/revoke", "Take such credentials back", BYTES, revoke_pass)
+            .takes(json("Pass"))
             .nothing_back(204),
         Route::new(
             get.clone(),

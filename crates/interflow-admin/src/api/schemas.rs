@@ -93,6 +93,8 @@ fn limits() -> Value {
                 ("providers", list(&text())), ("models", list(&text())), ("paths", list(&text())), ("limits", open),
             ],
         ),
+        "PassFor": object(&[("user", text())], &[]),
+        "Pass": object(&[("user", text()), ("password", maybe(&text()))], &[]),
         "MadeKey": object(&[("id", text()), ("key", text())], &[]),
     })
 }

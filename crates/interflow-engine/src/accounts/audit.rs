@@ -1,16 +1,18 @@
 //! The audit log: lines made from facts, written by a thread of their own, chained, and begun anew when the file is large.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde_json::json;
 
-use super::chain::{self, START};
+use super::chain::{self, Head, START};
 use super::{AuditConfig, Facts};
 
+/// What the chain adds to a line, in bytes.
+const LINKS: usize = 160;
 /// Lines that may wait for the disk.
 const WAITING: usize = 10_000;
 
@@ -134,36 +136,84 @@ struct Writer {
     size: u64,
     rotate: u64,
     keep: u32,
-    chain: bool,
-    before: String,
-    key: Option<Vec<u8>>,
+    chain: Option<Chain>,
     failing: bool,
+}
+
+/// The chain under way.
+struct Chain {
+    key: Option<Vec<u8>>,
+    /// The file at hand, and the line that the next one names.
+    head: Head,
+    /// Where it is written down; standard output has no such place.
+    beside: Option<File>,
+}
+
+impl Chain {
+    /// Goes on where the log ends. A log that ends before its written end is continued behind what is missing, so that the gap
+    /// stays in sight.
+    fn open(path: Option<&Path>, key: Option<Vec<u8>>) -> Result<(Self, u64), String> {
+        let Some(path) = path else {
+            return Ok((Self { key, head: Head { file: 1, lines: 0, hash: START.into() }, beside: None }, 0));
+        };
+        let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", path.display());
+        let told = Head::read(path, key.as_deref()).unwrap_or_else(|broken| {
+            tracing::error!("audit: {broken}; the log goes on without it");
+            None
+        });
+        let end = chain::end_of(path).map_err(wrong)?;
+        let size = end.as_ref().map_or(0, |(_, size)| *size);
+        let head = match (told, end.map(|(head, _)| head)) {
+            (Some(told), Some(end)) if told.file == end.file && told.lines > end.lines => {
+                tracing::error!("audit: {}: the last lines are gone", path.display());
+                Head { lines: end.lines, ..told }
+            }
+            (_, Some(end)) => end,
+            (Some(told), None) => Head { file: told.file + 1, lines: 0, hash: told.hash },
+            (None, None) => Head { file: 1, lines: 0, hash: START.into() },
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let beside = options.open(Head::path(path)).map_err(wrong)?;
+        Ok((Self { key, head, beside: Some(beside) }, size))
+    }
+
+    fn close(&mut self, open: &str) -> String {
+        let first = (self.head.lines == 0).then_some(self.head.file);
+        let (line, hash) = chain::close(open, first, &self.head.hash, self.key.as_deref());
+        self.head = Head { file: self.head.file, lines: self.head.lines + 1, hash };
+        line
+    }
+
+    fn write_down(&mut self) -> io::Result<()> {
+        let Some(file) = self.beside.as_mut().filter(|_| self.head.lines > 0) else { return Ok(()) };
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(self.head.text(self.key.as_deref()).as_bytes())
+    }
 }
 
 impl Writer {
     fn open(config: &AuditConfig, home: &Path, key: Option<Vec<u8>>) -> Result<Self, String> {
         let path = (config.file != Path::new("-")).then(|| home.join(&config.file));
         let wrong = |e: io::Error| format!("audit.file: {} cannot be opened: {e}", config.file.display());
-        let (out, size, before): (Box<dyn Write + Send>, u64, String) = match &path {
-            None => (Box::new(io::stdout()), 0, START.into()),
+        let chain = config.chain.then(|| Chain::open(path.as_deref(), key)).transpose()?;
+        let (out, size): (Box<dyn Write + Send>, u64) = match &path {
+            None => (Box::new(io::stdout()), 0),
             Some(path) => {
-                let before = last_hash(path).map_err(wrong)?.unwrap_or_else(|| START.into());
                 let file = append(path).map_err(wrong)?;
-                let size = file.metadata().map_err(wrong)?.len();
-                (Box::new(io::BufWriter::new(file)), size, before)
+                let mut size = file.metadata().map_err(wrong)?.len();
+                if let Some((_, whole)) = chain.as_ref().filter(|(_, whole)| *whole < size) {
+                    tracing::warn!("audit: {}: half a line at the end is taken off", path.display());
+                    file.set_len(*whole).map_err(wrong)?;
+                    size = *whole;
+                }
+                (Box::new(io::BufWriter::new(file)), size)
             }
         };
-        Ok(Self {
-            path,
-            out,
-            size,
-            rotate: config.rotate.0.max(1),
-            keep: config.keep,
-            chain: config.chain,
-            before,
-            key,
-            failing: false,
-        })
+        let chain = chain.map(|(chain, _)| chain);
+        Ok(Self { path, out, size, rotate: config.rotate.0.max(1), keep: config.keep, chain, failing: false })
     }
 
     fn run(mut self, work: &Receiver<Job>) {
@@ -177,7 +227,7 @@ impl Writer {
                 }
                 next = work.try_recv().ok();
             }
-            let flushed = self.out.flush();
+            let flushed = self.out.flush().and_then(|()| self.chain.as_mut().map_or(Ok(()), Chain::write_down));
             self.told(flushed);
             for done in waiting {
                 // Whoever waited may have given up.
@@ -187,17 +237,14 @@ impl Writer {
     }
 
     fn put(&mut self, open: &str) {
-        let line = if self.chain {
-            let (line, hash) = chain::close(open, &self.before, self.key.as_deref());
-            self.before = hash;
-            line
-        } else {
-            format!("{open}}}")
-        };
-        if self.size > 0 && self.size + line.len() as u64 > self.rotate {
+        if self.size > 0 && self.size + (open.len() + LINKS) as u64 > self.rotate {
             let rotated = self.begin_anew();
             self.told(rotated);
         }
+        let line = match &mut self.chain {
+            Some(chain) => chain.close(open),
+            None => format!("{open}}}"),
+        };
         self.size += line.len() as u64 + 1;
         let written = writeln!(self.out, "{line}");
         self.told(written);
@@ -219,6 +266,9 @@ impl Writer {
         }
         self.out = Box::new(io::BufWriter::new(append(path)?));
         self.size = 0;
+        if let Some(chain) = &mut self.chain {
+            chain.head = Head { file: chain.head.file + 1, lines: 0, ..chain.head.clone() };
+        }
         Ok(())
     }
 
@@ -244,21 +294,6 @@ fn append(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
-}
-
-/// The hash at the end of a log, where the chain goes on.
-fn last_hash(path: &Path) -> io::Result<Option<String>> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e),
-    };
-    let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(64 << 10)))?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail)?;
-    let text = String::from_utf8_lossy(&tail);
-    Ok(text.lines().rev().find_map(chain::hash_of).map(str::to_owned))
 }
 
 #[cfg(test)]
@@ -296,15 +331,41 @@ mod tests {
     #[test]
     fn the_chain_goes_on_over_restarts_and_rotation() {
         let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
         write(&config(1 << 20), dir.path(), 3);
         write(&config(1 << 20), dir.path(), 2);
-        let log = fs::read(dir.path().join("audit.jsonl")).unwrap();
-        assert_eq!(chain::verify(&log[..], None), Ok(5));
-        write(&config(600), dir.path(), 9);
-        let read = |name: &str| fs::read(dir.path().join(name)).unwrap();
-        let all = [read("audit.jsonl.2"), read("audit.jsonl.1"), read("audit.jsonl")].concat();
-        assert!(chain::verify(&all[..], None).unwrap() >= 6, "old files beyond `keep` go");
+        let verified = || chain::verify(&log, None).unwrap();
+        assert_eq!((verified().lines, verified().files, verified().anchored), (5, 1, true));
+        write(&config(700), dir.path(), 9);
+        let now = verified();
+        assert!(
+            now.lines >= 6 && now.files == 3 && now.oldest > 1 && now.anchored,
+            "old files beyond `keep` go: {now:?}"
+        );
         assert!(!dir.path().join("audit.jsonl.3").exists());
+    }
+
+    #[test]
+    fn what_was_cut_off_while_nobody_wrote_stays_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
+        write(&config(1 << 20), dir.path(), 3);
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, text.lines().take(2).map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+        write(&config(1 << 20), dir.path(), 2);
+        let broken = chain::verify(&log, None).unwrap_err();
+        assert_eq!((broken.line, broken.why.contains("another")), (3, true), "{broken}");
+    }
+
+    #[test]
+    fn half_a_line_of_a_killed_process_does_not_break_the_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("audit.jsonl");
+        write(&config(1 << 20), dir.path(), 3);
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, format!("{text}{{\"half")).unwrap();
+        write(&config(1 << 20), dir.path(), 1);
+        assert_eq!(chain::verify(&log, None).map(|v| v.lines), Ok(4));
     }
 
     #[test]

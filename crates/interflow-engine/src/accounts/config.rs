@@ -15,8 +15,8 @@ pub struct AuditConfig {
     pub enabled: bool,
     /// The file, relative to the data folder; `-` for standard output.
     pub file: PathBuf,
-    /// Whether each line holds the hash of the one before it, so that a line that was changed or taken out shows
-    /// (`interflow audit verify`).
+    /// Whether each line holds the hash of the one before it, and `FILE.head` beside the log that of the last, so that a line
+    /// that was changed, taken out or cut off shows (`interflow audit verify`).
     pub chain: bool,
     /// A secret that the hashes are made with, so that nobody without it can make a chain anew: `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]

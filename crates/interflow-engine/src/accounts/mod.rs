@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::limits::KeyNote;
 use audit::AuditLog;
-pub use chain::{Broken, verify};
+pub use chain::{Broken, Verified, verify};
 pub use config::{AuditConfig, TelemetryConfig};
 use metrics::Metrics;
 use spans::Exporter;

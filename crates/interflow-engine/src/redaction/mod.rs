@@ -241,6 +241,10 @@ impl Stage for Redact {
         socket::is_followed(flow)
     }
 
+    fn guards_origin(&self) -> bool {
+        true
+    }
+
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
         match message.direction {
             Direction::Request => Step::later(socket::said(&self.0, flow, message)),

@@ -146,7 +146,12 @@ impl Scanning {
             None => stream.finish(&self.redactor, &mut self.session, &mut plain),
         };
         self.passing.looked(begun.elapsed().as_micros() as u64);
-        self.told(&spans.map_err(Self::failed)?)?;
+        match spans {
+            Ok(spans) => self.told(&spans)?,
+            // Who only wants to be told has nothing cut.
+            Err(_) if self.mode == OutboundMode::Flag => drop(self.texts.remove(&channel)),
+            Err(e) => return Err(Self::failed(e)),
+        }
         if self.mode != OutboundMode::Flag {
             escape_into(&plain, out);
         }
@@ -158,18 +163,25 @@ impl Pen for Scanning {
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
         let nested = *kind == SpanKind::Json || raw.starts_with(['{', '[']);
         let span = JsonSpan { range: 0..raw.len(), nested, name: None };
-        let redaction = self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session).map_err(Self::failed)?;
+        let redaction = match self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session) {
+            Ok(redaction) => redaction,
+            Err(_) if self.mode == OutboundMode::Flag => return Ok(None),
+            Err(e) => return Err(Self::failed(e)),
+        };
         self.told(&redaction.spans)?;
         let output = redaction.output.filter(|_| self.mode != OutboundMode::Flag);
         Ok(output.and_then(|o| String::from_utf8(o).ok()))
     }
 
     fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt> {
-        let text =
-            decoded(raw).ok_or_else(|| Halt::new("response_unreadable", "an event holds half of a character"))?;
         if self.mode == OutboundMode::Flag {
             out.push_str(raw);
         }
+        let text = match decoded(raw) {
+            Some(text) => text,
+            None if self.mode == OutboundMode::Flag => return Ok(()),
+            None => return Err(Halt::new("response_unreadable", "an event holds half of a character")),
+        };
         let form = if *kind == SpanKind::Json { Form::Json } else { Form::Plain };
         self.push(channel, form, Some(&text), out)
     }

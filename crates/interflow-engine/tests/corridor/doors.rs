@@ -28,7 +28,7 @@ impl Mount for Doors {
         let rest = path.strip_prefix("/on")?;
         let authority = self.to.parse().ok()?;
         let url = Url { scheme: Scheme::Http, authority, path: rest.to_owned().into() };
-        Some(Mounted::Forward { url, keep_host: false })
+        Some(Mounted::Forward { url, keep_host: false, door: None })
     }
 }
 

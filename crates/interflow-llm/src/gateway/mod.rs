@@ -10,7 +10,9 @@ mod upstream;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use interflow_flow::{Authority, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url};
+use interflow_flow::{
+    Authority, ByteStr, Door, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url,
+};
 
 use crate::config::LlmConfig;
 use crate::{Provider, Refusal};
@@ -80,6 +82,11 @@ impl Gateway {
             let door = table.find(&url.path, false)?;
             return Some((door.upstream, door.rest.to_owned()));
         }
+        // Upstreams may share a target: then the door alone tells whose key and names of models are meant.
+        let door = flow.note::<Door>().and_then(|d| d.0.as_deref()).and_then(|name| table.get(name));
+        if let Some((upstream, rest)) = door.and_then(|u| Some((u, u.holds(url)?))) {
+            return Some((Arc::clone(upstream), rest));
+        }
         table.by_target(url)
     }
 }
@@ -112,7 +119,10 @@ impl Mount for Doors {
             })));
         }
         match door.upstream.url(door.rest, knock.headers) {
-            Some(url) => Some(Mounted::Forward { url, keep_host: false }),
+            Some(url) => {
+                let name = ByteStr::from(door.upstream.name.as_str());
+                Some(Mounted::Forward { url, keep_host: false, door: Some(name) })
+            }
             None => {
                 let name = &door.upstream.name;
                 let code = match door.upstream.provider {

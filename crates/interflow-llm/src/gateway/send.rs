@@ -133,6 +133,10 @@ impl Stage for Sender {
         flow.note::<Exchange>().is_some_and(|e| e.operation == Operation::Realtime)
     }
 
+    fn guards_origin(&self) -> bool {
+        true
+    }
+
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
         if message.direction == Direction::Request
             && let Some(upstream) = flow.note::<Sent>().and_then(|s| s.upstream.as_deref())

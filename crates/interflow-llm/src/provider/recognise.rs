@@ -213,6 +213,9 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
 fn google(call: &mut Call, path: &str, query: &str) {
     let Some((model, verb)) = google_verb(path) else {
         call.operation = by_ending(Provider::OpenAi, path);
+        if let Some(model) = path.strip_suffix(":predict").and_then(|p| p.rsplit('/').next()) {
+            (call.operation, call.model) = (Operation::Embeddings, Some(decoded(model)));
+        }
         return;
     };
     call.model = Some(decoded(model));

@@ -185,6 +185,11 @@ pub(super) fn is_index(key: &[u8]) -> bool {
     matches!(key, b"index" | b"output_index" | b"content_index" | b"summary_index" | b"contentBlockIndex" | b"thought")
 }
 
+/// The kinds of events whose texts are all pieces, whatever their members are called.
+pub(super) fn is_piece(kind: &[u8]) -> bool {
+    matches!(kind, b"text-generation" | b"tool-calls-chunk" | b"message.output.delta" | b"function.call.delta")
+}
+
 /// The kinds of events that end the texts of all, or of their own block.
 pub(super) fn ends(kind: &[u8]) -> Option<bool> {
     match kind {
@@ -192,6 +197,9 @@ pub(super) fn ends(kind: &[u8]) -> Option<bool> {
             Some(false)
         }
         b"message_delta" | b"message_stop" | b"messageStop" | b"message-end" | b"error" | b"metadata" => Some(true),
+        b"tool-calls-generation" | b"stream-end" | b"conversation.response.done" | b"conversation.response.error" => {
+            Some(true)
+        }
         b"response.completed" | b"response.incomplete" | b"response.failed" | b"response.done" => Some(true),
         _ if kind.ends_with(b"Exception") => Some(true),
         _ if kind.starts_with(b"response.") && kind.ends_with(b".done") => Some(false),

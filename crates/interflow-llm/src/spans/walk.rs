@@ -174,7 +174,7 @@ impl<'j> Walk<'j> {
         let zone = frame.zone;
         if frame.object && zone == Zone::Known {
             match name {
-                b"type" => frame.kind = Some(range.clone()),
+                b"type" | b"event_type" => frame.kind = Some(range.clone()),
                 b"media_type" | b"mediaType" | b"mimeType" | b"mime_type" | b"format" => {
                     frame.media_type = Some(range.clone())
                 }
@@ -394,6 +394,15 @@ impl<'j> Walk<'j> {
         if root && kind.ends_with(b"audio.delta") {
             // Sound in base64, whose pieces must stay what they are.
             self.out.spans.clear();
+        }
+        if root && rules::is_piece(kind) {
+            for span in self.out.spans.iter_mut().filter(|s| s.channel.is_none()) {
+                let key = span.name.clone().and_then(|n| self.json.get(n)).unwrap_or_default();
+                if key == b"parameters" {
+                    span.kind = SpanKind::Json;
+                }
+                span.channel = Some(Channel { id: mix(0, key), group: 0 });
+            }
         }
         for span in self.out.spans.iter_mut().skip(frame.first) {
             let Some(channel) = &mut span.channel else { continue };

@@ -36,14 +36,15 @@ pub fn trust_variables(trust: &Trust) -> impl Iterator<Item = (&'static str, &Pa
     bundles.chain(ADDITIONS.iter().map(|name| (*name, &*trust.ca)))
 }
 
-/// The variables for a command behind this proxy. `var` reads the environment as it is.
+/// The variables for a command behind this proxy, whose credentials stand before its address in URLs (`name:password@`).
+/// `var` reads the environment as it is.
 pub fn settings(
-    proxy: SocketAddr,
+    (proxy, login): (SocketAddr, &str),
     trust: &Trust,
     no_proxy: &str,
     var: &dyn Fn(&str) -> Option<String>,
 ) -> Vec<Setting> {
-    let url = format!("http://{proxy}");
+    let url = format!("http://{login}{proxy}");
     let mut all: Vec<Setting> = Vec::new();
     let mut set = |name, value: String| all.push(Setting { name, value });
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
@@ -111,8 +112,8 @@ mod tests {
     #[test]
     fn each_runtime_is_told() {
         let none = |_: &str| None;
-        let all = settings("127.0.0.1:9".parse().unwrap(), &trust(), "a.test", &none);
-        assert_eq!(value(&all, "https_proxy"), "http://127.0.0.1:9");
+        let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "a.test", &none);
+        assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");
         assert_eq!(value(&all, "NO_PROXY"), "a.test");
         assert_eq!(value(&all, "CURL_CA_BUNDLE"), "/h/bundle.pem");
         assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), "/h/ca.pem");
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn options_of_the_owner_are_kept() {
         let some = |name: &str| (name == "NODE_OPTIONS").then(|| "--max-old-space-size=99".to_owned());
-        let all = settings("127.0.0.1:9".parse().unwrap(), &trust(), "", &some);
+        let all = settings(("127.0.0.1:9".parse().unwrap(), "exec:p@"), &trust(), "", &some);
         assert!(value(&all, "NODE_OPTIONS").starts_with("--max-old-space-size=99 --require="));
     }
 }

@@ -9,11 +9,13 @@ use std::process::Stdio;
 
 use interflow_flow::Timestamp;
 use interflow_record::{EmbeddedStore, Store as _};
+use serde_json::json;
 use tokio::process::{Child, Command};
 
 use crate::Failure;
 use crate::cli::ExecArgs;
 use crate::config::{Config, Loaded};
+use crate::flows::Api;
 use crate::home::{Home, Instance};
 use crate::{log, run};
 
@@ -63,7 +65,7 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
         dns: None,
     };
     let began = Timestamp::now();
-    let code = run_command(args, home, &instance).await?;
+    let code = run_command(args, home, &instance, None).await?;
     running.engine.stop().await;
     let mut flows = 0;
     if let Some(store) = &running.store {
@@ -78,9 +80,51 @@ async fn through(args: &ExecArgs, mut config: Config, home: &Home) -> Result<(),
     end(code)
 }
 
+/// Credentials that a running instance gives the command, for as long as it runs.
+struct Pass {
+    api: Api,
+    user: String,
+    password: String,
+}
+
+impl Pass {
+    /// `None` when the instance asks for no password.
+    fn of(home: &Home, user: &str) -> Result<Option<Self>, Failure> {
+        let Some(api) = Api::of(home)? else { return Ok(None) };
+        let given = api.post("/passes", &json!({ "user": user }))?;
+        Ok(given["password"].as_str().map(|p| Self { api, user: user.to_owned(), password: p.to_owned() }))
+    }
+
+    fn login(&self) -> String {
+        format!("{}:{}@", encoded(&self.user), self.password)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        // An instance that has ended has forgotten it.
+        let _ = self.api.post("/passes/revoke", &json!({ "user": self.user, "password": self.password }));
+    }
+}
+
+/// A name as it stands in a URL (RFC 3986 3.2.1).
+fn encoded(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
 async fn with_instance(args: &ExecArgs, home: &Home, instance: &Instance, config: &Config) -> Result<u8, Failure> {
     let began = Timestamp::now();
-    let code = run_command(args, home, instance).await?;
+    let pass = match Pass::of(home, &args.user) {
+        Ok(pass) => pass,
+        Err(Failure::Failed(why) | Failure::Usage(why)) => {
+            anstream::eprintln!("interflow: the command goes without credentials: {why}");
+            None
+        }
+        Err(other) => return Err(other),
+    };
+    let code = run_command(args, home, instance, pass.as_ref()).await?;
+    drop(pass);
     let dir = home.join(&config.record.dir);
     // The other process writes behind; give its last batch the moment it needs.
     tokio::time::sleep(std::time::Duration::from_millis(150)).await;
@@ -96,13 +140,15 @@ fn summarise(args: &ExecArgs, store: &EmbeddedStore, began: Timestamp, aside: Op
     }
 }
 
-async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance) -> Result<u8, Failure> {
+async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance, pass: Option<&Pass>) -> Result<u8, Failure> {
     let trust = Trust::write(home)?;
     let proxy = instance.proxy.first().ok_or_else(|| "the running instance has no proxy port".to_owned())?;
     let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
-    for Setting { name, value } in settings(*proxy, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
+    let login = pass.map(Pass::login).unwrap_or_default();
+    let way = (*proxy, login.as_str());
+    for Setting { name, value } in settings(way, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
         command.env(name, value);
     }
     let mut child = command.spawn().map_err(|e| not_started(program, &e))?;

@@ -8,7 +8,9 @@ if (proxy && !native) {
   const https = require('https');
   const net = require('net');
   const tls = require('tls');
-  const { hostname, port } = new URL(proxy);
+  const { hostname, port, username, password } = new URL(proxy);
+  const login = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  const credentials = username ? { 'proxy-authorization': `Basic ${Buffer.from(login).toString('base64')}` } : {};
   const proxyHost = hostname.replace(/^\[|\]$/g, '');
   const skip = (process.env.NO_PROXY || '').split(',').map((s) => s.trim().replace(/^\*?\./, '')).filter(Boolean);
   const direct = (host) => skip.some((s) => s === '*' || host === s || host.endsWith('.' + s));
@@ -18,7 +20,7 @@ if (proxy && !native) {
     const authority = `${net.isIPv6(host) ? `[${host}]` : host}:${targetPort}`;
     // Without an agent, whose connections would go through the proxy again.
     const request = http.request({
-      method: 'CONNECT', path: authority, headers: { host: authority },
+      method: 'CONNECT', path: authority, headers: { host: authority, ...credentials },
       createConnection: () => net.connect(port, proxyHost),
     });
     request.once('connect', (response, socket, head) => {

@@ -1,8 +1,12 @@
-//! Virtual keys and limits as a person uses them: the built binary, a provider, and a data folder for each test.
+//! The LLM gateway as a person uses it: the built binary, providers, and a data folder for each test. Here virtual keys and
+//! limits; the shapes of all providers, audit log and metrics, Philter's paths beside it.
 
 mod accounts;
 mod filter;
 mod instance;
+mod providers;
+mod shapes;
+mod sockets;
 
 use instance::{Home, Running};
 use interflow_testkit::Answer;

@@ -85,9 +85,9 @@ impl Home {
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {
-            if let Some((gateway, admin)) = announced(&file) {
+            if let Some((proxy, gateway, admin)) = announced(&file) {
                 let token = self.file("admin.token").trim().to_owned();
-                return Running { child, gateway, admin, token };
+                return Running { child, proxy, gateway, admin, token };
             }
             assert!(child.try_wait().unwrap().is_none() && Instant::now() < deadline, "the instance does not start");
             std::thread::sleep(Duration::from_millis(20));
@@ -103,16 +103,17 @@ impl Home {
     }
 }
 
-fn announced(file: &Path) -> Option<(SocketAddr, SocketAddr)> {
+fn announced(file: &Path) -> Option<(SocketAddr, SocketAddr, SocketAddr)> {
     let instance: Value = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
     let address = |name: &str| instance[name].as_str()?.parse().ok();
-    Some((address("gateway")?, address("admin")?))
+    Some((instance["proxy"][0].as_str()?.parse().ok()?, address("gateway")?, address("admin")?))
 }
 
 /// `interflow run`.
 pub struct Running {
     child: Child,
-    gateway: SocketAddr,
+    pub proxy: SocketAddr,
+    pub gateway: SocketAddr,
     admin: SocketAddr,
     token: String,
 }
