@@ -356,9 +356,20 @@ impl Bound {
             let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
             Failed::Kept(Error::new(Kind::BodyTooLarge, what), seen)
         } else {
+            let spare = match (&seen, self.program.config.on_failure) {
+                (Seen::Whole(whole), OnFailure::Pass) => Some(Seen::Whole(whole.clone())),
+                _ => None,
+            };
+            let by = work.by.join("`, `");
             match body::finish(work, seen, headers) {
                 Ok(body) => return Ok(crate::messages::watch(messages, body, headers)),
-                Err(e) => Failed::Lost(e),
+                Err(e) => {
+                    let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
+                    match spare {
+                        Some(seen) => Failed::Kept(e, seen),
+                        None => Failed::Lost(e),
+                    }
+                }
             }
         };
         at.flow.tag("rule_failed");

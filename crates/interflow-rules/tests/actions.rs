@@ -455,6 +455,26 @@ async fn what_was_asked_is_still_known_when_the_answer_comes() {
 }
 
 #[tokio::test]
+async fn an_edit_that_does_not_go_follows_the_owners_choice_and_names_its_rule() {
+    let rules = "rules: [{name: patch, then: {edit_response_body: {json_set: {'$.a': 1}}}}]";
+    for pass in [false, true] {
+        let config = serde_json::json!({"on_failure": if pass { "pass" } else { "deny" }});
+        let config: RulesConfig = serde_json::from_value(config).unwrap();
+        let around = Arc::new(Surroundings::default());
+        let program = Program::from_sources(vec![Source::text("r.yaml", rules)], &config, around).unwrap();
+        let told = serde_json::from_value(serde_json::json!({"body": "<html>"})).unwrap();
+        let trial = trial::run(&program, trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap()).await;
+        assert!(trial.tags.contains(&"rule_failed".to_owned()));
+        if pass {
+            assert_eq!(trial.response.unwrap().1, "<html>");
+        } else {
+            let denied = trial.denied.unwrap().to_string();
+            assert!(denied.starts_with("rule `patch`: the JSON of this body cannot be changed: "), "{denied}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn fingerprints_and_failures_are_known_to_rules() {
     let rules = "rules:
     - {name: h, when: 'ja4h:ge11', then: {tag: h}}

@@ -78,6 +78,7 @@ fn edit_body(at: &mut At<'_>, edit: &Edit, rule: &Rule, program: &Program) -> Ef
     match change(at, edit, program) {
         Ok(change) => {
             at.work.changes.push(change);
+            at.work.by.push(rule.name.clone());
             Effect::Go
         }
         Err(e) => failed(program, rule, at.flow, e),

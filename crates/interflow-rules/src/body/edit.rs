@@ -95,7 +95,7 @@ pub(crate) fn expand(parts: &[Part], groups: &regex::bytes::Captures<'_>) -> Vec
 }
 
 fn json(text: &[u8], change: impl FnOnce(&mut Value) -> Result<bool, String>) -> Result<Option<Bytes>> {
-    let failed = |e: String| Error::new(Kind::StageFailed, format!("a rule cannot change the JSON of this body: {e}"));
+    let failed = |e: String| Error::new(Kind::StageFailed, format!("the JSON of this body cannot be changed: {e}"));
     let mut value: Value = serde_json::from_slice(text).map_err(|e| failed(e.to_string()))?;
     let changed = change(&mut value).map_err(failed)?;
     Ok(changed.then(|| serde_json::to_vec(&value).expect("a value that was read can be written").into()))
@@ -389,7 +389,7 @@ mod tests {
             assert_eq!(got.as_deref(), after, "{change:?}");
         }
         let no_json = Change::JsonRemove(vec![Path::parse("$.c").unwrap()]).apply(b"<html>").unwrap_err();
-        assert!(no_json.to_string().contains("cannot change the JSON"), "{no_json}");
+        assert!(no_json.to_string().contains("JSON of this body cannot be changed"), "{no_json}");
     }
 
     #[test]

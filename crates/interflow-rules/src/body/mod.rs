@@ -19,6 +19,8 @@ use edit::Change;
 pub(crate) struct Work {
     /// Changes of its text, in order.
     pub changes: Vec<Change>,
+    /// The rules that want them.
+    pub by: Vec<String>,
     /// What goes wrong with it, in order.
     pub faults: Vec<Fault>,
     /// How fast it may be.
@@ -56,7 +58,7 @@ pub(crate) enum Seen {
 }
 
 /// A whole body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Whole {
     /// As it came.
     pub raw: Bytes,

@@ -9,6 +9,7 @@ use interflow_record::formats::pcapng::{Leg, PcapngOptions};
 use interflow_record::formats::{self, Exporter, Format, Stored, fxzy};
 use interflow_record::{ListOptions, Order, Store};
 
+use super::packed::Packed;
 use super::progress::Progress;
 use super::writing::Writing;
 use super::{ExportArgs, open, written};
@@ -43,8 +44,10 @@ fn to_file(store: &dyn Store, args: &ExportArgs, format: Format, path: &Path) ->
     let cannot = |e: io::Error| Failure::Failed(format!("{} cannot be written: {e}", path.display()));
     let part = PathBuf::from(format!("{}.part", path.display()));
     let file = File::create(&part).map_err(cannot)?;
-    let done = write(store, args, format, io::BufWriter::new(file))
-        .and_then(|(flows, result)| result.and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot));
+    let mut out = Packed::new(path, io::BufWriter::new(file));
+    let done = write(store, args, format, &mut out).and_then(|(flows, result)| {
+        result.and_then(|()| out.finish()).and_then(|()| fs::rename(&part, path)).map(|()| flows).map_err(cannot)
+    });
     match done {
         Ok(flows) => {
             anstream::eprintln!("{} to {}", counted(flows, "flow"), path.display());

@@ -6,6 +6,7 @@ mod care;
 mod diff;
 mod list;
 pub mod open;
+mod packed;
 mod progress;
 mod replay;
 mod show;

@@ -38,6 +38,20 @@ async fn formats_go_to_standard_output() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn names_of_compressed_files_are_true() {
+    let home = Home::filled().await;
+    for (name, magic) in
+        [("all.har.gz", &[0x1f, 0x8b][..]), ("all.jsonl.gz", &[0x1f, 0x8b]), ("all.zhar", &[0x78, 0x9c])]
+    {
+        let file = home.path(name);
+        assert!(home.flows(&["export", "-o", &file]).err.contains("4 flows to"), "{name}");
+        assert!(std::fs::read(&file).unwrap().starts_with(magic), "{name}");
+        let other = Home::new().await;
+        assert!(other.flows(&["import", &file]).ok().contains("4 flows imported"), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_no_archive_is_named_and_the_others_go_on() {
     let home = Home::filled().await;
     let (good, bad) = (home.path("good.jsonl"), home.path("bad.har"));
