@@ -463,7 +463,8 @@ async fn an_edit_that_does_not_go_follows_the_owners_choice_and_names_its_rule()
         let around = Arc::new(Surroundings::default());
         let program = Program::from_sources(vec![Source::text("r.yaml", rules)], &config, around).unwrap();
         let told = serde_json::from_value(serde_json::json!({"body": "<html>"})).unwrap();
-        let trial = trial::run(&program, trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap()).await;
+        let trial =
+            trial::run(&program, trial::sample(&interflow_rules::trial_asked("http://a/"), &told).unwrap()).await;
         assert!(trial.tags.contains(&"rule_failed".to_owned()));
         if pass {
             assert_eq!(trial.response.unwrap().1, "<html>");

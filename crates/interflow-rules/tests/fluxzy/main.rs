@@ -206,6 +206,18 @@ fn what_was_broken_there_is_said_with_its_place() {
 }
 
 #[test]
+fn what_was_broken_there_is_said_beside_what_is_wrong() {
+    let text = "rules:
+- {filter: {typeKind: path, pattern: /x}, action: {typeKind: noOp}}
+- {filter: {typeKind: any}, action: {typeKind: abrt}}
+";
+    let around = Arc::new(Surroundings::default());
+    let error = Program::from_sources(vec![Source::text("f.yaml", text)], &RulesConfig::default(), around).unwrap_err();
+    assert_eq!(error.problems.len(), 1);
+    assert!(error.notes.iter().any(|n| n.message.starts_with("without `operation`")), "{:#?}", error.notes);
+}
+
+#[test]
 fn a_filter_that_comes_too_late_for_its_action_is_an_error() {
     let text = "rules:\n- filter: {typeKind: statusCodeSuccess}\n  action: {typeKind: addRequestHeader, headerName: X, headerValue: y}\n";
     let error = load(text).unwrap_err();
