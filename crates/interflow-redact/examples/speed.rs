@@ -2,7 +2,7 @@
 //!
 //! Times are those of the processor, not of the clock, so that a busy machine disturbs them less.
 //!
-//! `speed FILE...`
+//! `speed FILE... [--json OUT]`
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,9 +19,15 @@ fn main() {
     let redactor = Redactor::default();
     let session = Session::one_way();
     let mut all = String::new();
-    for path in std::env::args().skip(1) {
+    let mut rates = serde_json::Map::new();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let out = args.iter().position(|a| a == "--json").map(|at| args.drain(at..).nth(1).expect("a path behind --json"));
+    for path in args {
         let text = String::from_utf8_lossy(&std::fs::read(&path).expect("a readable file")).into_owned();
-        println!("{path}: {:.1} MB/s", rate(&redactor, &session, &text));
+        let rate = rate(&redactor, &session, &text);
+        println!("{path}: {rate:.1} MB/s");
+        let name = std::path::Path::new(&path).file_stem().map(|n| n.to_string_lossy().into_owned());
+        rates.insert(name.unwrap_or(path), rate.into());
         all.push_str(&text);
     }
     let mut prompts = Vec::new();
@@ -43,12 +49,20 @@ fn main() {
         }
         best = best.min((on_cpu() - start) / (turns * prompts.len()) as f64);
     }
-    conversation(&prompts);
+    let each = conversation(&prompts);
+    if let Some(out) = out {
+        let told = serde_json::json!({
+            "megabytes_per_second": rates,
+            "prompt_microseconds": best * 1e6,
+            "conversation_microseconds": each * 1e6,
+        });
+        std::fs::write(out, told.to_string()).expect("the file can be written");
+    }
     println!("a prompt of 2 KB: {:.1} us (mean over {} prompts, best of 20 runs)", best * 1e6, prompts.len());
 }
 
 /// A body of 64 KB with 50 turns of which 49 were seen before, as a client sends it with every new turn.
-fn conversation(prompts: &[&str]) {
+fn conversation(prompts: &[&str]) -> f64 {
     let memo = Arc::new(Memo::new(4096).expect("random bytes"));
     let redactor = Redactor::default().with_memo(memo);
     let key = VaultKey::random().expect("random bytes");
@@ -68,6 +82,7 @@ fn conversation(prompts: &[&str]) {
     bodies.iter().for_each(|b| drop(redact(b)));
     let each = (on_cpu() - start) / bodies.len() as f64;
     println!("a body of {} KB, 49 of 50 turns seen before: {:.0} us", bodies[0].len() / 1000, each * 1e6);
+    each
 }
 
 /// Megabytes per second: the best of eight runs of about fifty milliseconds each.

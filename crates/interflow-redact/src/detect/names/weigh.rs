@@ -334,6 +334,10 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     if around.shouted && f < 85 {
         (person, place) = (0, 0);
     }
+    // `English`, `Polish`: hardly anybody's name by itself.
+    if m & NRP != 0 && m & FIRST_TOP == 0 {
+        person = 0;
+    }
     // A country is rarely a person.
     if region && m & FIRST_TOP == 0 {
         person /= 2;
