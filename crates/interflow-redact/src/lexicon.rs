@@ -9,6 +9,13 @@ static TABLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lexicon.bin"));
 const CLASS_BITS: u32 = 12;
 const SLOTS: usize = 1 << 19;
 
+/// The slots, which stand at the end of the table.
+static SLOT_TABLE: &[[u8; 4]; SLOTS] = {
+    let Some(bytes) = TABLE.last_chunk::<{ SLOTS * 4 }>() else { panic!("the build script writes this many slots") };
+    let Some(slots) = bytes.as_chunks::<4>().0.first_chunk::<SLOTS>() else { panic!("four bytes to a slot") };
+    slots
+};
+
 /// What the lexicon says of a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
@@ -25,11 +32,10 @@ fn u32_at(at: usize) -> u32 {
 /// The class of the word with this finished hash; 0 when it is unknown.
 #[inline]
 pub fn class_of(finished: u64) -> u16 {
-    let slots_at = TABLE.len() - SLOTS * 4;
     let wanted = fingerprint(finished);
     let mut slot = finished as usize & (SLOTS - 1);
     loop {
-        let value = u32_at(slots_at + slot * 4);
+        let value = u32::from_le_bytes(SLOT_TABLE[slot & (SLOTS - 1)]);
         if value == 0 {
             return 0;
         }

@@ -96,6 +96,13 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
     if marks & (STOP | HONORIFIC) != 0 && marks & (PARTICLE | PHRASE) == 0 {
         return i + 1;
     }
+    // `The`: only the beginning of a known phrase; what follows it is looked at by itself.
+    if marks & STOP != 0 && marks & PARTICLE == 0 {
+        return match address::phrase_at(scan, i) {
+            Some((end, found)) if found & (PLACE | REGION) != 0 => place_phrase(scan, i, end, chunks),
+            _ => i + 1,
+        };
+    }
     if let Some(firm) = bodies::firm(scan, i) {
         chunks.push(firm);
         return firm.last + 1;
@@ -416,6 +423,11 @@ fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
     let list = scan.list();
     let gap = scan.gap_before(i);
     if !matches!(gap, " " | ": " | ":" | "? " | ": \"" | " \"" | ". ") {
+        return false;
+    }
+    let before = i.checked_sub(1).map(|p| &list[p]);
+    let telling = before.is_some_and(|t| t.len() <= 3 || t.has(NAME_CUE | HONORIFIC));
+    if !telling && !gap.contains([':', '?']) {
         return false;
     }
     let word = |n: usize| i.checked_sub(n).map_or("", |p| scan.word(&list[p]));

@@ -221,9 +221,10 @@ const BODIES: &[&str] = &[
 pub(super) fn of_something(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     let list = scan.list();
     let kind = &list[last];
-    if !kind.has(ORG_WORD) && kind.topics & topic::ORG_DOES == 0 && !kind.has(COMMON)
-        || kind.shape != Shape::Title
+    let linked = |t: &Token| t.has(PARTICLE | PREP | STOP) && t.len() <= 5;
+    if kind.shape != Shape::Title
         || scan.gap(last) != " "
+        || !scan.token(last + 1).is_some_and(linked)
         || !BODIES.contains(&scan.word(kind).to_lowercase().as_str())
     {
         return None;
