@@ -23,9 +23,9 @@ ui-e2e: ui/dist/index.html ## Drive the web UI in Chromium over real traffic (ne
 	@cd ui && npm run e2e
 
 .PHONY: ui-million
-# Flows in the store, minutes over which the page's memory is watched.
-UI_FLOWS ?= 1000000
-UI_MINUTES ?= 5
+# Flows in the store, minutes over which the page's memory is watched: `make ui-million FLOWS=20000 MINUTES=60`.
+UI_FLOWS ?= $(or $(FLOWS),1000000)
+UI_MINUTES ?= $(or $(MINUTES),5)
 ui-million: ui/dist/index.html ## Measure the web UI over 1,000,000 recorded flows (bench/results/ui.json; about UI_MINUTES + 5 minutes)
 	@$(CARGO) build --locked -p interflow-record --example record_many
 	@test -n "$$INTERFLOW_BIN" || $(CARGO) build --locked --release -p interflow

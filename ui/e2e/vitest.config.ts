@@ -5,8 +5,10 @@ export default defineConfig({
   test: {
     dir: 'e2e',
     include: ['*.test.ts'],
-    testTimeout: 30_000,
+    testTimeout: 60_000,
     hookTimeout: 60_000,
+    // A busy machine may take a while to draw what a second is enough for otherwise.
+    expect: { poll: { timeout: 8000 } },
     fileParallelism: false,
   },
 });

@@ -65,6 +65,21 @@ export const BINDINGS: Binding[] = [
   bind('Pages', false, 'help', ['?'], 'this table'),
 ];
 
+/** Keys of other pages, for the help. */
+export const ELSEWHERE: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
+  { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous question' },
+  { page: 'Approvals', keys: ['a'], doc: 'allow, as far and as long as chosen above' },
+  { page: 'Approvals', keys: ['A'], doc: 'allow this once' },
+  { page: 'Approvals', keys: ['d'], doc: 'deny this once' },
+  { page: 'Approvals', keys: ['D'], doc: 'deny, as far and as long as chosen above' },
+  { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
+  { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
+  { page: 'Conversations', keys: ['e'], doc: 'unfold and fold everything' },
+  { page: 'Conversations', keys: ['Escape'], doc: 'back to the list' },
+  { page: 'Editors and forms', keys: ['Ctrl+s'], doc: 'save rules or a policy, and put it in force' },
+  { page: 'Editors and forms', keys: ['Ctrl+Enter'], doc: 'send the edited request, keep the comment' },
+];
+
 /** What `Ctrl+`, `Alt+` and `Shift+` mean to the table; letters carry their shift in themselves. */
 export interface Pressed {
   key: string;
@@ -96,7 +111,7 @@ export function isWriting(event: Event): boolean {
 
 const SHOWN: Record<string, string> = {
   ArrowDown: '↓', ArrowUp: '↑', ArrowLeft: '←', ArrowRight: '→', ' ': 'Space', Escape: 'Esc', 'Shift+ ': 'Shift+Space',
-  PageDown: 'PgDn', PageUp: 'PgUp', Delete: 'Del', 'Ctrl+k': 'Ctrl+K',
+  PageDown: 'PgDn', PageUp: 'PgUp', Delete: 'Del', 'Ctrl+k': 'Ctrl+K', 'Ctrl+s': 'Ctrl+S',
 };
 
 /** A key as the help shows it. */

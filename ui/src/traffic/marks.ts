@@ -21,6 +21,16 @@ const SIGNS: [string, string, string, Mark['tone']][] = [
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];
 
+/** Beginnings of tags that stages put on: the mark says what it is, its title whose. */
+const SIGNED: [string, string, (rest: string) => string, Mark['tone']][] = [
+  ['refused:', 'refused', (code) => `Interflow refused it: ${code}`, 'bad'],
+  ['key:', 'key', (id) => `the virtual key ${id} was used`, 'plain'],
+  ['secret:', 'secret', (label) => `the secret ${label} took the place of its placeholder`, 'info'],
+  ['answer:', 'answer', (kind) => `the answer held ${kind}`, 'bad'],
+  ['upstream:', 'upstream', (name) => `the gateway sent it to ${name}`, 'plain'],
+  ['dns:', 'dns', (name) => `it was called ${name} when it was looked up`, 'plain'],
+];
+
 /** Tags that say what the marks or the tabs say already. */
 function isKnown(tag: string): boolean {
   return tag === MARKED || tag === 'replay' || tag.startsWith('found:') || tag.startsWith('redact:route:') || SIGNS.some(([name]) => name === tag);
@@ -45,6 +55,12 @@ export function marks(flow: Summary): Mark[] {
   for (const [tag, label, title, tone] of SIGNS) {
     if (tags.includes(tag)) found.push(mark(label, title, term('tag', tag), tone));
   }
-  for (const tag of tags.filter((t) => !isKnown(t))) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  const signed = tags.flatMap((tag) => SIGNED.filter(([begins]) => tag.startsWith(begins)).map((sign) => ({ tag, sign })));
+  const rest = tags.filter((t) => !isKnown(t) && !signed.some((s) => s.tag === t));
+  for (const tag of rest) found.push(mark(tag, `tag ${tag}`, term('tag', tag), 'tag'));
+  for (const { tag, sign: [begins, label, words, tone] } of signed) {
+    const put = tone === 'bad' ? 'unshift' : 'push';
+    if (!found.some((m) => m.label === label)) found[put](mark(label, words(tag.slice(begins.length)), term('tag', tag), tone));
+  }
   return found;
 }
