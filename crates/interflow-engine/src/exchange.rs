@@ -1,13 +1,11 @@
 //! One HTTP exchange, from the request's head to the response's last byte, phase by phase.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::task::{Context, Poll};
 
 use interflow_flow::{
-    Authority, Body, BodyStream, BoxFuture, ByteStr, Clock, Direction, Door, Error, Flow, Frame, Handler, Host, Kind,
-    Knock, Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target,
-    Transport, Url, Verdict, Version,
+    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, Flow, Handler, Host, Kind, Knock, Method,
+    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url,
+    Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -23,7 +21,7 @@ use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
-use crate::{calls, gateway, pages, route, upgrade};
+use crate::{calls, expectation, gateway, pages, route, upgrade};
 
 /// How a request's exchange begins.
 pub(crate) enum Start<'a> {
@@ -326,7 +324,7 @@ async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
         Err(end) => return end_early(tracker, &live, &head, end),
     };
     if let Some(word) = tracker.held_back.take() {
-        settle_expectation(&word, leaving.get_or_insert_with(|| head.clone()), &body);
+        expectation::settle(&word, leaving.get_or_insert_with(|| head.clone()), &body);
     }
     let leaving = leaving.as_ref().unwrap_or(&head);
     let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
@@ -428,9 +426,9 @@ async fn request_phases(
     }
     let reads = plan.wants(Phase::RequestBody) || plan.wants(Phase::Sending);
     if reads && head.headers.has_token("expect", "100-continue") {
-        let word = Arc::new(AtomicU8::new(HELD_BACK));
-        tracker.held_back = Some(Arc::clone(&word));
-        body = Body::stream(Continue { body, interim: interim.clone(), word });
+        let (held, word) = expectation::held_back(body, interim.clone());
+        tracker.held_back = Some(word);
+        body = held;
     }
     for stage in plan.stages(Phase::RequestBody) {
         body = match stage.request_body(&mut tracker.flow, head, body).get().await {
@@ -447,42 +445,6 @@ async fn request_phases(
         hop::add_via(&mut head.headers, version, via);
     }
     Ok(body)
-}
-
-/// A body that its client holds back until it is told to go on (RFC 9110 10.1.1), and that a stage may want before the
-/// origin is asked: whoever reads it first says so. Where nobody does, the origin is asked, which may refuse.
-struct Continue {
-    body: Body,
-    interim: Interim,
-    word: Arc<AtomicU8>,
-}
-
-/// The client waits for a word.
-const HELD_BACK: u8 = 0;
-/// It was told to go on.
-const TOLD: u8 = 1;
-/// What it is told is the origin's affair.
-const LEFT_TO_ORIGIN: u8 = 2;
-
-impl BodyStream for Continue {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
-        if self.word.compare_exchange(HELD_BACK, TOLD, Relaxed, Relaxed).is_ok() {
-            self.interim.send(ResponseHead::new(StatusCode::CONTINUE));
-        }
-        self.body.poll_frame(cx)
-    }
-
-    fn remaining(&self) -> Option<u64> {
-        self.body.remaining()
-    }
-}
-
-/// The request leaves: an expectation that a stage has met, or whose body it replaced, is none for the origin.
-fn settle_expectation(word: &AtomicU8, head: &mut RequestHead, body: &Body) {
-    let untouched = word.compare_exchange(HELD_BACK, LEFT_TO_ORIGIN, Relaxed, Relaxed).is_ok();
-    if !untouched || !matches!(body, Body::Stream(_)) {
-        head.headers.remove("expect");
-    }
 }
 
 fn stage_gave_up(name: &str) -> Error {

@@ -20,6 +20,7 @@ pub mod conversations;
 pub mod dns;
 mod engine;
 mod exchange;
+mod expectation;
 mod gateway;
 mod guarded;
 mod hop;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::body::charset;
 use super::parts::{HarTimings, from_iso};
-use crate::formats::{WholeFlow, coding};
+use crate::formats::{WholeFlow, coding, foreign};
 use crate::{
     BodyRow, ErrorRow, FlowKind, FlowRow, FlowState, MessageRow, Missing, RequestRow, ResponseRow, TunnelRow,
     UpstreamRow,
@@ -31,11 +31,11 @@ const MAX_KEPT: usize = 256 * 1024;
 /// What is wrong with a part of an entry, its path in front.
 pub(super) type Problem = String;
 
-/// The flow, and notes on what of it is left out.
+/// The flow of the entry of this number, and notes on what of it is left out.
 ///
 /// # Errors
 /// What makes the entry no flow.
-pub(super) fn flow(entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
+pub(super) fn flow(number: u64, entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
     let request = entry.get("request").and_then(Value::as_object).ok_or("request: missing, or no object")?;
     let url = request.get("url").and_then(Value::as_str).ok_or("request.url: missing, or no string")?;
     let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
@@ -46,7 +46,7 @@ pub(super) fn flow(entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow,
         None => Timestamp::now(),
     };
     let transport = transport(entry, scheme);
-    let mut row = FlowRow::new(FlowId::new(started), started, transport, scheme, authority);
+    let mut row = FlowRow::new(id(number, entry, url, started), started, transport, scheme, authority);
     row.imported = true;
     row.comment = string(entry.get("comment")).filter(|c| !c.is_empty());
     row.user = string(entry.get("_user")).map(Into::into);
@@ -71,6 +71,17 @@ pub(super) fn flow(entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow,
     how_it_ended(entry, response, &mut whole.row);
     whole.row.archive = kept_as_is(entry, notes);
     Ok(whole)
+}
+
+/// The id that we gave it; else one that comes out the same when the file is imported again.
+fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
+    let ours = entry.get("_id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let told = |part: Option<&Value>| part.map(Value::to_string).unwrap_or_default();
+    let (method, took) = (told(entry.pointer("/request/method")), told(entry.get("time")));
+    ours.unwrap_or_else(|| {
+        let number = number.to_le_bytes();
+        foreign::id(started, &[b"har", &number, url.as_bytes(), method.as_bytes(), took.as_bytes()])
+    })
 }
 
 /// What browsers say of an entry that has no place in our rows, within a bound.

@@ -136,7 +136,7 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
 impl Reader<'_> {
     fn entry(&mut self, index: u64, value: &Value) -> io::Result<()> {
         let mut notes = Vec::new();
-        match flow(value, &mut notes) {
+        match flow(index, value, &mut notes) {
             Ok(flow) => {
                 (self.sink)(flow)?;
                 self.report.flows += 1;
