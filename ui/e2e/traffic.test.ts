@@ -412,6 +412,13 @@ describe('doings', () => {
     await press('Enter');
     await expect.poll(() => page.locator('.drawn .mark.tag').textContent()).toBe('look here');
     await page.getByLabel('Comment').fill('why is it missing?');
+    // News of the flow takes nothing away of what is being written.
+    const id = await selected().getAttribute('data-id');
+    await world.api(`/flows/${id}`, { method: 'PATCH', headers: { 'content-type': 'application/json' }, body: '{"add_tags":["from elsewhere"]}' });
+    await page.getByRole('button', { name: 'Remove tag from elsewhere' }).click();
+    await expect.poll(() => page.getByRole('button', { name: 'Remove tag from elsewhere' }).count()).toBe(0);
+    expect(await page.getByLabel('Comment').inputValue()).toBe('why is it missing?');
+    await page.getByLabel('Comment').focus();
     await press('Control+Enter');
     await expect.poll(async () => (await world.api<{ flows: unknown[] }>('/flows?query=comment:missing')).flows.length).toBe(1);
     await page.getByRole('button', { name: 'Remove tag look here' }).click();
