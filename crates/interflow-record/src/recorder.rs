@@ -159,7 +159,7 @@ impl Capture for StoreCapture {
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
         self.tell(|news| {
             news.response = Some(Box::new(head.clone()));
-            news.state = Some(Box::new(Snapshot::of(flow)));
+            news.see(flow);
             head.headers.size() + PIECE
         });
     }
@@ -181,10 +181,9 @@ impl Capture for StoreCapture {
     fn done(mut self: Box<Self>, flow: &Flow, outcome: Outcome<'_>) {
         self.ended = true;
         let end = Box::new(End::of(flow, &outcome, self.is_tunnel));
-        let state = Box::new(Snapshot::of(flow));
         self.tell(|news| {
             news.end = Some(end);
-            news.state = Some(state);
+            news.see(flow);
             PIECE
         });
     }

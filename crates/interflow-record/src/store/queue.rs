@@ -17,7 +17,7 @@ use crate::config::{Overflow, RecordConfig};
 const SHARDS: usize = 8;
 /// The writer is woken early when this much waits.
 const URGENT_BYTES: usize = 1 << 20;
-const URGENT_FLOWS: usize = 512;
+const URGENT_FLOWS: usize = 128;
 /// Under `wait` a flow that never asks whether it may go on is dropped only when the queue is this many times over.
 const RUNAWAY: usize = 4;
 

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use interflow_flow::{Authority, FlowId, Headers, Host, Timestamp};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
 use super::detail;
 use super::refs::{self, ChunkRef};
@@ -34,20 +35,20 @@ pub(crate) struct Hosts(HashMap<String, i64>);
 
 impl Hosts {
     /// The number of a host, given out when it has none.
-    fn number(&mut self, db: &Connection, name: String) -> Result<i64> {
-        if let Some(n) = self.0.get(&name) {
+    fn number(&mut self, db: &Connection, name: Cow<'_, str>) -> Result<i64> {
+        if let Some(n) = self.0.get(&*name) {
             return Ok(*n);
         }
         let found =
-            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([&name], |r| r.get(0)).optional()?;
+            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([&*name], |r| r.get(0)).optional()?;
         let number = match found {
             Some(n) => n,
-            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([&name])?,
+            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([&*name])?,
         };
         if self.0.len() >= 4096 {
             self.0.clear();
         }
-        self.0.insert(name, number);
+        self.0.insert(name.into_owned(), number);
         Ok(number)
     }
 
@@ -59,54 +60,97 @@ impl Hosts {
 
 const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration, transport, scheme, host, port, method, path, \
      status, version, user, client, listener, request_size, response_size, request_type, response_type, messages, error, \
-     tags, stored, kept, chunks) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24,?25,?26,?27)";
+     tags, stored, kept, chunks) VALUES";
+const INSERT_DETAILS: &str = "INSERT INTO details(seq, detail) VALUES";
+/// How many columns a flow has.
+const WIDTH: usize = 27;
+/// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes.
+pub(crate) const TOGETHER: usize = 32;
+
+/// An insertion of so many rows of so many columns each.
+fn insertion(into: &str, width: usize, rows: usize) -> String {
+    let row = format!("({})", vec!["?"; width].join(","));
+    format!("{into}{}", vec![row; rows].join(","))
+}
+
 /// What may change while a flow runs.
 const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5, request_size=?6, response_size=?7, \
      request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
 
-/// Writes a flow for the first time.
-pub(crate) fn insert(
-    db: &Connection,
-    hosts: &mut Hosts,
-    seq: i64,
-    row: &FlowRow,
-    refs: [&[ChunkRef]; 2],
-    inline: [&[u8]; 2],
-) -> Result<()> {
-    let host = hosts.number(db, row.host().into_owned())?;
+/// A flow as it is written for the first time.
+pub(crate) struct New<'a> {
+    pub(crate) seq: i64,
+    pub(crate) row: &'a FlowRow,
+    pub(crate) refs: [&'a [ChunkRef]; 2],
+    pub(crate) inline: [&'a [u8]; 2],
+}
+
+/// Writes flows for the first time: as many at once as one statement takes, the rest one by one.
+pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> Result<()> {
+    static TEXTS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
+        [1, TOGETHER].map(|rows| [insertion(INSERT, WIDTH, rows), insertion(INSERT_DETAILS, 2, rows)])
+    });
+    let whole = flows.len() / TOGETHER * TOGETHER;
+    let (many, few) = flows.split_at(whole);
+    for (texts, flows, size) in [(&TEXTS[1], many, TOGETHER), (&TEXTS[0], few, 1)] {
+        if flows.is_empty() {
+            continue;
+        }
+        let numbers = flows.iter().map(|f| hosts.number(db, f.row.host())).collect::<Result<Vec<_>>>()?;
+        let (mut rows, mut details) = (db.prepare_cached(&texts[0])?, db.prepare_cached(&texts[1])?);
+        let now = Timestamp::now().micros() as i64;
+        for (flows, numbers) in flows.chunks(size).zip(numbers.chunks(size)) {
+            for (i, (flow, host)) in flows.iter().zip(numbers).enumerate() {
+                bind(&mut rows, i * WIDTH, flow, *host, now)?;
+                details.raw_bind_parameter(i * 2 + 1, flow.seq)?;
+                details.raw_bind_parameter(i * 2 + 2, detail::encode(flow.row, flow.inline))?;
+            }
+            rows.raw_execute()?;
+            details.raw_execute()?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a statement the columns of a flow, behind the first `before` parameters.
+fn bind(to: &mut Statement<'_>, before: usize, flow: &New<'_>, host: i64, now: i64) -> Result<()> {
+    let New { seq, row, refs, .. } = flow;
     let c = Columns::of(row);
     let request = row.request.as_ref();
-    db.prepare_cached(INSERT)?.execute(params![
+    let id = row.id.to_u128().to_be_bytes();
+    let (client, chunks) = (row.client.peer.map(|p| p.ip().to_string()), refs::encode(*refs));
+    let columns: [&dyn ToSql; WIDTH] = [
         seq,
-        row.id.to_u128().to_be_bytes(),
-        state_number(row.state),
-        kind_number(row.kind),
-        row.started.micros() as i64,
-        c.duration,
-        number_of(serial::transport::ALL, row.transport),
-        number_of(serial::scheme::ALL, row.scheme),
-        host,
-        row.authority.port,
-        request.map(|r| r.method.as_str()),
-        request.map(|r| r.path.as_str()),
-        c.status,
-        request.map(|r| &*r.version),
-        row.user.as_deref(),
-        row.client.peer.map(|p| p.ip().to_string()),
-        &*row.client.listener,
-        c.request_size,
-        c.response_size,
-        c.request_type,
-        c.response_type,
-        row.messages as i64,
-        row.error.as_ref().map(|e| &*e.kind),
-        c.tags,
-        Timestamp::now().micros() as i64,
-        c.kept,
-        refs::encode(refs),
-    ])?;
-    db.prepare_cached("INSERT INTO details(seq, detail) VALUES(?, ?)")?
-        .execute(params![seq, detail::encode(row, inline)])?;
+        &id,
+        &state_number(row.state),
+        &kind_number(row.kind),
+        &(row.started.micros() as i64),
+        &c.duration,
+        &number_of(serial::transport::ALL, row.transport),
+        &number_of(serial::scheme::ALL, row.scheme),
+        &host,
+        &row.authority.port,
+        &request.map(|r| r.method.as_str()),
+        &request.map(|r| r.path.as_str()),
+        &c.status,
+        &request.map(|r| &*r.version),
+        &row.user.as_deref(),
+        &client,
+        &&*row.client.listener,
+        &c.request_size,
+        &c.response_size,
+        &c.request_type,
+        &c.response_type,
+        &(row.messages as i64),
+        &row.error.as_ref().map(|e| &*e.kind),
+        &c.tags,
+        &now,
+        &c.kept,
+        &chunks,
+    ];
+    for (i, column) in columns.into_iter().enumerate() {
+        to.raw_bind_parameter(before + i + 1, column)?;
+    }
     Ok(())
 }
 

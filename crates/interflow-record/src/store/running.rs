@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use interflow_flow::{Headers, ResponseHead, UpstreamInfo};
 
 use super::assembly::Assembly;
 use super::mask::Mask;
+use super::rows::New;
 use super::slot::{Begin, End, News, Slot, Snapshot};
 use crate::model::*;
 
@@ -23,6 +25,8 @@ pub(crate) struct Running {
     pub(crate) dirty: bool,
     pub(crate) since: Instant,
     pub(crate) bodies: [Assembly; 2],
+    /// What goes beside the row of one that is over: the ends of its bodies that lie in no chunk. `None` once written.
+    pub(crate) ends: Option<[Bytes; 2]>,
     /// The owner's own tags, put on while it runs.
     pub(crate) marked: Vec<String>,
 }
@@ -39,8 +43,19 @@ impl Running {
             dirty: true,
             since: Instant::now(),
             bodies: Default::default(),
+            ends: None,
             marked: Vec::new(),
         })
+    }
+
+    /// The flow as it is written for the first time.
+    pub(crate) fn as_new<'a>(&'a self, ends: &'a [Bytes; 2]) -> New<'a> {
+        New {
+            seq: self.seq,
+            row: &self.row,
+            refs: [self.bodies[0].refs(), self.bodies[1].refs()],
+            inline: [&ends[0], &ends[1]],
+        }
     }
 
     /// Puts the news that concern heads and state into the row.
@@ -85,6 +100,7 @@ impl Running {
     /// After a transaction that did not hold: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
     pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
         self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
+        self.ends = None;
         if self.stored == Some(transaction) {
             self.stored = None;
         }

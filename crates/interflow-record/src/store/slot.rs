@@ -45,6 +45,15 @@ impl News {
         std::mem::replace(self, rest)
     }
 
+    /// Notes how the flow stands now, in the place of what was noted before.
+    pub(crate) fn see(&mut self, flow: &Flow) {
+        let now = Snapshot::of(flow);
+        match &mut self.state {
+            Some(state) => **state = now,
+            None => self.state = Some(Box::new(now)),
+        }
+    }
+
     /// Whether there is anything for the writer.
     pub(crate) const fn is_empty(&self) -> bool {
         self.charge == 0 && self.end.is_none()

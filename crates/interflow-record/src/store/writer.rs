@@ -81,6 +81,9 @@ struct Batch {
     /// Flows that are over, until the transaction holds.
     #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
     finished: Vec<Box<Running>>,
+    /// The first so many of these have their rows; of the others, so many have none.
+    written: usize,
+    unwritten: usize,
     summaries: Vec<FlowSummary>,
 }
 
@@ -240,6 +243,9 @@ impl Writer {
         for slot in slots {
             let before = batch.charge;
             self.absorb(&slot, batch)?;
+            if batch.unwritten >= rows::TOGETHER {
+                self.insert_finished(batch)?;
+            }
             in_part += batch.charge - before;
             if in_part >= BATCH_BYTES {
                 in_part = 0;
@@ -255,10 +261,34 @@ impl Writer {
 
     /// Commits; flows that are over need not be remembered any more.
     fn settle(&mut self, batch: &mut Batch) -> Result<()> {
+        self.insert_finished(batch)?;
         self.commit()?;
         self.shared.recorded_flows.fetch_add(batch.finished.len() as u64, Relaxed);
         batch.finished.clear();
+        batch.written = 0;
         Ok(())
+    }
+
+    /// Gives the flows of a batch that are over their rows, many with one statement.
+    fn insert_finished(&mut self, batch: &mut Batch) -> Result<()> {
+        let finished = &mut batch.finished[batch.written..];
+        let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
+        rows::insert(&self.db, &mut self.hosts, &new)?;
+        for flow in finished {
+            if flow.ends.take().is_some() {
+                self.stored(flow);
+            }
+        }
+        (batch.written, batch.unwritten) = (batch.finished.len(), 0);
+        Ok(())
+    }
+
+    /// The flow has its row, as part of this transaction.
+    fn stored(&mut self, flow: &mut Running) {
+        flow.touched = self.generation;
+        flow.stored.get_or_insert(self.generation);
+        flow.dirty = false;
+        self.logged += 2048;
     }
 
     pub(crate) fn begin(&self) -> Result<()> {
@@ -298,10 +328,10 @@ impl Writer {
         };
         flow.touched = self.generation;
         let over = news.end.is_some();
-        let taken =
-            self.take_up(&mut flow, &mut news).and_then(|()| if over { self.finish(&mut flow) } else { Ok(()) });
+        let taken = self.take_up(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
         self.summarise(&flow, batch);
         if over && taken.is_ok() {
+            batch.unwritten += usize::from(flow.ends.is_some());
             batch.finished.push(flow);
         } else {
             self.open.insert(slot.id, flow);
@@ -344,27 +374,39 @@ impl Writer {
 
     /// Writes a flow that is over.
     pub(crate) fn finish(&mut self, flow: &mut Running) -> Result<()> {
-        let mut inline = [Bytes::new(), Bytes::new()];
-        for (side, inline) in inline.iter_mut().enumerate() {
-            let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
-            *inline = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
+        let ends = self.end_bodies(flow)?;
+        self.save(flow, ends)
+    }
+
+    /// Writes what belongs to a flow that is over; the row of one that has none yet is left to
+    /// [`insert_finished`](Self::insert_finished).
+    fn end(&mut self, flow: &mut Running) -> Result<()> {
+        let ends = self.end_bodies(flow)?;
+        if flow.stored.is_some() {
+            return self.save(flow, ends);
         }
-        self.save(flow, inline)
+        flow.ends = Some(ends);
+        Ok(())
+    }
+
+    fn end_bodies(&mut self, flow: &mut Running) -> Result<[Bytes; 2]> {
+        let mut ends = [Bytes::new(), Bytes::new()];
+        for (side, end) in ends.iter_mut().enumerate() {
+            let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
+            *end = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
+        }
+        Ok(ends)
     }
 
     /// Writes a flow's row.
-    fn save(&mut self, flow: &mut Running, inline: [Bytes; 2]) -> Result<()> {
-        let refs = [flow.bodies[0].refs(), flow.bodies[1].refs()];
-        let inline = [&inline[0][..], &inline[1][..]];
+    fn save(&mut self, flow: &mut Running, ends: [Bytes; 2]) -> Result<()> {
         flow.touched = self.generation;
-        if flow.stored.is_some() {
-            rows::update(&self.db, flow.seq, &flow.row, refs, inline)?;
-        } else {
-            rows::insert(&self.db, &mut self.hosts, flow.seq, &flow.row, refs, inline)?;
-            flow.stored = Some(self.generation);
+        let new = flow.as_new(&ends);
+        match flow.stored {
+            Some(_) => rows::update(&self.db, new.seq, new.row, new.refs, new.inline)?,
+            None => rows::insert(&self.db, &mut self.hosts, &[new])?,
         }
-        flow.dirty = false;
-        self.logged += 2048;
+        self.stored(flow);
         Ok(())
     }
 
