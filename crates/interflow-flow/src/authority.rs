@@ -95,6 +95,19 @@ impl Host {
         }
     }
 
+    /// Writes it behind a text as it stands in a URL, without the detours of formatting.
+    pub fn push_to(&self, text: &mut String) {
+        match self {
+            Self::Name(name) => text.push_str(name),
+            Self::Ip(IpAddr::V4(ip)) => {
+                text.extend(spell(*ip, &mut [0; 15]).iter().map(|b| char::from(*b)));
+            }
+            Self::Ip(IpAddr::V6(ip)) => {
+                let _ = fmt::Write::write_fmt(text, format_args!("[{ip}]"));
+            }
+        }
+    }
+
     /// The name, when the host is one.
     pub fn name(&self) -> Option<&str> {
         match self {
@@ -188,8 +201,13 @@ impl Authority {
     /// Whether `text` is beyond doubt this authority as [`parse`](Self::parse) reads it with the same `default`. Spares
     /// the common case the parsing; `false` may mean that only parsing can tell.
     pub fn is_spelled(&self, text: &[u8], default: u16) -> bool {
-        let Host::Name(name) = &self.host else { return false };
-        match text.strip_prefix(name.as_bytes()) {
+        let mut digits = [0; 15];
+        let host = match &self.host {
+            Host::Name(name) => name.as_bytes(),
+            Host::Ip(IpAddr::V4(ip)) => spell(*ip, &mut digits),
+            Host::Ip(IpAddr::V6(_)) => return false,
+        };
+        match text.strip_prefix(host) {
             Some(b"") => self.port == default,
             Some([b':', digits @ ..]) if matches!(digits, [b'1'..=b'9', ..]) && digits.len() <= 5 => {
                 digits.iter().try_fold(0, |n, d| d.is_ascii_digit().then(|| n * 10 + u32::from(d - b'0')))
@@ -203,6 +221,28 @@ impl Authority {
     pub fn host_field(&self, scheme: Scheme) -> String {
         if self.port == scheme.default_port() { self.host.to_string() } else { self.to_string() }
     }
+}
+
+/// Writes the address with dots.
+fn spell(ip: Ipv4Addr, into: &mut [u8; 15]) -> &[u8] {
+    let mut at = 0;
+    let mut put = |b| {
+        into[at] = b;
+        at += 1;
+    };
+    for (i, octet) in ip.octets().into_iter().enumerate() {
+        if i > 0 {
+            put(b'.');
+        }
+        if octet > 99 {
+            put(b'0' + octet / 100);
+        }
+        if octet > 9 {
+            put(b'0' + octet / 10 % 10);
+        }
+        put(b'0' + octet % 10);
+    }
+    &into[..at]
 }
 
 fn parse_port(p: &str) -> Result<u16, AuthorityError> {
@@ -250,9 +290,12 @@ mod tests {
             "a.test:08080",
             "a.test:99999",
             "10.0.0.1:1",
+            "10.0.0.100:1",
+            "010.0.0.1:1",
+            "255.200.99.0",
             "[::1]:80",
         ] {
-            for authority in ["a.test:80", "a.test:8080", "10.0.0.1:1", "[::1]:80"] {
+            for authority in ["a.test:80", "a.test:8080", "10.0.0.1:1", "10.0.0.10:1", "255.200.99.0:80", "[::1]:80"] {
                 let authority: Authority = authority.parse().unwrap();
                 let right = Authority::parse(text, Some(80)).as_ref() == Ok(&authority);
                 assert!(right || !authority.is_spelled(text.as_bytes(), 80), "{text} {authority}");
@@ -260,6 +303,9 @@ mod tests {
         }
         let authority: Authority = "a.test:8080".parse().unwrap();
         assert!(authority.is_spelled(b"a.test:8080", 80) && authority.is_spelled(b"a.test", 8080));
+        for text in ["0.0.0.0:1", "255.200.99.10:8080", "127.0.0.1:65535"] {
+            assert!(text.parse::<Authority>().unwrap().is_spelled(text.as_bytes(), 80), "{text}");
+        }
     }
 
     #[test]

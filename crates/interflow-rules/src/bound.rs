@@ -13,7 +13,7 @@ use crate::act::{At, Effect, RequestAt, Waiting, act, uncache};
 use crate::action::Action;
 use crate::body::{self, Seen};
 use crate::config::OnFailure;
-use crate::index::{Picked, RequestIndex};
+use crate::index::{Gate, Picked, RequestIndex};
 use crate::program::{Program, Rule};
 use crate::service::Ask;
 use crate::state::RuleState;
@@ -28,6 +28,7 @@ struct Entry {
     whole: bool,
     /// Whether its condition may ask for the body.
     asks_body: bool,
+    gate: Gate,
 }
 
 /// The rules of one phase.
@@ -83,7 +84,7 @@ impl Bound {
                 if list.last().is_none_or(|e| e.rule != *id) {
                     let asks_body =
                         matches!(phase, Phase::RequestBody | Phase::ResponseBody) && rule.cond.phase() >= *phase;
-                    list.push(Entry { rule: *id, actions: Vec::new(), whole: false, asks_body });
+                    list.push(Entry { rule: *id, actions: Vec::new(), whole: false, asks_body, gate: Gate::default() });
                 }
                 let entry = list.last_mut().expect("one was just put there");
                 entry.actions.push(i as u16);
@@ -101,6 +102,12 @@ impl Bound {
             let has_request = phase >= Phase::RequestHead as usize && phase <= Phase::ResponseBody as usize;
             if has_request && phase != Phase::Dial as usize {
                 list.index = RequestIndex::new(list.entries.iter().map(|e| &program.rules[e.rule as usize].cond));
+            }
+        }
+        for phase in [Phase::RequestHead, Phase::RequestBody, Phase::ResponseHead, Phase::ResponseBody] {
+            let List { entries, index, .. } = &mut lists[phase as usize];
+            for entry in entries {
+                entry.gate = Gate::new(&program.rules[entry.rule as usize].cond, phase, index.is_some());
             }
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
@@ -129,7 +136,8 @@ impl Bound {
                 from.entry = next_picked(picked, from.entry);
             }
             let Some(entry) = entries.get(from.entry) else { break };
-            if from.action == 0 && !self.holds(at, entry) {
+            if from.action == 0 && !(entry.gate.is_open(at.request(), at.response.as_deref()) && self.holds(at, entry))
+            {
                 from.entry += 1;
                 continue;
             }
@@ -149,6 +157,16 @@ impl Bound {
             from = Cursor { entry: from.entry + 1, action: 0 };
         }
         Walked::Done(Verdict::Continue)
+    }
+
+    /// Whether no rule of this phase can hold of the flow, nor is anything kept for it.
+    fn rests(&self, phase: Phase, flow: &Flow, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
+        let list = self.list(phase);
+        list.index.is_none()
+            && !self.messages
+            && (phase != Phase::RequestBody || self.looks_back.is_empty())
+            && flow.note::<RuleState>().is_none()
+            && list.entries.iter().all(|e| !e.gate.is_open(Some(request), response))
     }
 
     /// Whether a rule acts on the flow in this phase.
@@ -273,6 +291,9 @@ impl Bound {
         let entries = &self.list(at.phase).entries;
         entries.iter().enumerate().any(|(i, entry)| {
             if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
+                return false;
+            }
+            if !entry.gate.is_open(at.request(), at.response.as_deref()) {
                 return false;
             }
             let rule = &self.program.rules[entry.rule as usize];
@@ -532,6 +553,8 @@ impl Stage for Bound {
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         if self.keeps_request {
             flow.note_mut::<RuleState>().request = Some(Arc::new(head.clone()));
+        } else if self.rests(Phase::RequestHead, flow, head, None) {
+            return Step::Now(Verdict::Continue);
         }
         self.plain(At { request: RequestAt::Changing(head), ..At::new(Phase::RequestHead, flow) })
     }
@@ -542,6 +565,9 @@ impl Stage for Bound {
         head: &'a mut RequestHead,
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
+        if self.rests(Phase::RequestBody, flow, head, None) {
+            return Step::Now(Ok(body));
+        }
         self.with_body(At { request: RequestAt::Changing(head), ..At::new(Phase::RequestBody, flow) }, body)
     }
 
@@ -568,6 +594,8 @@ impl Stage for Bound {
         }
         if self.keeps_response {
             flow.note_mut::<RuleState>().response = Some(Arc::new(head.clone()));
+        } else if self.rests(Phase::ResponseHead, flow, request, Some(head)) {
+            return Step::Now(Verdict::Continue);
         }
         let at = At::new(Phase::ResponseHead, flow);
         self.plain(At { request: RequestAt::Seen(request), response: Some(head), ..at })
@@ -580,6 +608,9 @@ impl Stage for Bound {
         head: &'a mut ResponseHead,
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
+        if self.rests(Phase::ResponseBody, flow, request, Some(head)) {
+            return Step::Now(Ok(body));
+        }
         let at = At::new(Phase::ResponseBody, flow);
         self.with_body(At { request: RequestAt::Seen(request), response: Some(head), ..at }, body)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, MatchKind};
-use interflow_flow::{Direction, Host, RequestHead};
+use interflow_flow::{Direction, Host, Phase, RequestHead, ResponseHead};
 use interflow_query::{Expr, Key, Pattern, Term, Test};
 use smallvec::SmallVec;
 
@@ -132,36 +132,107 @@ fn union(needs: impl Iterator<Item = HostNeed>) -> HostNeed {
     HostNeed::OneOf(all)
 }
 
-/// Something that a request must have for a condition to hold.
+/// Something that a request or its response must have for a condition to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Anchor {
-    /// This text in its target, letters in either case.
+    /// This text in the request's target, letters in either case.
     Target(String),
-    /// A field of this name, in lower case.
+    /// A field of this name in the request, in lower case.
     Header(String),
     /// This method.
     Method(String),
+    /// A status between these two.
+    Status(u64, u64),
+    /// A field of this name in the response.
+    ResponseHeader(String),
+    /// This text in the response's media type, letters in either case.
+    ResponseType(String),
+}
+
+/// Of which heads anchors may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Request,
+    Response,
+    Both,
+}
+
+impl Anchor {
+    const fn is_of(&self, of: Of) -> bool {
+        match self {
+            Self::Target(_) | Self::Header(_) | Self::Method(_) => matches!(of, Of::Request | Of::Both),
+            Self::Status(..) | Self::ResponseHeader(_) | Self::ResponseType(_) => matches!(of, Of::Response | Of::Both),
+        }
+    }
+
+    /// Whether it is there.
+    fn holds(&self, request: &RequestHead, response: Option<&ResponseHead>) -> bool {
+        match self {
+            Self::Target(text) => holds_text(request.url.path.as_bytes(), text.as_bytes()),
+            Self::Header(name) => request.headers.contains(name),
+            Self::Method(method) => request.method.as_str().eq_ignore_ascii_case(method),
+            Self::Status(low, high) => response.is_none_or(|r| (*low..=*high).contains(&u64::from(r.status.as_u16()))),
+            Self::ResponseHeader(name) => response.is_none_or(|r| r.headers.contains(name)),
+            Self::ResponseType(text) => response
+                .is_none_or(|r| r.headers.get_all("content-type").any(|value| holds_text(value, text.as_bytes()))),
+        }
+    }
+}
+
+/// Whether a text stands in another, letters in either case.
+fn holds_text(text: &[u8], wanted: &[u8]) -> bool {
+    text.windows(wanted.len().max(1)).any(|w| w.eq_ignore_ascii_case(wanted))
+}
+
+/// What lets most flows go past a rule without its condition being asked.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(Option<Vec<Anchor>>);
+
+impl Gate {
+    /// The gate before a condition that is asked when `phase` comes. `indexed`: what it demands of the request has been
+    /// looked up already.
+    pub fn new(cond: &Cond, phase: Phase, indexed: bool) -> Self {
+        let of = match phase {
+            Phase::RequestHead | Phase::RequestBody if !indexed => Of::Request,
+            Phase::ResponseHead | Phase::ResponseBody if indexed => Of::Response,
+            Phase::ResponseHead | Phase::ResponseBody => Of::Both,
+            _ => return Self(None),
+        };
+        Self(anchors(cond, of))
+    }
+
+    /// Whether the condition may hold.
+    pub fn is_open(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
+        match (&self.0, request) {
+            (Some(anchors), Some(request)) => anchors.iter().any(|a| a.holds(request, response)),
+            _ => true,
+        }
+    }
 }
 
 /// The texts of which one must be there; `None` when nothing could be looked up.
-fn anchors(cond: &Cond) -> Option<Vec<Anchor>> {
+fn anchors(cond: &Cond, of: Of) -> Option<Vec<Anchor>> {
+    let inner = |part: &Cond| anchors(part, of);
     match cond {
-        Cond::And(parts) => parts.iter().filter_map(anchors).min_by_key(|a| (a.len(), rank(a))),
-        Cond::Or(parts) => parts.iter().map(anchors).collect::<Option<Vec<_>>>().map(|all| all.concat()),
-        Cond::Query(query) => expr_anchors(query.expr()),
-        Cond::Text(place, test) => text_anchor(place, test).map(|a| vec![a]),
+        Cond::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), rank(a))),
+        Cond::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
+        Cond::Query(query) => expr_anchors(query.expr(), of),
+        Cond::Text(place, test) => text_anchor(place, test).filter(|a| a.is_of(of)).map(|a| vec![a]),
         _ => None,
     }
 }
 
-/// Paths tell more than fields, and fields more than methods.
+/// What tells more, or is cheaper to look at, comes first.
 fn rank(anchors: &[Anchor]) -> u8 {
     anchors
         .iter()
         .map(|a| match a {
-            Anchor::Target(_) => 0,
-            Anchor::Header(_) => 1,
-            Anchor::Method(_) => 2,
+            Anchor::Status(..) => 0,
+            Anchor::ResponseHeader(_) => 1,
+            Anchor::ResponseType(_) => 2,
+            Anchor::Target(_) => 3,
+            Anchor::Header(_) => 4,
+            Anchor::Method(_) => 5,
         })
         .max()
         .unwrap_or(0)
@@ -177,6 +248,12 @@ fn text_anchor(place: &Place, test: &TextTest) -> Option<Anchor> {
         Place::Method => fixed.filter(|(m, _)| *m == Mode::Exact).map(|(_, t)| Anchor::Method(t.clone())),
         Place::Header(Direction::Request, name) => Some(Anchor::Header(name.to_ascii_lowercase())),
         Place::MediaType(Direction::Request) => Some(Anchor::Header("content-type".into())),
+        Place::Header(Direction::Response, name) => Some(Anchor::ResponseHeader(name.to_ascii_lowercase())),
+        Place::SetCookie(_) => Some(Anchor::ResponseHeader("set-cookie".into())),
+        Place::MediaType(Direction::Response) => Some(match fixed {
+            Some((_, text)) => Anchor::ResponseType(text.to_ascii_lowercase()),
+            None => Anchor::ResponseHeader("content-type".into()),
+        }),
         Place::Cookie(_) => Some(Anchor::Header("cookie".into())),
         // Its name may be written with escapes, but no parameter is without a query.
         Place::Param(_) => Some(Anchor::Target("?".into())),
@@ -184,11 +261,12 @@ fn text_anchor(place: &Place, test: &TextTest) -> Option<Anchor> {
     }
 }
 
-fn expr_anchors(expr: &Expr) -> Option<Vec<Anchor>> {
+fn expr_anchors(expr: &Expr, of: Of) -> Option<Vec<Anchor>> {
+    let inner = |part: &Expr| expr_anchors(part, of);
     match expr {
-        Expr::And(parts) => parts.iter().filter_map(expr_anchors).min_by_key(|a| (a.len(), rank(a))),
-        Expr::Or(parts) => parts.iter().map(expr_anchors).collect::<Option<Vec<_>>>().map(|all| all.concat()),
-        Expr::Term(term) => term_anchor(term).map(|a| vec![a]),
+        Expr::And(parts) => parts.iter().filter_map(inner).min_by_key(|a| (a.len(), rank(a))),
+        Expr::Or(parts) => parts.iter().map(inner).collect::<Option<Vec<_>>>().map(|all| all.concat()),
+        Expr::Term(term) => term_anchor(term).filter(|a| a.is_of(of)).map(|a| vec![a]),
         Expr::All | Expr::Not(_) => None,
     }
 }
@@ -200,6 +278,15 @@ fn term_anchor(term: &Term) -> Option<Anchor> {
             Some(Anchor::Header(t.to_ascii_lowercase()))
         }
         (Key::ReqType, _) => Some(Anchor::Header("content-type".into())),
+        (Key::RespHeader, _) if term.name.is_some() => term.name.clone().map(Anchor::ResponseHeader),
+        (Key::Status, Test::Number(number)) => {
+            let (low, high) = number.bounds().unwrap_or((1, 0));
+            Some(Anchor::Status(low, high))
+        }
+        (Key::RespType, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => {
+            Some(Anchor::ResponseType(t.to_ascii_lowercase()))
+        }
+        (Key::RespType, _) => Some(Anchor::ResponseHeader("content-type".into())),
         (Key::Method, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) => Some(Anchor::Method(t.clone())),
         (Key::Path | Key::Query, Test::Text(Pattern::Text(t) | Pattern::Exact(t))) if !t.is_empty() => {
             Some(Anchor::Target(t.to_ascii_lowercase()))
@@ -223,7 +310,7 @@ pub(crate) struct RequestIndex {
     texts: Option<AhoCorasick>,
     by_text: Vec<Vec<u32>>,
     /// Names in lower case, shorter ones first.
-    headers: Vec<(Box<[u8]>, Vec<u32>)>,
+    headers: Vec<(Box<str>, Vec<u32>)>,
     /// The lengths of the names in `headers`: most fields of a request fall out by theirs.
     lengths: u64,
     methods: Vec<(String, Vec<u32>)>,
@@ -231,6 +318,8 @@ pub(crate) struct RequestIndex {
 
 /// From so many entries on looking up pays.
 const WORTH_IT: usize = 4;
+/// Up to so many names are looked for in a head each; of more, each field of the head is looked up among them.
+const FEW_NAMES: usize = 8;
 
 impl RequestIndex {
     /// An index of these conditions; none when they are too few.
@@ -243,7 +332,7 @@ impl RequestIndex {
         let mut fields: HashMap<String, Vec<u32>> = HashMap::new();
         for (i, cond) in conds.enumerate() {
             let i = i as u32;
-            match anchors(cond) {
+            match anchors(cond, Of::Request) {
                 None => index.always.push(i),
                 Some(all) => all.into_iter().for_each(|anchor| match anchor {
                     Anchor::Target(text) => texts.entry(text).or_default().push(i),
@@ -257,10 +346,13 @@ impl RequestIndex {
                             None => index.methods.push((method, vec![i])),
                         }
                     }
+                    Anchor::Status(..) | Anchor::ResponseHeader(_) | Anchor::ResponseType(_) => {
+                        unreachable!("only anchors of requests were asked for")
+                    }
                 }),
             }
         }
-        index.headers = fields.into_iter().map(|(name, list)| (name.into_bytes().into(), list)).collect();
+        index.headers = fields.into_iter().map(|(name, list)| (name.into(), list)).collect();
         index.headers.sort_unstable_by_key(|(name, _)| name.len());
         if !texts.is_empty() {
             let (names, lists): (Vec<String>, Vec<Vec<u32>>) = texts.into_iter().unzip();
@@ -291,12 +383,16 @@ impl RequestIndex {
                 put(&self.by_text[found.pattern().as_usize()]);
             }
         }
-        if self.lengths != 0 {
+        if self.headers.len() <= FEW_NAMES {
+            // A head knows the lengths of its names, so that most are found to be missing without a search.
+            let there = self.headers.iter().filter(|(name, _)| request.headers.contains(name));
+            there.for_each(|(_, list)| put(list));
+        } else {
             for (name, _) in &request.headers {
                 if self.lengths & 1 << name.len().min(63) != 0 {
                     let first = self.headers.partition_point(|(n, _)| n.len() < name.len());
                     let same = self.headers[first..].iter().take_while(|(n, _)| n.len() == name.len());
-                    same.filter(|(n, _)| n.eq_ignore_ascii_case(name)).for_each(|(_, list)| put(list));
+                    same.filter(|(n, _)| n.as_bytes().eq_ignore_ascii_case(name)).for_each(|(_, list)| put(list));
                 }
             }
         }
@@ -316,7 +412,6 @@ mod tests {
 
     use super::*;
     use crate::sample::Sample;
-    use interflow_flow::Phase;
 
     fn cond(text: &str) -> Cond {
         Cond::query(Query::parse(text).unwrap())
@@ -354,6 +449,39 @@ mod tests {
             assert!(!got.contains(&3) || h == "b.test" || h == "c.test", "{h}: {got:?}");
         }
         assert!(!index.candidates(&host("z.example")).contains(&0));
+    }
+
+    #[test]
+    fn a_gate_opens_for_every_flow_that_its_condition_may_hold_of() {
+        let plain = || Sample::get("http://a/favicon.ico?x");
+        let flows = [
+            plain().responding(200, &[("Content-Type", "application/json")], "{}").unwrap(),
+            plain().responding(404, &[("Content-Type", "Text/HTML; charset=utf-8")], "").unwrap(),
+            plain().responding(503, &[("Set-Cookie", "_tracking=1"), ("X-Debug", "on")], "").unwrap(),
+            Sample::request("POST", "http://a/").unwrap().responding(204, &[], "").unwrap(),
+        ];
+        let constants = Vec::new();
+        for (text, open) in [
+            ("status:>=500", [false, false, true, false]),
+            ("status:404 path:/favicon.ico", [false, true, false, false]),
+            ("resp.type:html", [false, true, false, false]),
+            ("resp.type:*", [true, true, false, false]),
+            ("resp.header.x-debug:on", [false, false, true, false]),
+            ("status:404 OR resp.header.x-debug:on", [false, true, true, false]),
+            ("status:404 OR size:>10", [true; 4]),
+            ("method:POST", [false, false, false, true]),
+            ("-status:404", [true; 4]),
+        ] {
+            let cond = cond(text);
+            let gate = Gate::new(&cond, Phase::ResponseHead, false);
+            for (flow, open) in flows.iter().zip(open) {
+                assert_eq!(gate.is_open(flow.request.as_ref(), flow.response.as_ref()), open, "{text}");
+                assert!(open || !cond.ask(&flow.view(Phase::ResponseHead, &constants)).holds(), "{text}");
+            }
+        }
+        // Before there is a response nothing is known of it.
+        let early = Gate::new(&cond("status:404"), Phase::RequestHead, false);
+        assert!(early.is_open(flows[0].request.as_ref(), None));
     }
 
     #[test]

@@ -279,14 +279,14 @@ impl Subject for View<'_> {
 
 /// The URL as a text, without the detours of formatting: rules on it are asked with every request.
 fn written(url: &interflow_flow::Url) -> String {
-    let (Host::Name(host), path) = (&url.authority.host, url.path.as_str()) else { return url.to_string() };
+    let path = url.path.as_str();
     if path == "*" {
         return url.to_string();
     }
-    let mut text = String::with_capacity(host.len() + path.len() + 16);
+    let mut text = String::with_capacity(url.authority.host.name().map_or(40, str::len) + path.len() + 16);
     text.push_str(url.scheme.as_str());
     text.push_str("://");
-    text.push_str(host);
+    url.authority.host.push_to(&mut text);
     if url.authority.port != url.scheme.default_port() {
         let mut digits = [0; 5];
         let (mut port, mut at) = (url.authority.port, digits.len());
