@@ -129,7 +129,9 @@ impl Headers {
     /// Whether a comma-separated list under this name holds the token, in any case (`Connection: close`).
     #[inline]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
-        self.tokens(name).any(|t| t.eq_ignore_ascii_case(token.as_bytes()))
+        let is = |member: &[u8]| member.trim_ascii().eq_ignore_ascii_case(token.as_bytes());
+        // Most lists have one member.
+        self.get_all(name).any(|v| if v.contains(&b',') { v.split(|&b| b == b',').any(is) } else { is(v) })
     }
 
     /// The members of the comma-separated lists under this name, trimmed, empty ones left out (RFC 9110 5.6.1).
