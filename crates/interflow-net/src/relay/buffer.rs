@@ -1,9 +1,9 @@
-//! Buffers that a tunnel has only while bytes are in it, so that idle tunnels cost nothing.
+//! Buffers that a tunnel, or a connection below TLS, has only while bytes are in it, so that idle ones cost nothing.
 
 use std::cell::RefCell;
 
 /// One read's worth. More was measured to gain nothing over loopback, and costs cache.
-pub(super) const SIZE: usize = 32 * 1024;
+pub(crate) const SIZE: usize = 32 * 1024;
 /// Buffers kept per worker.
 const KEPT: usize = 32;
 
@@ -12,12 +12,12 @@ thread_local! {
 }
 
 /// A buffer of [`SIZE`] bytes, with whatever was in it.
-pub(super) fn take() -> Box<[u8]> {
+pub(crate) fn take() -> Box<[u8]> {
     POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; SIZE].into_boxed_slice())
 }
 
 /// Gives a buffer to whoever needs the next.
-pub(super) fn give_back(buffer: Box<[u8]>) {
+pub(crate) fn give_back(buffer: Box<[u8]>) {
     POOL.with_borrow_mut(|pool| {
         if pool.len() < KEPT {
             pool.push(buffer);

@@ -16,6 +16,16 @@ use crate::io::Io;
 /// A direction that has carried this much is long enough for a pipe of its own.
 #[cfg(target_os = "linux")]
 const LONG: u64 = 64 * 1024;
+/// So many reads in turn that fill their buffer say that bytes come faster than they are carried: then moving pages is
+/// cheaper than copying bytes.
+#[cfg(target_os = "linux")]
+const FULL_READS: u8 = 4;
+/// Fills of a pipe below this size cost more than to copy them through a buffer that the processor's cache holds; after so
+/// many in turn the direction goes back to buffers.
+#[cfg(target_os = "linux")]
+const SHORT: usize = 2 * buffer::SIZE;
+#[cfg(target_os = "linux")]
+const SHORT_FILLS: u8 = 4;
 /// Reads or writes of one direction before other tasks of the worker get their turn.
 const TURN: usize = 64;
 
@@ -66,14 +76,29 @@ pub(super) struct Flowing {
     stage: Stage,
     /// Bytes were written that a TLS layer may still hold.
     unflushed: bool,
-    /// Whether a pipe may still be taken.
+    /// Whether a pipe may be taken.
     splice: bool,
+    /// With a buffer, how many reads in turn have filled it; with a pipe, how many fills in turn were short.
+    #[cfg(target_os = "linux")]
+    streak: u8,
+    /// The pipe, while bytes come in short pieces.
+    #[cfg(target_os = "linux")]
+    spare: Option<Pipe>,
 }
 
 impl Flowing {
     pub(super) fn new(first: Bytes, splice: bool) -> Self {
         let load = if first.is_empty() { Load::None } else { Load::First(first) };
-        Self { load, stage: Stage::Carry, unflushed: false, splice }
+        Self {
+            load,
+            stage: Stage::Carry,
+            unflushed: false,
+            splice,
+            #[cfg(target_os = "linux")]
+            streak: 0,
+            #[cfg(target_os = "linux")]
+            spare: None,
+        }
     }
 
     /// Whether the direction has moved on to a pipe.
@@ -167,9 +192,11 @@ impl Flowing {
     ) -> Poll<Result<bool, Ended>> {
         #[cfg(target_os = "linux")]
         {
-            self.take_pipe(source, sink, carried);
+            self.choose(source, sink, carried);
             if let (Load::Pipe(pipe), Some(tcp)) = (&mut self.load, source.tcp_ref()) {
-                return pipe.poll_fill(cx, tcp).map_err(|e| Step::Read.failed(e));
+                let more = ready!(pipe.poll_fill(cx, tcp)).map_err(|e| Step::Read.failed(e))?;
+                self.streak = if pipe.held() < SHORT { self.streak.saturating_add(1) } else { 0 };
+                return Poll::Ready(Ok(more));
             }
         }
         #[cfg(not(target_os = "linux"))]
@@ -181,22 +208,39 @@ impl Flowing {
         let mut into = ReadBuf::new(bytes);
         ready!(Pin::new(source).poll_read(cx, &mut into)).map_err(|e| Step::Read.failed(e))?;
         (*at, *end) = (0, into.filled().len());
+        #[cfg(target_os = "linux")]
+        {
+            self.streak = if *end == bytes.len() { self.streak.saturating_add(1) } else { 0 };
+        }
         Poll::Ready(Ok(*end > 0))
     }
 
-    /// Changes to a pipe once the direction proves long. When the system has none to give, buffers do.
+    /// Chooses between a buffer and a pipe, by how the bytes came so far. When the system has no pipe to give, buffers do.
     #[cfg(target_os = "linux")]
-    fn take_pipe(&mut self, source: &Io, sink: &Io, carried: &AtomicU64) {
-        if !self.splice || carried.load(Ordering::Relaxed) < LONG {
+    fn choose(&mut self, source: &Io, sink: &Io, carried: &AtomicU64) {
+        if let Load::Pipe(_) = &self.load {
+            if self.streak >= SHORT_FILLS
+                && let Load::Pipe(pipe) = std::mem::replace(&mut self.load, Load::None)
+            {
+                self.spare = Some(pipe);
+                self.streak = 0;
+            }
             return;
         }
-        self.splice = false;
-        if source.tcp_ref().is_none() || sink.tcp_ref().is_none() {
+        if !self.splice || self.streak < FULL_READS || carried.load(Ordering::Relaxed) < LONG {
             return;
         }
-        if let Ok(pipe) = Pipe::new() {
-            self.release();
-            self.load = Load::Pipe(pipe);
+        self.splice = source.tcp_ref().is_some() && sink.tcp_ref().is_some();
+        if !self.splice {
+            return;
+        }
+        match self.spare.take().map_or_else(Pipe::new, Ok) {
+            Ok(pipe) => {
+                self.release();
+                self.load = Load::Pipe(pipe);
+                self.streak = 0;
+            }
+            Err(_) => self.splice = false,
         }
     }
 

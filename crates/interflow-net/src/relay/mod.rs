@@ -1,9 +1,10 @@
 //! Tunnels: bytes both ways until both sides have ended.
 //!
-//! Each direction reads into a pooled buffer at first. One that has carried more than a page or two between two plain
-//! TCP connections moves on to `splice(2)` where the system has it, so that its bytes never enter the process.
+//! Each direction reads into a pooled buffer at first. One between two plain TCP connections whose bytes come faster than
+//! they are carried moves on to `splice(2)` where the system has it, so that they never enter the process, and back when
+//! they come in short pieces.
 
-mod buffer;
+pub(crate) mod buffer;
 mod direction;
 #[cfg(target_os = "linux")]
 mod splice;

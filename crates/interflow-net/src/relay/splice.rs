@@ -45,6 +45,11 @@ impl Pipe {
         self.held == 0
     }
 
+    /// How many bytes are in it.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
     /// Moves what the socket has into the empty pipe; `false` at the socket's end.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>, socket: &TcpStream) -> Poll<io::Result<bool>> {
         debug_assert!(self.is_empty(), "a pipe is filled only when it is empty");
