@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::relay::buffer;
 
 /// A stream of bytes in both directions that is not known to this crate: an HTTP/2 stream, a test's pipe.
 pub trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -26,6 +29,7 @@ enum Kind {
     #[cfg(feature = "impersonate")]
     Impersonated(Box<tokio_btls::SslStream<Io>>),
     Prefixed(Box<Prefixed>),
+    Ahead(Box<Ahead>),
     Other(Box<dyn Duplex>),
     Closed,
 }
@@ -34,6 +38,48 @@ enum Kind {
 struct Prefixed {
     bytes: Bytes,
     io: Io,
+}
+
+/// A stream that is read in large pieces, whatever its reader asks for: TLS asks for 4 KiB at a time.
+struct Ahead {
+    io: Io,
+    /// A pooled buffer, while there is something in it, and where that stands.
+    held: Option<(Box<[u8]>, Range<usize>)>,
+}
+
+impl Ahead {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (bytes, held) = match self.held.take() {
+            Some(held) => held,
+            None => {
+                let mut bytes = buffer::take();
+                let mut read = ReadBuf::new(&mut bytes);
+                let polled = Pin::new(&mut self.io).poll_read(cx, &mut read);
+                let held = 0..read.filled().len();
+                if !matches!(polled, Poll::Ready(Ok(()))) {
+                    buffer::give_back(bytes);
+                    return polled;
+                }
+                (bytes, held)
+            }
+        };
+        let n = held.len().min(into.remaining());
+        into.put_slice(&bytes[held.start..held.start + n]);
+        if n == held.len() {
+            buffer::give_back(bytes);
+        } else {
+            self.held = Some((bytes, held.start + n..held.end));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some((bytes, _)) = self.held.take() {
+            buffer::give_back(bytes);
+        }
+    }
 }
 
 impl Io {
@@ -59,6 +105,11 @@ impl Io {
     #[cfg(feature = "impersonate")]
     pub(crate) fn impersonated(stream: tokio_btls::SslStream<Self>) -> Self {
         Self(Kind::Impersonated(Box::new(stream)))
+    }
+
+    /// The same stream, read in large pieces: for readers that ask for little at a time.
+    pub(crate) fn read_ahead(self) -> Self {
+        Self(Kind::Ahead(Box::new(Ahead { io: self, held: None })))
     }
 
     /// The same stream with `bytes` to be read before it.
@@ -107,6 +158,7 @@ impl Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(tls) => tls.get_ref().socket(),
             Kind::Prefixed(p) => p.io.socket(),
+            Kind::Ahead(a) => a.io.socket(),
             Kind::Other(_) | Kind::Closed => None,
         }
     }
@@ -145,6 +197,7 @@ impl fmt::Debug for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(tls) => write!(f, "Impersonated({:?})", tls.get_ref()),
             Kind::Prefixed(p) => write!(f, "Prefixed({} bytes, {:?})", p.bytes.len(), p.io),
+            Kind::Ahead(a) => a.io.fmt(f),
             Kind::Other(_) => f.write_str("Other"),
             Kind::Closed => f.write_str("Closed"),
         }
@@ -159,6 +212,7 @@ impl AsyncRead for Io {
             Kind::ClientTls(s) => Pin::new(&mut **s).poll_read(cx, buf),
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => Pin::new(&mut **s).poll_read(cx, buf),
+            Kind::Ahead(a) => a.poll_read(cx, buf),
             Kind::Other(s) => Pin::new(&mut **s).poll_read(cx, buf),
             Kind::Closed => Poll::Ready(Ok(())),
             Kind::Prefixed(p) => {
@@ -183,6 +237,7 @@ impl AsyncWrite for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => Pin::new(&mut **s).poll_write(cx, buf),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write(cx, buf),
+            Kind::Ahead(a) => Pin::new(&mut a.io).poll_write(cx, buf),
             Kind::Other(s) => Pin::new(&mut **s).poll_write(cx, buf),
             Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
@@ -200,6 +255,7 @@ impl AsyncWrite for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_write_vectored(cx, bufs),
+            Kind::Ahead(a) => Pin::new(&mut a.io).poll_write_vectored(cx, bufs),
             Kind::Other(s) => Pin::new(&mut **s).poll_write_vectored(cx, bufs),
             Kind::Closed => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
         }
@@ -213,6 +269,7 @@ impl AsyncWrite for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => s.is_write_vectored(),
             Kind::Prefixed(p) => p.io.is_write_vectored(),
+            Kind::Ahead(a) => a.io.is_write_vectored(),
             Kind::Other(s) => s.is_write_vectored(),
             Kind::Closed => true,
         }
@@ -226,6 +283,7 @@ impl AsyncWrite for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => Pin::new(&mut **s).poll_flush(cx),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_flush(cx),
+            Kind::Ahead(a) => Pin::new(&mut a.io).poll_flush(cx),
             Kind::Other(s) => Pin::new(&mut **s).poll_flush(cx),
             Kind::Closed => Poll::Ready(Ok(())),
         }
@@ -239,6 +297,7 @@ impl AsyncWrite for Io {
             #[cfg(feature = "impersonate")]
             Kind::Impersonated(s) => Pin::new(&mut **s).poll_shutdown(cx),
             Kind::Prefixed(p) => Pin::new(&mut p.io).poll_shutdown(cx),
+            Kind::Ahead(a) => Pin::new(&mut a.io).poll_shutdown(cx),
             Kind::Other(s) => Pin::new(&mut **s).poll_shutdown(cx),
             Kind::Closed => Poll::Ready(Ok(())),
         }
@@ -259,6 +318,27 @@ mod tests {
         let mut all = Vec::new();
         io.read_to_end(&mut all).await.unwrap();
         assert_eq!(all, b"abcdef");
+    }
+
+    #[tokio::test]
+    async fn what_was_read_ahead_is_read_before_the_rest_and_the_end_is_told() {
+        let (mut far, near) = tokio::io::duplex(1 << 20);
+        let sent: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+        far.write_all(&sent).await.unwrap();
+        let mut io = Io::other(near).prefixed(Bytes::from_static(b"first")).read_ahead();
+        let mut got = [0; 5];
+        io.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"first");
+        io.write_all(b"back").await.unwrap();
+        far.read_exact(&mut got[..4]).await.unwrap();
+        far.shutdown().await.unwrap();
+        let mut all = Vec::new();
+        let mut piece = [0; 777];
+        while let n @ 1.. = io.read(&mut piece).await.unwrap() {
+            all.extend_from_slice(&piece[..n]);
+        }
+        assert_eq!(all, sent);
+        assert_eq!(io.read(&mut piece).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -74,12 +74,13 @@ pub struct Wire {
     io: Box<dyn Io>,
     read: BytesMut,
     patience: Option<Duration>,
+    resumed: bool,
 }
 
 impl Wire {
     /// Wraps a stream.
     pub fn new(io: impl Io + 'static) -> Self {
-        Self { io: Box::new(io), read: BytesMut::new(), patience: Some(Duration::from_secs(10)) }
+        Self { io: Box::new(io), read: BytesMut::new(), patience: Some(Duration::from_secs(10)), resumed: false }
     }
 
     /// Connects over TCP with `TCP_NODELAY`.
@@ -260,7 +261,13 @@ impl Wire {
         let patience = self.patience;
         let name = ServerName::try_from(name.to_owned()).map_err(|e| bad(e.to_string()))?;
         let tls = bounded(patience, tokio_rustls::TlsConnector::from(config).connect(name, self)).await?;
-        Ok(Self::new(tls).patience(patience))
+        let resumed = tls.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed);
+        Ok(Self { resumed, ..Self::new(tls).patience(patience) })
+    }
+
+    /// Whether the TLS handshake went on with an earlier session.
+    pub fn resumed(&self) -> bool {
+        self.resumed
     }
 
     /// Speaks TLS over this connection as a server.

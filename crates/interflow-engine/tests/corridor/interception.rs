@@ -35,6 +35,24 @@ async fn a_thousand_first_hits_mint_one_leaf() {
 }
 
 #[tokio::test]
+async fn a_client_that_comes_again_resumes_its_session_whichever_worker_it_meets() {
+    let origin = Origin::https().alpn(&["http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |c| c.workers.count = 2).await;
+    let ours = client_trusting(proxy.engine.ca().certificate_pem(), &["http/1.1"]);
+    for name in ["localhost", "127.0.0.1"] {
+        let authority = format!("{name}:{}", origin.port());
+        for visit in 0..12 {
+            let wire = proxy.tunnel(&authority).await;
+            let mut wire = wire.into_tls(name, Arc::clone(&ours)).await.unwrap();
+            assert_eq!(wire.resumed(), visit > 0, "{name}, visit {visit}");
+            // Tickets come before the answer.
+            wire.send(inside(&authority, "/")).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, 200);
+        }
+    }
+}
+
+#[tokio::test]
 async fn addresses_are_intercepted_with_certificates_for_addresses() {
     let v4 = Origin::https().start().await;
     let v6 = Origin::https().bind("[::1]:0".parse().unwrap()).start().await;

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use interflow_flow::{Blame, ByteStr, ClientTls, Error, Kind};
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{AlertDescription, ServerConfig};
+use rustls::{AlertDescription, CipherSuite, ServerConfig};
+use sha2::{Digest, Sha256};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::upstream::read_chain_and_key;
@@ -18,6 +19,8 @@ use crate::io::Io;
 /// What is shown to a client: a certificate with its key, and the protocols offered.
 pub struct ServerTls {
     config: Arc<ServerConfig>,
+    /// For clients that would rather have ChaCha20.
+    by_client: OnceLock<Arc<ServerConfig>>,
 }
 
 impl ServerTls {
@@ -40,11 +43,17 @@ impl ServerTls {
     pub fn with_alpn(self, alpn: Alpn) -> Self {
         let mut config = ServerConfig::clone(&self.config);
         config.alpn_protocols = alpn.protocols();
-        Self { config: Arc::new(config) }
+        Self::of(config)
+    }
+
+    fn of(config: ServerConfig) -> Self {
+        Self { config: Arc::new(config), by_client: OnceLock::new() }
     }
 
     pub(crate) fn new(certified: impl Into<Arc<CertifiedKey>>, alpn: Alpn) -> Self {
-        let resolver = SingleCertAndKey::from(certified.into());
+        let certified = certified.into();
+        let tickets = Tickets::of(&certified);
+        let resolver = SingleCertAndKey::from(certified);
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(super::VERSIONS)
             .expect("the provider has suites for TLS 1.2 and 1.3")
@@ -52,11 +61,33 @@ impl ServerTls {
             .with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = alpn.protocols();
         config.key_log = key_log();
-        config.ticketer = ticketer();
+        config.ticketer = Arc::new(tickets);
         // Tickets carry the sessions; a store in each of ten thousand configurations would only cost memory.
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Self { config: Arc::new(config) }
+        // Clients list AES-256 first out of habit; here both ends pay for it.
+        config.ignore_client_order = true;
+        Self::of(config)
     }
+
+    /// What to go on with after this hello.
+    fn config_for(&self, suites: &[CipherSuite]) -> Arc<ServerConfig> {
+        if !prefers_chacha(suites) {
+            return self.config.clone();
+        }
+        let made = self.by_client.get_or_init(|| {
+            let mut config = ServerConfig::clone(&self.config);
+            config.ignore_client_order = false;
+            Arc::new(config)
+        });
+        made.clone()
+    }
+}
+
+/// Whether the client's first choice is ChaCha20: its processor has no instructions for AES.
+fn prefers_chacha(suites: &[CipherSuite]) -> bool {
+    let first =
+        suites.iter().find_map(|s| s.as_str().filter(|name| name.contains("AES_") || name.contains("CHACHA20")));
+    first.is_some_and(|name| name.contains("CHACHA20"))
 }
 
 impl fmt::Debug for ServerTls {
@@ -65,11 +96,50 @@ impl fmt::Debug for ServerTls {
     }
 }
 
-/// One ticket key for all leaves: a ticket names its server, and is not taken for another.
-fn ticketer() -> Arc<dyn ProducesTickets> {
-    static TICKETER: LazyLock<Arc<dyn ProducesTickets>> =
-        LazyLock::new(|| rustls::crypto::aws_lc_rs::Ticketer::new().expect("the system gives random bytes"));
-    TICKETER.clone()
+/// One ticket key for all leaves and workers, changed every six hours. A ticket names the certificate that its session began
+/// with, and is worth nothing where another would be shown: no client can take one host for another, nor go on with a
+/// leaf that was replaced.
+#[derive(Debug)]
+struct Tickets {
+    certificate: [u8; 16],
+}
+
+impl Tickets {
+    fn of(certified: &CertifiedKey) -> Self {
+        let leaf = certified.cert.first().map_or(&[][..], |leaf| leaf.as_ref());
+        let mut certificate = [0; 16];
+        certificate.copy_from_slice(&Sha256::digest(leaf)[..16]);
+        Self { certificate }
+    }
+
+    fn keys() -> &'static dyn ProducesTickets {
+        static KEYS: LazyLock<Arc<dyn ProducesTickets>> =
+            LazyLock::new(|| rustls::crypto::aws_lc_rs::Ticketer::new().expect("the system gives random bytes"));
+        &**KEYS
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        Self::keys().enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        Self::keys().lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        Self::keys().encrypt(&[&self.certificate[..], plain].concat())
+    }
+
+    fn decrypt(&self, cipher: &[u8]) -> Option<Vec<u8>> {
+        let mut plain = Self::keys().decrypt(cipher)?;
+        if !plain.starts_with(&self.certificate) {
+            return None;
+        }
+        plain.drain(..self.certificate.len());
+        Some(plain)
+    }
 }
 
 /// How a client's TLS failed. It stands below an error of kind `ClientTls` or `ClientTimeout`, whose message already
@@ -198,16 +268,18 @@ pub async fn accept_tls(io: Io, tls: &ServerTls, limit: Duration) -> Result<(Io,
 }
 
 async fn handshake(io: Io, tls: &ServerTls) -> Result<(Io, ClientTls), ClientTlsFailure> {
-    let start =
-        LazyConfigAcceptor::new(Acceptor::default(), io).await.map_err(|e| ClientTlsFailure::from_io(&e, false))?;
+    let start = LazyConfigAcceptor::new(Acceptor::default(), io.read_ahead())
+        .await
+        .map_err(|e| ClientTlsFailure::from_io(&e, false))?;
     let hello = start.client_hello();
     let mut seen = ClientTls {
         sni: hello.server_name().map(ByteStr::from),
         alpn_offered: hello.alpn().into_iter().flatten().map(alpn_name).collect(),
         ..ClientTls::default()
     };
+    let config = tls.config_for(hello.cipher_suites());
     // The leaf goes out with our first flight, so whatever fails from here on fails in sight of it.
-    let stream = start.into_stream(tls.config.clone()).await.map_err(|e| ClientTlsFailure::from_io(&e, true))?;
+    let stream = start.into_stream(config).await.map_err(|e| ClientTlsFailure::from_io(&e, true))?;
     let connection = stream.get_ref().1;
     seen.version = version_name(connection.protocol_version());
     seen.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));

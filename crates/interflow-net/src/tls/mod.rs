@@ -74,9 +74,23 @@ pub(crate) fn versions(only: Option<TlsVersion>) -> &'static [&'static Supported
 
 /// The cryptography below everything here.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+        cheaper_first(&mut provider.cipher_suites);
+        Arc::new(provider)
+    });
     PROVIDER.clone()
+}
+
+/// Puts each suite of AES-128 before its sister of AES-256, as browsers do: a third less work per byte, and handshakes
+/// over SHA-256, which processors have instructions for, rather than SHA-384, which they have none for.
+fn cheaper_first(suites: &mut [rustls::SupportedCipherSuite]) {
+    let has = |suite: &rustls::SupportedCipherSuite, cipher| suite.suite().as_str().is_some_and(|n| n.contains(cipher));
+    for at in 1..suites.len() {
+        if has(&suites[at - 1], "AES_256") && has(&suites[at], "AES_128") {
+            suites.swap(at - 1, at);
+        }
+    }
 }
 
 /// Where session secrets go: to the file that `SSLKEYLOGFILE` names, or nowhere.

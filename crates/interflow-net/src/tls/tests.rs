@@ -245,6 +245,55 @@ async fn the_second_handshake_resumes_the_first_whatever_protocols_it_offers() {
 }
 
 /// A server that wants a client certificate of this authority.
+#[tokio::test]
+async fn a_session_is_resumed_only_where_the_same_certificate_would_be_shown() {
+    let ca = Authority::new("CA");
+    let profile = TlsProfile::new(trusting(&ca.pem)).unwrap();
+    // An address is no server name: nothing but the certificate tells these two apart.
+    for name in ["a", "127.0.0.1"] {
+        let (one, other) = (ca.server(&names(&[name])), ca.server(&names(&[name])));
+        let mut resumed = Vec::new();
+        for server in [&one, &one, &other, &other] {
+            let (accepted, connected) = handshake(server, &profile, name, Alpn::Http1).await;
+            resumed.push(exchange(accepted, connected).await.resumed);
+        }
+        assert_eq!(resumed, [false, true, false, true], "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_cheaper_cipher_is_agreed_on_unless_the_client_has_no_instructions_for_it() {
+    use rustls::CipherSuite as S;
+    let ca = Authority::new("CA");
+    let server = ca.server(&names(&["a.example"]));
+    let (aes256, aes128) = (S::TLS13_AES_256_GCM_SHA384, S::TLS13_AES_128_GCM_SHA256);
+    let chacha = S::TLS13_CHACHA20_POLY1305_SHA256;
+    for (order, agreed) in [
+        (vec![aes256, chacha, aes128], "TLS_AES_128_GCM_SHA256"),
+        (vec![chacha, aes128, aes256], "TLS_CHACHA20_POLY1305_SHA256"),
+        (vec![aes256], "TLS_AES_256_GCM_SHA384"),
+    ] {
+        let mut own = rustls::crypto::CryptoProvider::clone(&provider());
+        let suites = order.iter().map(|o| *own.cipher_suites.iter().find(|s| s.suite() == *o).unwrap()).collect();
+        own.cipher_suites = suites;
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
+        let config = rustls::ClientConfig::builder_with_provider(Arc::new(own))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let (accepted, connected) = tokio::join!(
+            accept_tls(Io::other(near), &server, LIMIT),
+            connector.connect(ServerName::try_from("a.example").unwrap(), far)
+        );
+        connected.unwrap();
+        assert_eq!(accepted.unwrap().1.cipher.as_deref(), Some(agreed));
+    }
+}
+
 fn wanting_client_certificates(ca: &Authority) -> Arc<rustls::ServerConfig> {
     let (chain, key) = ca.issue(&names(&["a"]));
     let mut roots = rustls::RootCertStore::empty();

@@ -364,7 +364,7 @@ pub async fn connect_tls(
     }
     let ready = profile.ready();
     let connector = TlsConnector::from(ready.configs[alpn.index()].clone());
-    let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io)).await {
+    let stream = match tokio::time::timeout(limit, connector.connect(name.clone(), io.read_ahead())).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return Err(handshake_error(host, &error).because_unless_told(error)),
         Err(_) => return Err(too_slow(host, limit)),
