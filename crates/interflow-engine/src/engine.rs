@@ -347,6 +347,7 @@ fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
         next_connection: AtomicU64::new(1),
         processes: Default::default(),
         containers: Default::default(),
+        no_header: Default::default(),
     })
 }
 

@@ -36,6 +36,7 @@ pub mod pinning;
 mod plan;
 pub mod redaction;
 mod route;
+mod seldom;
 mod settings;
 pub mod stats;
 mod tracker;

@@ -114,10 +114,10 @@ pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, live: &Live, mut ro
 
 /// Asks the stages; `None` when they leave everything as it is.
 async fn ask(tracker: &mut Tracker, head: Option<&RequestHead>) -> Result<Option<Way>, End> {
-    let plan = Arc::clone(&tracker.plan);
-    if !plan.wants(Phase::Dial) {
+    if !tracker.plan.wants(Phase::Dial) {
         return Ok(None);
     }
+    let plan = Arc::clone(&tracker.plan);
     let mut way = Way::default();
     for stage in plan.stages(Phase::Dial) {
         let verdict: Verdict = stage.dial(&mut tracker.flow, head, &mut way).get().await;

@@ -23,6 +23,7 @@ use crate::connect;
 use crate::containers::{self, Containers};
 use crate::pinning::Pinning;
 use crate::plan::Plans;
+use crate::seldom::Seldom;
 use crate::settings::{ConfigError, Settings};
 use crate::stats::Counters;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub next_connection: AtomicU64,
     pub processes: Processes,
     pub containers: Containers,
+    /// Of connections without the PROXY protocol header that they should begin with.
+    pub no_header: Seldom,
 }
 
 /// What a worker works with until the next reload.
@@ -190,7 +193,10 @@ impl Worker {
                     }
                     io = rest;
                 }
-                Err(e) => return self.count_end(&client, &e),
+                Err(e) => {
+                    self.tell_of_no_header(&client, &e);
+                    return self.count_end(&client, &e);
+                }
             }
         }
         if live.settings.config.proxy.processes && client.peer.ip().to_canonical().is_loopback() {
@@ -293,6 +299,21 @@ impl Worker {
             Detected::Http1 | Detected::ForProxy(_) | Detected::Tls(_) | Detected::Other | Detected::Socks5 => {
                 Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await)
             }
+        }
+    }
+
+    /// A balancer that is set up otherwise than we are looks like a proxy that answers nobody: its owner hears why.
+    fn tell_of_no_header(&self, client: &ClientInfo, error: &Error) {
+        // Who connects and leaves without a word probes whether the port is open.
+        if error.kind() == Kind::ClientGone {
+            return;
+        }
+        if let Some(more) = self.shared.no_header.due() {
+            tracing::warn!(
+                peer = %client.peer,
+                more,
+                "a connection was closed: {error}. Its address stands in proxy.proxy_protocol_from, so it must begin with a PROXY protocol header: let the balancer send one (send-proxy-v2), or take the address out"
+            );
         }
     }
 

@@ -81,7 +81,17 @@ impl Home {
 
     /// Starts an instance on free ports.
     pub fn start(&self, config: &str) -> Running {
-        let mut child = self.run(config).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn().unwrap();
+        self.started(self.run(config).stderr(Stdio::inherit()))
+    }
+
+    /// Starts an instance that writes its log to the file `log` of the data folder.
+    pub fn start_with_log(&self, config: &str) -> Running {
+        let log = std::fs::File::create(self.dir.path().join("log")).unwrap();
+        self.started(self.run(config).stderr(log))
+    }
+
+    fn started(&self, command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {

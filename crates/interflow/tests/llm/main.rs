@@ -9,7 +9,7 @@ mod shapes;
 mod sockets;
 
 use instance::{Home, Running};
-use interflow_testkit::Answer;
+use interflow_testkit::{Answer, Wire};
 use serde_json::Value;
 
 const CHAT: &str = r#"{"model":"gpt-4o","max_tokens":50,"messages":[{"role":"user","content":"hello"}]}"#;
@@ -149,4 +149,19 @@ async fn what_is_wrong_with_keys_rules_and_prices_is_said_at_the_start() {
         assert!(said.contains(says), "{says}: {said}");
         std::fs::remove_file(home.dir.path().join(file)).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_balancer_that_sends_no_header_is_told_of_once() {
+    let home = Home::new().await;
+    let running = home.start_with_log("[proxy]\nproxy_protocol_from = [\"127.0.0.0/8\"]\n");
+    for _ in 0..3 {
+        let mut wire = Wire::connect(running.proxy).await.unwrap();
+        wire.send("GET http://a.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n").await.unwrap();
+        assert!(wire.answer().await.is_err());
+    }
+    running.stop();
+    let log = home.file("log");
+    let told: Vec<&str> = log.lines().filter(|l| l.contains("proxy.proxy_protocol_from")).collect();
+    assert!(matches!(told[..], [line] if line.contains("127.0.0.1:") && line.contains("send-proxy-v2")), "{log}");
 }
