@@ -16,10 +16,12 @@ use crate::io::Io;
 /// A direction that has carried this much is long enough for a pipe of its own.
 #[cfg(target_os = "linux")]
 const LONG: u64 = 64 * 1024;
-/// So many reads in turn that fill their buffer say that bytes come faster than they are carried: then moving pages is
-/// cheaper than copying bytes.
+/// So many reads in turn that nearly fill their buffer say that bytes come faster than they are carried: then moving pages
+/// is cheaper than copying bytes.
 #[cfg(target_os = "linux")]
 const FULL_READS: u8 = 4;
+#[cfg(target_os = "linux")]
+const FULL: usize = buffer::SIZE / 4 * 3;
 /// Fills of a pipe below this size cost more than to copy them through a buffer that the processor's cache holds; after so
 /// many in turn the direction goes back to buffers.
 #[cfg(target_os = "linux")]
@@ -78,9 +80,12 @@ pub(super) struct Flowing {
     unflushed: bool,
     /// Whether a pipe may be taken.
     splice: bool,
-    /// With a buffer, how many reads in turn have filled it; with a pipe, how many fills in turn were short.
+    /// With a buffer, how many reads in turn have nearly filled it; with a pipe, how many fills in turn were short.
     #[cfg(target_os = "linux")]
     streak: u8,
+    /// How many such reads a pipe takes: more each time that one did not pay.
+    #[cfg(target_os = "linux")]
+    demand: u8,
     /// The pipe, while bytes come in short pieces.
     #[cfg(target_os = "linux")]
     spare: Option<Pipe>,
@@ -96,6 +101,8 @@ impl Flowing {
             splice,
             #[cfg(target_os = "linux")]
             streak: 0,
+            #[cfg(target_os = "linux")]
+            demand: FULL_READS,
             #[cfg(target_os = "linux")]
             spare: None,
         }
@@ -210,7 +217,7 @@ impl Flowing {
         (*at, *end) = (0, into.filled().len());
         #[cfg(target_os = "linux")]
         {
-            self.streak = if *end == bytes.len() { self.streak.saturating_add(1) } else { 0 };
+            self.streak = if *end >= FULL { self.streak.saturating_add(1) } else { 0 };
         }
         Poll::Ready(Ok(*end > 0))
     }
@@ -223,11 +230,12 @@ impl Flowing {
                 && let Load::Pipe(pipe) = std::mem::replace(&mut self.load, Load::None)
             {
                 self.spare = Some(pipe);
+                self.demand = self.demand.saturating_mul(2);
                 self.streak = 0;
             }
             return;
         }
-        if !self.splice || self.streak < FULL_READS || carried.load(Ordering::Relaxed) < LONG {
+        if !self.splice || self.streak < self.demand || carried.load(Ordering::Relaxed) < LONG {
             return;
         }
         self.splice = source.tcp_ref().is_some() && sink.tcp_ref().is_some();
