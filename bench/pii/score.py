@@ -124,7 +124,7 @@ for name in ["small", "large", "unseen"]:
         report["sets"][name]["times_faster"] = round(seconds["presidio"] / seconds["interflow"])
     times = ", ".join(f"{s} {v['seconds']:.3f} s" for s, v in systems.items())
     faster = f", {report['sets'][name]['times_faster']} times as fast" if "times_faster" in report["sets"][name] else ""
-    page += ["", f"Time for all texts ({build} build): {times}{faster}.", ""]
+    page += ["", f"Processor time for all texts ({build} build): {times}{faster}.", ""]
 speed = folder / "speed.json"
 if speed.exists():
     report["speed"] = json.loads(speed.read_text(encoding="utf-8"))

@@ -37,6 +37,7 @@ fn numbers_of_the_americas() {
         ("passport number {}", Kind::Passport, "912803456", ""),
         ("US passport: {}", Kind::Passport, "A12803456", ""),
         ("driver license {}", Kind::DriversLicense, "H12234567", ""),
+        ("my driver's license number is {}", Kind::DriversLicense, "a5631933", ""),
         ("my driver's licence is {}", Kind::DriversLicense, "A9012345", ""),
         ("Medicare id {}", Kind::Mbi, "1EG4-TE5-MK73", ""),
         ("Medicare {}", Kind::Mbi, "1EG4TE5MK73", "0EG4TE5MK73"),

@@ -246,7 +246,13 @@ fn reach(scan: &Scan<'_>, i: usize, label: &Label) -> Option<usize> {
     for (at, token) in list.iter().enumerate().skip(i).take(5) {
         let fits = match token.shape {
             Shape::Digits => true,
-            Shape::Mixed => scan.word(token).bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()),
+            // In small letters only when it is one word: `a5631933`.
+            Shape::Mixed => {
+                let small = !label.spaced && token.len() >= 6;
+                scan.word(token)
+                    .bytes()
+                    .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || small && b.is_ascii_lowercase())
+            }
             Shape::Upper => token.len() <= 4,
             _ => false,
         };
