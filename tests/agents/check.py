@@ -1,4 +1,4 @@
-"""What `interflow conversations export --format jsonl` holds after the talks: `check.py FILE`."""
+"""What `interflow conversations export --format jsonl` holds after the talks: `check.py FILE [MODE OF NODE'S TALKS]…`."""
 
 import json
 import sys
@@ -34,7 +34,9 @@ def texts(conversation, kind="text"):
     return [i["text"] for i in items.get(conversation, []) if i["kind"] == kind]
 
 
-for title, model in [("Use the tools for the weather", "claude-x"), ("Chat: use the tools", "gpt-x"), ("Responses: use the tools", "gpt-r"),
+NODE = [(f"Node {mode} {what}: use the tools", model) for mode in sys.argv[2:]
+        for what, model in (("Anthropic", "claude-x"), ("chat", "gpt-x"), ("responses", "gpt-r"))]
+for title, model in NODE + [("Use the tools for the weather", "claude-x"), ("Chat: use the tools", "gpt-x"), ("Responses: use the tools", "gpt-r"),
                      ("Gemini: use the tools", "gemini-x"), ("Ollama: use the tools", "llama-x"), ("Bedrock: use the tools", "claude-x")]:
     talk = of(title)
     expect(f"{title}: there is a conversation", talk, [c["title"] for c in conversations.values()])

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use interflow_flow::{
     Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, Flow, Handler, Host, Kind, Knock, Method,
-    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Target, Transport, Url,
+    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Step, Target, Transport, Url,
     Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
@@ -420,7 +420,19 @@ async fn request_phases(
         return Err(End::Answered(Box::new(pages::last_hop(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
-        if let Some(end) = End::of(stage.request_head(&mut tracker.flow, head).get().await) {
+        // A client that leaves takes the question along that somebody was to decide.
+        let asks = stage.name() == crate::approvals::STAGE;
+        let verdict = match stage.request_head(&mut tracker.flow, head) {
+            Step::Now(verdict) => verdict,
+            later if asks => {
+                interim.hold(true);
+                let verdict = later.get().await;
+                interim.hold(false);
+                verdict
+            }
+            later => later.get().await,
+        };
+        if let Some(end) = End::of(verdict) {
             return Err(end);
         }
     }

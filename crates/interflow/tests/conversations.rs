@@ -95,6 +95,67 @@ fn anew_it_is_the_same() {
     assert_eq!(show(copy.path()), before);
 }
 
+/// A collector of traces that takes everything: the requests that came, heads and bodies.
+fn collector(status: &'static str) -> (String, std::sync::mpsc::Receiver<String>) {
+    use std::io::Read as _;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut got = Vec::new();
+            let mut piece = [0; 65536];
+            loop {
+                let n = stream.read(&mut piece).unwrap_or_default();
+                got.extend_from_slice(&piece[..n]);
+                let text = String::from_utf8_lossy(&got).into_owned();
+                let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+                let length =
+                    head.lines().find_map(|l| l.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+                if n == 0 || body.len() >= length.unwrap_or(0usize) {
+                    let _ = tell.send(text);
+                    break;
+                }
+            }
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
+            );
+        }
+    });
+    (url, told)
+}
+
+#[test]
+fn conversations_are_sent_to_a_collector_and_its_refusal_is_told() {
+    let (url, told) = collector("200 OK");
+    said(&["conversations", "export", "agent:claude-code", "--otlp", &url]);
+    let request = told.recv_timeout(std::time::Duration::from_secs(30)).expect("a request");
+    let (head, body) = request.split_once("\r\n\r\n").expect("a body");
+    assert!(head.starts_with("POST /v1/traces "), "{head}");
+    assert!(head.to_ascii_lowercase().contains("content-type: application/json"), "{head}");
+    let body: Value = serde_json::from_str(body).expect("JSON");
+    let spans = body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("spans").clone();
+    for name in ["invoke_agent claude-code", "execute_tool Task", "execute_tool Bash"] {
+        assert!(spans.iter().any(|s| s["name"] == name), "{name}");
+    }
+    let attribute = |span: &Value, key: &str| {
+        span["attributes"].as_array().into_iter().flatten().find(|a| a["key"] == key).map(|a| a["value"].clone())
+    };
+    let chat = spans.iter().find(|s| s["name"].as_str().is_some_and(|n| n.starts_with("chat "))).expect("a call");
+    assert!(attribute(chat, "gen_ai.usage.input_tokens").is_some(), "{chat}");
+    let tool = spans.iter().find(|s| s["name"] == "execute_tool Bash").expect("a tool");
+    assert!(attribute(tool, "gen_ai.tool.call.arguments").is_some_and(|v| v.to_string().contains("cargo test")));
+    assert!(attribute(tool, "gen_ai.tool.call.result").is_some());
+
+    let (url, _told) = collector("503 Service Unavailable");
+    let out = interflow(HOME.path(), &["conversations", "export", "agent:claude-code", "--otlp", &url], "");
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("503"), "{out:?}");
+    let out = interflow(HOME.path(), &["conversations", "export", "--otlp", "http://127.0.0.1:1"], "");
+    assert_eq!(out.status.code(), Some(1), "nobody listens");
+}
+
 #[test]
 fn an_agent_reads_the_recording_over_mcp() {
     let call = |id: u32, name: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": name, "arguments": arguments}});

@@ -59,6 +59,9 @@ pub struct Approvals {
     claims: AtomicUsize,
 }
 
+/// The stage's name.
+pub(crate) const STAGE: &str = "approvals";
+
 #[derive(Default)]
 struct State {
     configured: Vec<Arc<Rule>>,

@@ -102,9 +102,19 @@ impl ApprovalsStage {
         flow.tag("held");
         let (host, port) = (bracketed(&question.host), question.port);
         let (patience, most) = (self.approvals.patience(), self.approvals.max_held());
+        let began = std::time::Instant::now();
         let why = match self.approvals.waiting().ask(question, flow.id, patience, most).await {
             Some(Action::Allow) => return Verdict::Continue,
             Some(Action::Deny) => "it was denied when somebody was asked",
+            None if began.elapsed() < patience => {
+                let why = format!(
+                    "{host}:{port} may not be reached: {most} questions are open already, and no more are asked"
+                );
+                return Verdict::Deny(Error::new(
+                    Kind::Denied,
+                    format!("{why} (approvals.max_held); answer some first"),
+                ));
+            }
             None => "nobody allowed it in time (`interflow approvals list` shows what is held)",
         };
         Verdict::Deny(Error::new(Kind::Denied, format!("{host}:{port} may not be reached: {why}")))
@@ -213,7 +223,7 @@ fn path_only(path: &str) -> &str {
 
 impl Stage for ApprovalsStage {
     fn name(&self) -> &'static str {
-        "approvals"
+        super::STAGE
     }
 
     fn interest(&self, scope: &Scope<'_>) -> Interest {

@@ -54,7 +54,12 @@ pub struct Recorded {
     pub(super) key: String,
     pub(super) request: Request,
     pub(super) reply: Reply,
+    /// It only asks how many tokens a question would have.
+    pub(super) counts: bool,
 }
+
+/// Ends of paths, in lower case, that ask how many tokens a question would have.
+const COUNTS: [&str; 3] = ["/count_tokens", ":counttokens", "/input_tokens"];
 
 impl Recorded {
     /// Reads an exchange; `None` when the request is no question to a language model. The reply's media type is told
@@ -83,6 +88,7 @@ impl Recorded {
         {
             reply.blocks.push(Block::Error { kind: "cut".into(), message: fault.to_owned() });
         }
+        let path = seen.path.split('?').next().unwrap_or_default().to_ascii_lowercase();
         let provider = if seen.provider.is_empty() { provider_of(shape) } else { seen.provider };
         Self {
             flow: seen.flow,
@@ -99,6 +105,7 @@ impl Recorded {
             key,
             request,
             reply,
+            counts: COUNTS.iter().any(|end| path.ends_with(end)),
         }
     }
 

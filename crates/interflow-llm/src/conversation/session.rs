@@ -94,7 +94,7 @@ impl Session {
 
     /// Puts an exchange in its place.
     pub fn take(&mut self, mut seen: Recorded) -> Found {
-        let purpose = purpose(&seen.request);
+        let purpose = if seen.counts { Purpose::Probe } else { purpose(&seen.request) };
         if purpose.is_beside() {
             return self.beside(seen, purpose);
         }
@@ -216,7 +216,7 @@ impl Session {
 
     /// A history of which nothing is known.
     fn begin(&mut self, seen: &Recorded, atoms: &[Atom], changed: &mut Vec<usize>) -> Spot {
-        if let Some(thread) = self.threads.iter().rposition(|t| compacted(t, atoms)) {
+        if let Some(thread) = self.continued(seen, atoms) {
             return self.branch(thread, Begins::Compacted);
         }
         if !seen.named {
@@ -242,6 +242,17 @@ impl Session {
         }
         let id = name(&["beside", &main, &seen.flow.to_string(), &seen.part.to_string()]);
         self.add(seen, id, Some(main), None)
+    }
+
+    /// The conversation whose history was made shorter: the one whose last words it repeats, else the one with the same
+    /// tools, before sub-agents and before what is older.
+    fn continued(&self, seen: &Recorded, atoms: &[Atom]) -> Option<usize> {
+        let tools = Some(tools(seen));
+        let fits = self.threads.iter().enumerate().filter(|(_, t)| compacted(t, atoms));
+        let rank = |(i, t): &(usize, &Thread)| {
+            (repeated(t, atoms), t.row.facts.tools == tools, t.row.parent.is_none(), t.row.updated, *i)
+        };
+        fits.max_by_key(rank).map(|(i, _)| i)
     }
 
     fn open_calls(&self) -> Vec<(usize, usize)> {
@@ -472,9 +483,17 @@ fn opening(atoms: &[Atom]) -> String {
 
 /// Whether a history begins with what a conversation has come to.
 fn compacted(thread: &Thread, atoms: &[Atom]) -> bool {
+    first_said(atoms).any(|t| CONTINUED.iter().any(|c| t.contains(c))) || repeated(thread, atoms)
+}
+
+/// Whether a history begins with the last words of a conversation.
+fn repeated(thread: &Thread, atoms: &[Atom]) -> bool {
     let said = &thread.row.facts.said;
-    let mut texts = atoms.iter().take(4).filter(|a| a.body.role == Role::User).map(Atom::text);
-    texts.any(|t| CONTINUED.iter().any(|c| t.contains(c)) || said.chars().count() >= SIGN && t.contains(said.as_str()))
+    said.chars().count() >= SIGN && first_said(atoms).any(|t| t.contains(said.as_str()))
+}
+
+fn first_said(atoms: &[Atom]) -> impl Iterator<Item = &str> {
+    atoms.iter().take(4).filter(|a| a.body.role == Role::User).map(Atom::text)
 }
 
 /// A title as title calls give it: plain, quoted, or in JSON.

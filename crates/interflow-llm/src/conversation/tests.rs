@@ -95,6 +95,10 @@ impl World {
     }
 
     fn send(&mut self, body: Value, answer: Value) -> &Exchange {
+        self.send_to("/v1/messages", body, answer)
+    }
+
+    fn send_to(&mut self, path: &'static str, body: Value, answer: Value) -> &Exchange {
         self.now += 1_000_000;
         self.flows += 1;
         let headers: &'static Headers = Box::leak(Box::default());
@@ -105,7 +109,7 @@ impl World {
             first_byte: Some(10),
             duration: 100,
             host: "api.anthropic.com",
-            path: "/v1/messages",
+            path,
             provider: "anthropic",
             user: "",
             peer: "127.0.0.1",
@@ -271,6 +275,27 @@ fn compaction_clear_edit_and_retry_are_branches() {
     assert_eq!(words[5..], ["a:on", "u:something else", "a:else"]);
     assert_eq!(c.turns, 4, "turns are counted on over compaction and clearing");
     assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
+fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spoke_last() {
+    let mut world = World::new();
+    let prompt = "Find every caller of the function and list them, one per line, please.";
+    let task = calls("t1", "Task", prompt);
+    world.ask(Some("s"), &[user("fix it")], task.clone());
+    let main = world.kept.exchanges[0].conversation.clone();
+    let few = json!({"model": "claude", "messages": [user(prompt)], "tools": [{"name": "Read"}, {"name": "Grep"}],
+        "metadata": {"user_id": "user_1_session_s"}});
+    let sub = world.send(few, assistant("there are none")).conversation.clone();
+    assert_ne!(sub, main);
+    let short = user("This session is being continued from a previous conversation that ran out of context.");
+    assert_eq!(world.ask(Some("s"), &[short.clone()], assistant("going on")).conversation, main);
+    let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(Begins::Compacted));
+    assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it stands behind what was said before");
+    let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
+    let count = world.send_to("/v1/messages/count_tokens?beta=true", counted, json!({"input_tokens": 12}));
+    assert_eq!((count.facts.purpose, count.leaf), (Purpose::Probe, None), "to count is not to ask");
+    assert_eq!(count.conversation, main);
 }
 
 #[test]

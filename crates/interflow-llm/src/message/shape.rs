@@ -22,8 +22,11 @@ pub enum Shape {
 }
 
 /// Ends of paths that say enough, without the query.
-const ENDINGS: [(&str, Shape); 15] = [
+const ENDINGS: [(&str, Shape); 18] = [
     ("/v1/messages", Shape::Anthropic),
+    ("/v1/messages/count_tokens", Shape::Anthropic),
+    (":counttokens", Shape::Gemini),
+    ("/responses/input_tokens", Shape::Responses),
     ("/chat/completions", Shape::Chat),
     ("/v1/completions", Shape::Chat),
     ("/responses", Shape::Responses),

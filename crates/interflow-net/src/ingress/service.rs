@@ -46,6 +46,9 @@ pub struct Interim {
 pub(crate) trait SendInterim: Send + Sync {
     /// Sends or queues the head, unless this exchange's final response has begun or too many are queued already.
     fn send(&self, exchange: u64, head: ResponseHead);
+
+    /// Says whether a person is waited for.
+    fn hold(&self, _exchange: u64, _held: bool) {}
 }
 
 impl Interim {
@@ -61,6 +64,14 @@ impl Interim {
             && head.status.as_u16() != 101
         {
             to.send(self.exchange, head);
+        }
+    }
+
+    /// Says that the exchange waits for a person now, or no longer. Over HTTP/1 the end of the client's sending side is no
+    /// more than that as long as an origin is waited for; nobody is asked for a client that may well have left.
+    pub fn hold(&self, held: bool) {
+        if let Some(to) = &self.to {
+            to.hold(self.exchange, held);
         }
     }
 }

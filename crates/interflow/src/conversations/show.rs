@@ -188,7 +188,16 @@ impl<W: Write> Page<'_, W> {
 fn exchange(e: &ExchangeView) -> String {
     let mut words = vec![e.model.clone()];
     if let Some(u) = &e.usage {
-        words.push(format!("{} in ({} cached), {} out", count(u.input), count(u.cache_read), count(u.output)));
+        let reasoning = match u.reasoning {
+            0 => String::new(),
+            n => format!(" ({} reasoning)", count(n)),
+        };
+        words.push(format!(
+            "{} in ({} cached), {} out{reasoning}",
+            count(u.input),
+            count(u.cache_read),
+            count(u.output)
+        ));
     }
     words.extend(e.cost.map(|c| format!("${c:.4}")));
     words.extend(e.facts.first_byte.map(|t| format!("first byte {} ms", t / 1000)));

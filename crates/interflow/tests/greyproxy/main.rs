@@ -528,3 +528,32 @@ async fn a_client_of_testkit_reaches_the_origin_through_a_compat_port() {
     let answer = client::get_through(it.proxy(), &origin.url("/status/204")).await.unwrap();
     assert_eq!(answer.status, 204);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_are_held_at_once_and_who_leaves_takes_the_question_along() {
+    const MOST: usize = 1500;
+    let names: String = (0..MOST + 1).map(|n| format!("'h{n}.test' = ['127.0.0.1']\n")).collect();
+    let config = format!(
+        "[approvals]\nmode = 'ask'\ntimeout = '5m'\nmax_held = {MOST}\n[limits]\nconnections_per_client = 5000\n[upstream.resolve]\n{names}"
+    );
+    let it = Running::start(&config, &[]);
+    let held = || -> usize {
+        let out = said(it.command(&["approvals", "list", "--json"]));
+        serde_json::from_str::<Value>(&out).unwrap()["held"].as_array().unwrap().len()
+    };
+    let ask = |n: usize| {
+        let mut stream = std::net::TcpStream::connect(it.proxy()).unwrap();
+        let host = format!("h{n}.test:80");
+        stream.write_all(format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes()).unwrap();
+        stream
+    };
+    let mut clients: Vec<_> = (0..MOST).map(ask).collect();
+    until("all are held", || (held() == MOST).then_some(()));
+    let refused =
+        spoken(it.proxy(), b"GET http://h1500.test/ HTTP/1.1\r\nHost: h1500.test\r\nConnection: close\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("approvals.max_held"), "{refused}");
+    clients.truncate(500);
+    until("the others are gone", || (held() == 500).then_some(()));
+    said(it.command(&["approvals", "mode", "enforce"]));
+    until("another mode answers", || (held() == 0).then_some(()));
+}

@@ -43,6 +43,8 @@ pub(super) struct State {
     step: usize,
     /// The client has ended its sending side.
     pub ended: bool,
+    /// The exchange waits for a person.
+    pub held: bool,
     /// The number of the request being served. A body or interim sender of another one is out of date.
     pub exchange: u64,
     /// How far this request's body has come.
@@ -76,6 +78,7 @@ impl Link {
             buf: BytesMut::new(),
             step: READ_MIN,
             ended: false,
+            held: false,
             exchange: 0,
             upload: Upload::Done,
             flowing: false,
@@ -103,6 +106,13 @@ impl SendInterim for Link {
             h1::write_response_head(queue, &head);
             state.flowing |= head.status.as_u16() == 100;
             state.wake_driver(None);
+        }
+    }
+
+    fn hold(&self, exchange: u64, held: bool) {
+        let mut state = self.lock();
+        if state.exchange == exchange {
+            state.held = held;
         }
     }
 }
@@ -174,13 +184,16 @@ impl State {
         }
     }
 
-    /// Ready when the client is gone for good: a reset, not the mere end of its sending side. What it sends
-    /// meanwhile is kept; when that is too much, or a body is still to come, nothing is read here.
+    /// Ready when the client is gone for good: a reset, not the mere end of its sending side, unless a person is waited for.
+    /// What it sends meanwhile is kept; when that is too much, or a body is still to come, nothing is read here.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         while matches!(self.upload, Upload::Done) && !self.ended && self.buf.len() < AHEAD_MAX {
             if let Err(e) = ready!(self.poll_first(cx)) {
                 return Poll::Ready(e);
             }
+        }
+        if self.held && self.ended && matches!(self.upload, Upload::Done) {
+            return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
         }
         Poll::Pending
     }

@@ -311,6 +311,30 @@ async fn tcp_pair() -> (tokio::net::TcpStream, Io) {
 }
 
 #[tokio::test]
+async fn a_half_close_drops_a_service_that_waits_for_a_person() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let alive = count.clone();
+    let service = Arc::new(Answers(move |request: Incoming| {
+        let guard = Alive::new(&alive);
+        async move {
+            request.interim.hold(true);
+            sleep(Duration::from_secs(60)).await;
+            drop(guard);
+            ok(Body::Empty)
+        }
+    }));
+    let (mut client, io) = tcp_pair().await;
+    let task = tokio::spawn(async move { serve_http1(io, &HttpOptions::default(), Drain::never(), service).await });
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+    while count.load(Ordering::SeqCst) == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    client.shutdown().await.unwrap();
+    assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
+    assert_eq!(count.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
 async fn a_reset_drops_the_service_and_a_half_close_does_not() {
     for reset in [true, false] {
         let count = Arc::new(AtomicUsize::new(0));
