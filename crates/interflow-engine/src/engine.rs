@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use crate::access::{Guard, Passes};
 use crate::config::{EngineConfig, LimitsConfig};
 use crate::conn::{Conn, Entry};
-use crate::exchange;
 use crate::guarded::{self, GuardedEgress};
+use crate::internal;
 use crate::pinning::Passing;
 use crate::settings::{ConfigError, Rooms, Settings};
 use crate::stats::{Snapshot, Stats};
@@ -217,7 +217,7 @@ impl Engine {
         let sent = runtime.spawn(async move {
             let conn = Conn::new(Arc::clone(&worker), client, Entry::Proxy, None);
             let live = worker.live();
-            exchange::internal(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
+            internal::send_own(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await
         });
         let ended = |e| Err(Error::new(Kind::Internal, "the request's task ended early").because(e));
         (id, sent.await.unwrap_or_else(ended))
@@ -266,7 +266,7 @@ impl Engine {
         let url = &request.head.url;
         let flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
         let conn = Conn::new(worker, client, Entry::Proxy, None);
-        let send = async move { exchange::internal(&conn, live, &egress, Box::new(flow), request).await };
+        let send = async move { internal::send_own(&conn, live, &egress, Box::new(flow), request).await };
         if here.is_some() {
             return send.await;
         }
@@ -290,7 +290,7 @@ impl Engine {
         let live = worker.live();
         let conn = Conn::new(worker, client, Entry::Proxy, None);
         let send =
-            async move { exchange::internal(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await };
+            async move { internal::send_own(&conn, Arc::clone(&live), &live.egress, Box::new(flow), request).await };
         if here.is_some() {
             return send.await;
         }

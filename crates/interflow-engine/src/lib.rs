@@ -25,6 +25,7 @@ mod gateway;
 mod guarded;
 mod hop;
 mod inside;
+mod internal;
 mod likeness;
 pub mod limits;
 mod messages;

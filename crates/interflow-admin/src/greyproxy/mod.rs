@@ -47,6 +47,8 @@ pub(crate) struct Grey {
     /// What sessions said of themselves that we have no place for, by their ids.
     said: Mutex<HashMap<String, sessions::Said>>,
     theme: Mutex<String>,
+    /// Numbers that rules had before they were changed, and those they have now.
+    renamed: Mutex<HashMap<i64, i64>>,
 }
 
 type Shared = State<Arc<Grey>>;
@@ -148,6 +150,7 @@ impl Greyproxy {
             news: broadcast::Sender::new(WAITING),
             said: Mutex::default(),
             theme: Mutex::new("system".to_owned()),
+            renamed: Mutex::default(),
         });
         Ok(Some(Self { router: router(grey, address), listener }))
     }

@@ -42,7 +42,21 @@ pub(super) async fn create(
     State(grey): Shared,
     Given(given): Given<GivenRule>,
 ) -> Result<(StatusCode, Json<Value>), Refused> {
-    let made = grey.approvals.add_rule(given.spec().map_err(Refused::bad)?)?;
+    let spec = given.spec().map_err(Refused::bad)?;
+    // Two rules that decide the same are one, whatever is noted beside them.
+    let same = |r: &&RuleView| {
+        let rule = &r.spec;
+        let told = interflow_engine::approvals::config::RuleSpec {
+            note: rule.note.clone(),
+            until: rule.until.clone(),
+            ..spec.clone()
+        };
+        r.removable && r.layer == Layer::Global && *rule == told
+    };
+    if let Some(there) = grey.approvals.rules().iter().find(same) {
+        return Ok((StatusCode::OK, Json(shapes::rule(there))));
+    }
+    let made = grey.approvals.add_rule(spec)?;
     Ok((StatusCode::CREATED, Json(shapes::rule(&made))))
 }
 
@@ -63,7 +77,7 @@ pub(super) async fn ingest(State(grey): Shared, Given(list): Given<Vec<GivenRule
 
 /// `PUT /api/rules/:id`: what is not given stays.
 pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given): Given<GivenRule>) -> Answer {
-    let old = find(&grey.approvals.rules(), id)?;
+    let old = find(&grey, id)?;
     let mut all = given.clone();
     let text = |list: &[String]| if list.is_empty() { "*".to_owned() } else { list.join(",") };
     let who = [&old.spec.agents, &old.spec.users, &old.spec.containers, &old.spec.processes];
@@ -79,21 +93,38 @@ pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given
     let made = grey.approvals.add_rule(all.spec().map_err(Refused::bad)?)?;
     if made.id != old.id {
         grey.approvals.remove_rule(&old.id)?;
+        let mut renamed = grey.renamed.lock();
+        if renamed.len() >= MOST_RENAMED {
+            renamed.clear();
+        }
+        renamed.insert(id, shapes::number(&made.id));
     }
     Ok(Json(shapes::rule(&made)))
 }
 
 /// `DELETE /api/rules/:id`
 pub(super) async fn remove(State(grey): Shared, Path(id): Path<i64>) -> Answer {
-    let deleted = match find(&grey.approvals.rules(), id) {
+    let deleted = match find(&grey, id) {
         Ok(rule) => grey.approvals.remove_rule(&rule.id).map(|()| true)?,
         Err(_) => false,
     };
     Ok(Json(json!({"status": "ok", "deleted": deleted})))
 }
 
-/// The rule of this number that can be changed.
-fn find(rules: &[RuleView], id: i64) -> Result<RuleView, Refused> {
+/// Rules whose former numbers are remembered.
+const MOST_RENAMED: usize = 1000;
+
+/// The rule of this number that can be changed. A rule that was changed is a new one of ours, and is found by the number
+/// that it had before too.
+fn find(grey: &super::Grey, mut id: i64) -> Result<RuleView, Refused> {
+    let rules = grey.approvals.rules();
+    let renamed = grey.renamed.lock();
+    for _ in 0..renamed.len() {
+        match renamed.get(&id) {
+            Some(now) => id = *now,
+            None => break,
+        }
+    }
     let found = rules.iter().find(|r| shapes::number(&r.id) == id).ok_or_else(|| Refused::missing("rule"))?;
     if !found.removable || found.layer != Layer::Global {
         return Err(Refused::bad("this rule comes from the configuration or a session, and is changed there"));

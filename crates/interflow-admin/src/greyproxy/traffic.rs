@@ -50,7 +50,10 @@ impl Filter {
         };
         let mut text = only.to_owned();
         if !self.destination.is_empty() {
-            text.push_str(&quoted("host", &format!("*{}*", self.destination)));
+            // A part of the name, as people type it.
+            let part = self.destination.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'));
+            let part = part.map(|c| if c == '.' { "\\.".to_owned() } else { c.to_string() }).collect::<String>();
+            text.push_str(&format!(" host:/{part}/"));
         }
         text.push_str(&quoted("method", &self.method));
         match self.result.as_str() {

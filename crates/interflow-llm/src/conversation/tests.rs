@@ -289,7 +289,7 @@ fn a_history_made_shorter_goes_on_in_its_own_conversation_though_sub_agents_spok
     let sub = world.send(few, assistant("there are none")).conversation.clone();
     assert_ne!(sub, main);
     let short = user("This session is being continued from a previous conversation that ran out of context.");
-    assert_eq!(world.ask(Some("s"), &[short.clone()], assistant("going on")).conversation, main);
+    assert_eq!(world.ask(Some("s"), std::slice::from_ref(&short), assistant("going on")).conversation, main);
     let leaf = world.kept.path(&main).into_iter().find(|n| n.facts.begins == Some(Begins::Compacted));
     assert!(leaf.is_some_and(|n| n.facts.after.is_some()), "it stands behind what was said before");
     let counted = json!({"model": "claude", "messages": [user("fix it")], "metadata": {"user_id": "user_1_session_s"}});
