@@ -166,7 +166,7 @@ impl<'j> Reader<'j> {
         let mut at = start;
         loop {
             let rest = self.json.get(at..).unwrap_or_default();
-            let Some(skip) = rest.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20) else {
+            let Some(skip) = special(rest) else {
                 self.at = self.json.len();
                 return self.fail("a string does not end");
             };
@@ -184,6 +184,27 @@ impl<'j> Reader<'j> {
             }
         }
     }
+}
+
+/// Where the first byte is that may not simply stand in a string: a quote, a backslash, a control character. Bodies are mostly
+/// text, so eight bytes are looked at in one step.
+fn special(bytes: &[u8]) -> Option<usize> {
+    const fn all(byte: u8) -> u64 {
+        byte as u64 * 0x0101_0101_0101_0101
+    }
+    // The lowest byte that is marked is right; those above it may be marked by its borrow.
+    let zero = |x: u64| x.wrapping_sub(all(1)) & !x & all(0x80);
+    let mut at = 0;
+    while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let x = u64::from_le_bytes(*eight);
+        let control = x.wrapping_sub(all(0x20)) & !x & all(0x80);
+        let found = control | zero(x ^ all(b'"')) | zero(x ^ all(b'\\'));
+        if found != 0 {
+            return Some(at + found.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    bytes.get(at..)?.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20).map(|i| at + i)
 }
 
 /// RFC 8259 6.
@@ -254,6 +275,21 @@ mod tests {
         );
         assert_eq!(tokens("9007199254740993").unwrap(), ["9007199254740993"]);
         assert_eq!(tokens("\u{feff}\"x\"").unwrap(), ["'x'"]);
+    }
+
+    #[test]
+    fn the_end_of_plain_text_is_found_at_every_place() {
+        for byte in [b'"', b'\\', 0, 0x1f, 0x20, b'!', b'#', 0x7f, 0x80, 0xff] {
+            for length in 0..20 {
+                for at in 0..length {
+                    let mut text = vec![b'a'; length];
+                    text[at] = byte;
+                    let wanted = (matches!(byte, b'"' | b'\\') || byte < 0x20).then_some(at);
+                    assert_eq!(special(&text), wanted, "{byte:#x} at {at} of {length}");
+                }
+            }
+        }
+        assert_eq!(special(b"aaaaaaa\x01\"bbbbbbb"), Some(7));
     }
 
     #[test]

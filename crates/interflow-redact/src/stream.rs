@@ -116,6 +116,8 @@ impl Restorer {
 
 /// Text behind which nothing is held back: what was decided on, kept for the sake of the words before a finding.
 const CONTEXT: usize = 256;
+/// Bytes of new text between two looks: so much more than the window may be held back.
+const STEP: usize = 64;
 /// Most bytes that are held back, a private key's worth and more.
 const MOST_HELD: usize = 64 << 10;
 
@@ -128,6 +130,8 @@ pub struct StreamRedactor {
     /// Raw text: what is decided on up to `done`, the rest held back.
     buffer: String,
     done: usize,
+    /// How long the buffer was when it was last looked at.
+    looked: usize,
     /// Bytes that have left the buffer, so that spans can be told in the stream's own offsets.
     gone: usize,
 }
@@ -138,7 +142,7 @@ impl StreamRedactor {
 
     /// A redactor for pieces of this form that holds `window` bytes back ([`Self::WINDOW`] is the usual size).
     pub const fn new(form: Form, window: usize) -> Self {
-        Self { form, window, buffer: String::new(), done: 0, gone: 0 }
+        Self { form, window, buffer: String::new(), done: 0, looked: 0, gone: 0 }
     }
 
     /// Takes a piece, appends to `out` what may go on, and tells what was replaced in it.
@@ -153,7 +157,9 @@ impl StreamRedactor {
         out: &mut String,
     ) -> Result<Vec<Redacted>, RedactError> {
         self.buffer.push_str(piece);
-        if self.buffer.len() - self.done <= self.window {
+        // Pieces are some letters long, and each look is at the whole buffer.
+        let too_soon = self.looked > 0 && self.buffer.len() - self.looked < STEP;
+        if self.buffer.len() - self.done <= self.window || too_soon {
             return Ok(Vec::new());
         }
         let told = self.advance(redactor, session, false, out)?;
@@ -216,6 +222,7 @@ impl StreamRedactor {
         }
         self.done = at;
         self.forget();
+        self.looked = self.buffer.len();
         Ok(told)
     }
 
@@ -367,6 +374,24 @@ mod tests {
             let (out, told) = streamed(Form::Plain, &text, &[cut]);
             assert!(!out.contains("6789") && !out.contains("0143"), "{cut}: {out}");
             assert!(told.iter().any(|r| r.kind == Kind::Ssn && &text[r.start..r.end] == "123-45-6789"));
+        }
+    }
+
+    #[test]
+    fn no_more_is_held_back_than_the_window_and_a_step() {
+        let text = "words of seven letters follow here ".repeat(60);
+        for cut in [1, 4, 9, 50] {
+            let (redactor, mut session) = (Redactor::default(), Session::one_way());
+            let mut stream = StreamRedactor::new(Form::Plain, StreamRedactor::WINDOW);
+            let (mut out, mut given) = (String::new(), 0);
+            for piece in text.as_bytes().chunks(cut) {
+                let piece = std::str::from_utf8(piece).expect("ASCII");
+                stream.push(&redactor, &mut session, piece, &mut out).expect("text");
+                given += piece.len();
+                assert!(given - out.len() <= StreamRedactor::WINDOW + STEP + cut + 10, "{} of {given}", out.len());
+            }
+            stream.finish(&redactor, &mut session, &mut out).expect("text");
+            assert_eq!(out, text);
         }
     }
 

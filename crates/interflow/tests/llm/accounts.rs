@@ -52,6 +52,12 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
         "philter_proxy_active_requests 0",
         "philter_proxy_tls_handshakes_shed_total 0",
         "# TYPE interflow_llm_unpriced_tokens_total counter",
+        "philter_proxy_request_duration_seconds_count{provider=\"openai\"} 2",
+        "philter_proxy_redaction_duration_seconds_bucket{provider=\"openai\",policy=\"default\",le=\"+Inf\"} 1",
+        "philter_proxy_philter_errors_total 0",
+        "# TYPE philter_proxy_upstream_errors_total counter",
+        "philter_proxy_concurrency_limit{scope=\"global\"} 0",
+        "philter_proxy_concurrency_shed_total{scope=\"global\"} 0",
     ] {
         assert!(page.contains(line), "{line}\n{page}");
     }
@@ -90,6 +96,48 @@ async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_
     let unpriced = "interflow_llm_unpriced_tokens_total{provider=\"openai\",model=\"house-model\"}";
     assert!(page.contains(unpriced), "{line}\n{page}");
     assert!(!log.contains(MARKER) && !page.contains(MARKER));
+}
+
+#[tokio::test]
+async fn the_owners_prices_are_laid_over_ours() {
+    let home = Home::new().await;
+    let prices = r#"{"prices": {"house-*": {"input": 1000, "output": 0}}}"#;
+    std::fs::write(home.dir.path().join("prices.json"), prices).unwrap();
+    let config = format!(
+        "[audit]\nenabled = true\n[quota]\nprices = \"{}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        home.dir.path().join("prices.json").display(),
+        home.provider.url("")
+    );
+    let running = home.start(&config);
+    let ask = CHAT.replace("gpt-4o", "house-model");
+    assert_eq!(running.post("/v1/chat/completions", "Authorization: Bearer k\r\n", &ask).await.status, 200);
+    running.until(async || home.file("audit.jsonl").lines().count() == 1).await;
+    let line: Value = serde_json::from_str(&home.file("audit.jsonl")).unwrap();
+    let (dollars, tokens) = (line["dollars"].as_f64().unwrap(), line["input_tokens"].as_f64().unwrap());
+    assert!(tokens > 0.0 && (dollars * 1_000.0 - tokens).abs() < 1e-6, "a thousand tokens cost a dollar: {line}");
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_log_that_was_cut_off_at_either_end_is_told() {
+    let home = Home::new().await;
+    let config = format!("[audit]\nenabled = true\n[llm.upstream.openai]\ntarget = \"{}\"\n", home.provider.url(""));
+    let running = home.start(&config);
+    for _ in 0..3 {
+        assert_eq!(running.post("/v1/chat/completions", "Authorization: Bearer k\r\n", CHAT).await.status, 200);
+    }
+    running.until(async || home.file("audit.jsonl").lines().count() == 3).await;
+    running.stop();
+    let path = home.dir.path().join("audit.jsonl");
+    let verify = || home.say(&["audit", "verify", &path.display().to_string()]);
+    assert!(verify().ok().contains("3 lines, the chain holds"));
+    let whole = home.file("audit.jsonl");
+    let lines: Vec<&str> = whole.lines().collect();
+    for (left, says) in [(&lines[1..], "the beginning was cut off"), (&lines[..2], "the end is missing")] {
+        std::fs::write(&path, left.iter().map(|l| format!("{l}\n")).collect::<String>()).unwrap();
+        let said = verify().fails(1);
+        assert!(said.contains(says), "{said}");
+    }
 }
 
 #[tokio::test]

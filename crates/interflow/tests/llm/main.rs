@@ -2,6 +2,7 @@
 //! limits; the shapes of all providers, audit log and metrics, Philter's paths beside it.
 
 mod accounts;
+mod bad_input;
 mod filter;
 mod instance;
 mod providers;

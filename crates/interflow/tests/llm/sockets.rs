@@ -132,6 +132,7 @@ async fn what_a_rule_sends_back_to_the_provider_is_redacted_or_refused() {
     tell(&mut socket, json!({"type": "session.update", "session": {}})).await;
     until(&mut socket, "session.updated").await;
     received.assert_nothing_leaked();
+    drop(socket);
     running.stop();
 }
 

@@ -1,0 +1,84 @@
+//! What clients and providers send that nobody should: each gets the right error, nothing goes on unredacted, and the process
+//! goes on.
+
+use std::time::Duration;
+
+use interflow_testkit::{Origin, Reply, Wire};
+use serde_json::json;
+
+use crate::instance::Home;
+use crate::{CHAT, code};
+
+const SSN: &str = "123-45-6789";
+const PATH: &str = "/openai/v1/chat/completions";
+
+fn chat(content: &str) -> Vec<u8> {
+    json!({"model": "m", "messages": [{"role": "user", "content": content}]}).to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn bad_bodies_are_refused_by_their_cause_and_never_sent() {
+    let home = Home::new().await;
+    let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
+    let running = home.start(&format!("[llm.upstream.openai]\ntarget = \"{}\"\n", provider.url("")));
+    let deep = format!("{{\"messages\":{}\"{SSN}\"{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let mut invalid = chat(SSN);
+    let at = invalid.len() - 5;
+    invalid[at] = 0xff;
+    let huge = chat(&format!("{SSN} {}", "word ".repeat(11 << 20)));
+    for (what, body, status, says) in [
+        ("broken JSON", format!("{{\"messages\": [\"{SSN}\"").into_bytes(), 400, "bad_json"),
+        ("no JSON", format!("my SSN is {SSN}").into_bytes(), 400, "bad_json"),
+        ("100,000 levels", deep.into_bytes(), 400, "bad_json"),
+        ("invalid UTF-8", invalid, 400, "bad_json"),
+        ("over 50 MB", huge, 413, "request_body_too_large"),
+    ] {
+        let mut wire = Wire::connect(running.gateway).await.unwrap().patience(Some(Duration::from_secs(60)));
+        let head = format!(
+            "POST {PATH} HTTP/1.1\r\nHost: gate\r\nAuthorization: Bearer k\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        // Whoever refuses a body need not read all of it.
+        let _ = wire.send([head.as_bytes(), &body].concat()).await;
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, code(&answer).as_str()), (status, says), "{what}");
+        assert!(!answer.text().contains(SSN), "{what}: {}", answer.text());
+    }
+    assert!(provider.requests().is_empty());
+    // Half of a surrogate pair is JSON by its grammar: what stands beside it is taken out, and it goes on as it came.
+    let lone = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"\ud83d SSN {SSN}"}}]}}"#);
+    assert_eq!(running.post(PATH, "Authorization: Bearer k\r\n", &lone).await.status, 200);
+    let seen = String::from_utf8_lossy(&provider.only_request().body).into_owned();
+    assert!(seen.contains(r#""\ud83d SSN SSN_"#) && !seen.contains(SSN), "{seen}");
+    running.stop();
+}
+
+#[tokio::test]
+async fn a_provider_that_answers_html_is_told_apart_by_outbound() {
+    let home = Home::new().await;
+    let page = "<html>maintenance</html>";
+    let provider =
+        Origin::http().answering(move |_| Reply::ok(page).header("Content-Type", "application/json")).start().await;
+    for (outbound, status) in [("off", 200), ("redact", 502)] {
+        let running = home.start(&format!(
+            "[redact]\noutbound = \"{outbound}\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+            provider.url("")
+        ));
+        let answer = running.post(PATH, "Authorization: Bearer k\r\n", CHAT).await;
+        assert_eq!(answer.status, status, "{}", answer.text());
+        match outbound {
+            "off" => assert_eq!(answer.text(), page),
+            _ => assert_eq!(code(&answer), "response_unreadable"),
+        }
+        running.stop();
+    }
+}
+
+#[tokio::test]
+async fn a_policy_with_an_unknown_type_keeps_the_instance_from_starting() {
+    let home = Home::new().await;
+    std::fs::write(home.dir.path().join("policy.toml"), "[kind.shoe-size]\nstrategy = { use = \"mask\" }\n").unwrap();
+    let policy = home.dir.path().join("policy.toml").display().to_string();
+    let said = home.refuses_to_start(&format!("[redact]\npolicy = \"{policy}\"\n"));
+    assert!(said.contains("redact.policy") && said.contains("shoe-size"), "{said}");
+}
