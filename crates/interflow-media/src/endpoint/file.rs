@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, Frame, Method, Response, ResponseHead, StatusCode};
+use interflow_flow::{Body, Frame, Kind, Method, Response, ResponseHead, StatusCode};
 use parking_lot::Mutex;
 
 use super::decrypt;
@@ -118,7 +118,7 @@ impl Job<'_> {
             };
             let file = match opened {
                 Opened::File(file) => file,
-                Opened::Other(response) => return self.unranged(response, keys, init),
+                Opened::Other(response) => return self.unranged(response, keys, init).await,
             };
             self.state.files.put(id, &file);
             if let Some(response) = self.ranged(&ask, &file, &keys, init.clone()).await? {
@@ -153,12 +153,21 @@ impl Job<'_> {
     }
 
     /// An answer without ranges: a file is decrypted as it comes, anything else passes.
-    fn unranged(self, response: Response, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
+    async fn unranged(self, response: Response, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
         let mut head = fields::back(&response.head);
         let mut body = response.body;
         if head.status == StatusCode::OK {
             let _ = head.headers.set("Accept-Ranges", "none");
-            body = decrypt::segment(keys, init, 0, body)?;
+            let mut clear = decrypt::segment(keys, init, 0, body)?;
+            // A key that is missing shows before the first byte in clear, and is told before our head is sent.
+            body = match clear.frame().await {
+                Some(Ok(Frame::Data(first))) => followed(first, clear, None),
+                Some(Err(e)) if e.kind() == Kind::BadResponse => {
+                    return Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()));
+                }
+                Some(Err(e)) => return Err(e.into()),
+                Some(Ok(Frame::Trailers(_))) | None => Body::Empty,
+            };
         }
         self.asked.params.shape(&mut head.headers, true);
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })

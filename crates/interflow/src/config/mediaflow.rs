@@ -2,11 +2,13 @@
 //! `CONFIG_PATH`), read when `media.compat.mediaflow` is on. What our own file says wins.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
-use interflow_engine::config::UpstreamProxyRule;
+use interflow_engine::config::{TimeoutsConfig, UpstreamProxyRule};
 use interflow_flow::units::Span;
 use interflow_media::MediaConfig;
 use interflow_media::config::SegmentRoute;
+use ipnet::IpNet;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
@@ -64,6 +66,8 @@ pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadE
     if let Some(ts) = settings.text("remux_to_ts") {
         media.dash.remux_to_ts = ts.eq_ignore_ascii_case("true");
     }
+    settings.upstream(config)?;
+    settings.listeners(config)?;
     settings.routes(config)
 }
 
@@ -71,7 +75,10 @@ pub fn apply(config: &mut Config, vars: &[(String, String)]) -> Result<(), LoadE
 struct Settings(BTreeMap<String, String>);
 
 /// `APP__SECTION__KEY` (and the same path in the TOML file) to the flat name, where the two differ.
-const RENAMED: [(&str, &str); 8] = [
+const RENAMED: [(&str, &str); 11] = [
+    ("server.port", "port"),
+    ("proxy.connect_timeout", "timeout"),
+    ("proxy.body_read_timeout", "body_read_timeout"),
     ("auth.api_password", "api_password"),
     ("proxy.proxy_url", "proxy_url"),
     ("proxy.all_proxy", "all_proxy"),
@@ -110,6 +117,63 @@ impl Settings {
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
         let wrong = || LoadError { place: name.to_ascii_uppercase(), what: format!("`{text}` is no number") };
         number.map(Some).ok_or_else(wrong)
+    }
+
+    fn is(&self, name: &str, wanted: &str) -> bool {
+        self.text(name).is_some_and(|t| t.eq_ignore_ascii_case(wanted))
+    }
+
+    /// How origins are reached: waits, what is tried again, whose certificates are not verified.
+    fn upstream(&self, config: &mut Config) -> Result<(), LoadError> {
+        let (usual, waits) = (TimeoutsConfig::default(), &mut config.timeouts);
+        let seconds = |name| self.number(name).map(|n| n.filter(|n| (0.001..1e6).contains(n)));
+        let span = |n: f64| Span::millis((n * 1000.0) as u64);
+        for (name, usual, wait) in
+            [("timeout", usual.connect, &mut waits.connect), ("body_read_timeout", usual.body, &mut waits.body)]
+        {
+            if let Some(given) = seconds(name)?.filter(|_| *wait == usual) {
+                *wait = span(given);
+            }
+        }
+        if self.is("upstream_retry_on_disconnect", "false") {
+            config.media.resume = 0;
+        }
+        if let Some(delay) = seconds("upstream_retry_delay")? {
+            config.media.resume_delay = span(delay);
+        }
+        if self.is("disable_ssl_verification_globally", "true") {
+            config.upstream.danger_insecure_hosts.push("*".into());
+        }
+        Ok(())
+    }
+
+    /// The port that they listen on, when it is another than usual, and the reverse proxies whose word counts. `*`, which
+    /// would let everybody say where they are, is not taken.
+    fn listeners(&self, config: &mut Config) -> Result<(), LoadError> {
+        let wrong = |name: &str, what: String| LoadError { place: name.to_ascii_uppercase(), what };
+        let host = self.text("server_host").filter(|h| !h.is_empty());
+        let host = host.map(|h| h.parse::<IpAddr>().map_err(|_| wrong("server.host", format!("`{h}` is no address"))));
+        let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
+        let first = config.gateway.listen.first().copied().filter(|a| a.port() != 0);
+        if let (Some(first), true) = (first, host.is_some() || port.is_some()) {
+            let address =
+                SocketAddr::new(host.transpose()?.unwrap_or(first.ip()), port.unwrap_or(super::MEDIAFLOW_PORT));
+            if !config.gateway.listen.contains(&address) {
+                config.gateway.listen.push(address);
+            }
+        }
+        if config.media.trusted_proxies.is_empty() {
+            let list = self.text("forwarded_allow_ips").unwrap_or_default();
+            let named = list.split(',').map(str::trim).filter(|a| !a.is_empty() && *a != "*");
+            let nets = named.map(|a| {
+                let one = || a.parse::<IpAddr>().map(IpNet::from);
+                a.parse::<IpNet>()
+                    .or_else(|_| one())
+                    .map_err(|_| wrong("forwarded_allow_ips", format!("`{a}` is no address")))
+            });
+            config.media.trusted_proxies = nets.collect::<Result<_, _>>()?;
+        }
+        Ok(())
     }
 
     /// Ways to hosts: `TRANSPORT_ROUTES`, and `PROXY_URL` for all when `ALL_PROXY` says so.
@@ -205,6 +269,26 @@ mod tests {
         let seen: Vec<_> = config.upstream.proxy.iter().map(|r| (r.hosts[0].as_str(), r.via.len())).collect();
         assert_eq!(seen, [("x.a.test", 1), ("*.a.test", 0), ("*", 1)]);
         assert_eq!(config.upstream.danger_insecure_hosts, ["*.a.test"]);
+    }
+
+    #[test]
+    fn waits_ports_and_trust_are_read() {
+        let config = applied(&[
+            ("TIMEOUT", "7"),
+            ("APP__PROXY__BODY_READ_TIMEOUT", "2.5"),
+            ("UPSTREAM_RETRY_ON_DISCONNECT", "False"),
+            ("UPSTREAM_RETRY_DELAY", "1.5"),
+            ("DISABLE_SSL_VERIFICATION_GLOBALLY", "true"),
+            ("PORT", "9000"),
+            ("FORWARDED_ALLOW_IPS", "10.0.0.1, 192.168.0.0/16,*"),
+        ]);
+        assert_eq!((config.timeouts.connect, config.timeouts.body), (Span::secs(7), Span::millis(2500)));
+        assert_eq!((config.media.resume, config.media.resume_delay), (0, Span::millis(1500)));
+        assert_eq!(config.upstream.danger_insecure_hosts, ["*"]);
+        assert!(config.gateway.listen.contains(&"127.0.0.1:9000".parse().unwrap()));
+        assert_eq!(config.media.trusted_proxies.len(), 2);
+        let twin = applied(&[("APP__SERVER__HOST", "0.0.0.0"), ("APP__SERVER__PORT", "8888")]);
+        assert!(twin.gateway.listen.contains(&"0.0.0.0:8888".parse().unwrap()));
     }
 
     #[test]

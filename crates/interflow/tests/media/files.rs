@@ -126,6 +126,8 @@ async fn a_file_that_cannot_be_decrypted_says_why() {
     let unranged = gateway.get(&(gateway.path("/proxy/stream", &origin.url("/unranged.mp4")) + KEYS)).await;
     assert_eq!((unranged.status, unranged.header("accept-ranges")), (200, Some("none")));
     assert_eq!(unranged.body, clear("cbcs"));
+    let answer = gateway.get(&(gateway.path("/proxy/stream", &origin.url("/unranged.mp4")) + other)).await;
+    assert!(answer.status == 422 && answer.text().contains("no key was given for KID"), "{}", answer.text());
 }
 
 #[tokio::test]
