@@ -349,8 +349,8 @@ fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
         println!("{taken} of {raw} bytes: {percent:.1} %, {} of them rows and their log", stats.database_bytes);
         taken
     };
-    assert!(taken() * 10 <= raw);
-    // When nothing happens, the log of the rows is taken in.
+    // In the middle of a burst the log of the rows comes on top, within its own bound; when nothing happens it is taken in.
+    assert!(taken() <= raw / 25 + (24 << 20));
     let began = std::time::Instant::now();
     while taken() * 25 > raw {
         assert!(began.elapsed().as_secs() < 60, "the log stays");
