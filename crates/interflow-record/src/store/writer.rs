@@ -60,6 +60,8 @@ pub(crate) struct Writer {
     pub(crate) keeper: Keeper,
     swept: Instant,
     checkpointed: Instant,
+    /// The log's file is as long as it was before the last checkpoint.
+    uncut: bool,
     pub(crate) logged: usize,
     refused: Option<Instant>,
 }
@@ -106,6 +108,7 @@ impl Writer {
             generation: 1,
             swept: Instant::now(),
             checkpointed: Instant::now(),
+            uncut: false,
             logged: 0,
             refused: None,
             dir,
@@ -544,9 +547,12 @@ impl Writer {
         let late = waited >= CHECKPOINT_TIME;
         let due = self.logged >= CHECKPOINT_BYTES || soon || late;
         let done = match due && self.logged > 0 {
-            true if late => self.checkpoint().and_then(|()| self.cut_log()),
             true => self.checkpoint(),
             false => Ok(()),
+        };
+        let done = match late && self.uncut {
+            true => done.and_then(|()| self.cut_log()),
+            false => done,
         };
         if let Err(e) = done.and_then(|()| self.keep()) {
             self.refuse(&e, &mut Batch::default());
@@ -556,19 +562,25 @@ impl Writer {
     /// Takes the log into the database: segments must be on the disk before rows that name their places are.
     pub(crate) fn checkpoint(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
+        self.uncut |= self.logged > 0;
         self.logged = 0;
         self.segments.sync()?;
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
     /// Gives the log's room back to the disk; not while somebody reads from it.
-    fn cut_log(&self) -> Result<()> {
+    fn cut_log(&mut self) -> Result<()> {
+        self.checkpointed = Instant::now();
         self.db.busy_timeout(Duration::ZERO)?;
-        let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
         self.db.busy_timeout(schema::PATIENCE)?;
         match cut {
             Err(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
-            done => Ok(done?),
+            Err(e) => Err(e.into()),
+            Ok(busy) => {
+                self.uncut = busy;
+                Ok(())
+            }
         }
     }
 
