@@ -243,7 +243,7 @@ it('keeps its memory flat', async () => {
 it('is written down', () => {
   const commit = execFileSync('git', ['rev-parse', '--short', 'HEAD']).toString().trim();
   const machine = `${cpus().length} x ${cpus()[0]?.model.trim() ?? ''}, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}`;
-  const command = `make ui-million UI_FLOWS=${FLOWS} UI_MINUTES=${MINUTES}`;
+  const command = `make ui-million FLOWS=${FLOWS} MINUTES=${MINUTES}`;
   const found = {
     name: 'ui', title: `the web UI over ${FLOWS} recorded flows, in Chromium`, machine, began: new Date().toISOString(), commit, command,
     browser: world.browser.version(), flows: FLOWS, rows,
