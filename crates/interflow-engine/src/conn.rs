@@ -185,9 +185,7 @@ impl Conn {
     ) -> PlanKey {
         PlanKey { listener: Arc::clone(&self.client.listener), user, scheme, authority, dial, transport }
     }
-}
 
-impl Conn {
     fn start(&self, incoming: Incoming) -> Start<'_> {
         let live = self.worker.live();
         match &self.entry {

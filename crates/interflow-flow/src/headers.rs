@@ -59,17 +59,8 @@ impl Headers {
         Self { bytes: Vec::with_capacity(bytes), fields: Vec::with_capacity(fields), marks: 0 }
     }
 
-    /// Takes over the lines of a section that a codec has parsed: `fields` are the places of name and value of each in
-    /// `lines`. Costs one copy, with room for a field or two that a stage adds.
-    pub fn from_lines(lines: &[u8], fields: impl ExactSizeIterator<Item = (Range<usize>, Range<usize>)>) -> Self {
-        let mut headers = Self::over(lines, fields.len());
-        for (name, value) in fields {
-            headers.place(name, value);
-        }
-        headers
-    }
-
-    /// The same, for a codec that finds the places one by one: `lines`, and no field yet of the `fields` to come.
+    /// For a codec: a copy of the lines of a section, with no field yet of the `fields` whose places in them it finds one
+    /// by one; and room for a field or two that a stage adds.
     pub fn over(lines: &[u8], fields: usize) -> Self {
         let mut headers = Self::with_capacity(fields + 4, lines.len() + 96);
         headers.bytes.extend_from_slice(lines);
@@ -486,7 +477,8 @@ mod tests {
         let lines = b"Host: a\r\nTight:b\r\nX: c  \r\nY:  d\r\nZ: \r\nEnd: e\r\n";
         let places =
             [(0..4, 6..7), (9..14, 15..16), (18..19, 21..22), (26..27, 30..31), (33..34, 36..36), (38..41, 43..44)];
-        let mut h = Headers::from_lines(lines, places.into_iter());
+        let mut h = Headers::over(lines, places.len());
+        places.into_iter().for_each(|(name, value)| h.place(name, value));
         let same: Headers =
             [("Host", "a"), ("Tight", "b"), ("X", "c"), ("Y", "d"), ("Z", ""), ("End", "e")].into_iter().collect();
         assert_eq!(h, same);

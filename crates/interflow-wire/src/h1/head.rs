@@ -162,7 +162,7 @@ fn read_any_request(buf: &[u8], limits: &HeadLimits) -> Result<Option<(RequestLi
         let (Some(method), Some(raw), Some(minor)) = (request.method, request.path, request.version) else {
             return Err(Rule::RequestLine);
         };
-        let headers = store(request.headers, head, extent.lines != request.headers.len() + 2, limits)?;
+        let headers = store(request.headers, limits)?;
         Ok(Some((request_line((method, raw, minor), headers)?, extent.len)))
     })
 }
@@ -205,7 +205,7 @@ fn read_any_response(buf: &[u8], limits: &HeadLimits) -> Result<Option<(Response
         whole(seen, head, Rule::StatusLine)?;
         let (Some(minor), Some(code)) = (response.version, response.code) else { return Err(Rule::StatusLine) };
         let status = StatusCode::from_u16(code).map_err(|_| Rule::StatusLine)?;
-        let headers = store(response.headers, head, extent.lines != response.headers.len() + 2, limits)?;
+        let headers = store(response.headers, limits)?;
         let reason = reason(status, first_line(head));
         Ok(Some((ResponseHead { status, reason, version: version(minor), headers }, extent.len)))
     })
@@ -258,7 +258,7 @@ pub(super) fn section_extent(buf: &[u8], limits: &HeadLimits) -> Result<Option<E
 pub(super) fn parse_section(section: &[u8], extent: &Extent, limits: &HeadLimits) -> Result<Headers, Rule> {
     let mut slots = vec![httparse::EMPTY_HEADER; extent.lines];
     match httparse::parse_headers(section, &mut slots) {
-        Ok(Status::Complete((_, fields))) => store(fields, section, extent.lines != fields.len() + 1, limits),
+        Ok(Status::Complete((_, fields))) => store(fields, limits),
         Ok(Status::Partial) | Err(_) => Err(Rule::Field),
     }
 }
@@ -325,15 +325,13 @@ fn reason(status: StatusCode, line: &[u8]) -> Bytes {
     }
 }
 
-/// Copies the fields, which lie in `head`, into one arena: their lines as they stand, or one by one where some are folded.
-fn store(fields: &[Header<'_>], head: &[u8], folded: bool, limits: &HeadLimits) -> Result<Headers, Rule> {
+/// Copies the fields one by one into one arena; folded values are joined. Heads laid out as usual never come here.
+fn store(fields: &[Header<'_>], limits: &HeadLimits) -> Result<Headers, Rule> {
     if fields.len() > limits.max_fields {
         return Err(Rule::TooManyFields);
     }
-    if !folded && let Some(headers) = whole_lines(fields, head) {
-        return Ok(headers);
-    }
-    let mut headers = Headers::with_capacity(fields.len() + 4, head.len() + 64);
+    let bytes: usize = fields.iter().map(|f| f.name.len() + f.value.len() + 4).sum();
+    let mut headers = Headers::with_capacity(fields.len() + 4, bytes + 64);
     for field in fields {
         if field.value.contains(&b'\n') {
             headers.append_parsed(field.name.as_bytes(), &unfolded(field.value));
@@ -342,24 +340,6 @@ fn store(fields: &[Header<'_>], head: &[u8], folded: bool, limits: &HeadLimits) 
         }
     }
     Ok(headers)
-}
-
-/// The lines from the first field to the end of the head, taken over in one copy.
-fn whole_lines(fields: &[Header<'_>], head: &[u8]) -> Option<Headers> {
-    let base = head.as_ptr().addr();
-    let first = fields.first()?.name.as_ptr().addr().checked_sub(base)?;
-    let lines = head.get(first..)?;
-    let place = |text: &[u8]| {
-        // An empty value may be a constant of the parser that lies nowhere in the head.
-        let at = if text.is_empty() { 0 } else { text.as_ptr().addr().wrapping_sub(base + first) };
-        at..at.wrapping_add(text.len())
-    };
-    let inside = |text: &[u8]| {
-        let place = place(text);
-        place.start <= place.end && place.end <= lines.len()
-    };
-    let all = fields.iter().all(|f| inside(f.name.as_bytes()) && inside(f.value));
-    all.then(|| Headers::from_lines(lines, fields.iter().map(|f| (place(f.name.as_bytes()), place(f.value)))))
 }
 
 /// The lines of a folded value joined by single spaces (RFC 9112 5.2).
