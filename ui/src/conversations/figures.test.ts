@@ -1,6 +1,6 @@
 // Figures of conversations.
 import { describe, expect, it } from 'vitest';
-import { ago, by, cached, cost, money, series, sign, textOf, tokens } from './figures';
+import { ago, by, cached, COLOURS, cost, money, series, sign, stacks, textOf, tokens } from './figures';
 import type { Exchange, Total, Used } from './types';
 
 const used = (input: number, cost: number, unpriced = 0): Used => ({
@@ -23,6 +23,20 @@ describe('figures', () => {
     const usage = { input: 200, output: 1, cache_read: 150, cache_write: 0, reasoning: 0 };
     expect(cached({ usage } as Exchange)).toBe(75);
     expect(cached({ usage: null } as Exchange)).toBeNull();
+  });
+});
+
+describe('a chart of totals', () => {
+  const total = (from: number, model: string, input: number): Total => ({ from, agent: 'a', model, used: used(input, input) });
+
+  it('tells names apart in the order of their table, and puts the rest together', () => {
+    const few = stacks([total(0, 'x', 5), total(0, 'y', 9), total(100, 'x', 1)], 'model', 0, 100, 150);
+    // Each call has one token of its answer besides.
+    expect(few.map((b) => b.parts)).toEqual([[10, 6], [0, 2]]);
+    const many = Array.from({ length: 9 }, (_, i) => total(0, `m${i}`, 100 - i));
+    const [bar] = stacks(many, 'model', 0, 100, 50);
+    expect(bar?.parts.length).toBe(COLOURS);
+    expect(bar?.parts.reduce((n, p) => n + p, 0)).toBe(bar!.used.input + bar!.used.output);
   });
 });
 

@@ -79,6 +79,18 @@ export function series(totals: Total[], since: number, span: number, now: number
   return list;
 }
 
+/** The names that a chart tells apart, each by a colour of its own; all others share the last colour. */
+export const COLOURS = 6;
+
+/** What each span used, with the tokens of each colour: the name with the most first. */
+export function stacks(totals: Total[], key: 'model' | 'agent', since: number, span: number, now: number): { from: number; used: Used; parts: number[] }[] {
+  const names = by(totals, key).map((row) => row.name);
+  const colour = (t: Total) => Math.min(names.indexOf(t[key] || '–'), COLOURS - 1);
+  const layers = Array.from({ length: Math.min(names.length, COLOURS) }, (_, i) => series(totals.filter((t) => colour(t) === i), since, span, now));
+  const of = (at: number) => layers.map((layer) => (layer[at] ? layer[at].used.input + layer[at].used.output : 0));
+  return series(totals, since, span, now).map((bar, at) => ({ ...bar, parts: of(at) }));
+}
+
 /** The text of a tool's result or of a message that is compared. */
 export function textOf(blocks: Block[]): string {
   const one = (b: Block): string => {

@@ -73,6 +73,8 @@ class Shared {
   doings = $state.raw<((action: Action) => void) | null>(null);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
+  /** How many wait for somebody to decide. */
+  readonly held = $derived((this.stats?.held.approvals ?? 0) + (this.stats?.held.rules ?? 0));
   unreachable = $state('');
   private notice = 0;
   private last: { at: number; stats: Stats } | null = null;
@@ -91,7 +93,6 @@ class Shared {
     // A page that is shown already reads its place anew, as it does when somebody goes back.
     if (place === this.place) dispatchEvent(new PopStateEvent('popstate'));
     this.place = place;
-    document.title = `${TITLES[place]} · Interflow`;
   }
 
   path(place: Place): string {

@@ -146,6 +146,8 @@ export interface Message {
   at: number;
   size: number;
   payload: Bytes;
+  /** What a message of gRPC says, written out. */
+  written?: string;
 }
 
 export interface MessagePage {
@@ -209,6 +211,8 @@ export interface Replayed {
 
 export interface Stats {
   version: string;
+  /** Flows that wait for somebody to decide: of approvals, and of rules. */
+  held: { approvals: number; rules: number };
   uptime: number;
   draining: boolean;
   addresses: { proxy: string[]; gateway: string[]; admin: string };

@@ -1,17 +1,23 @@
-// Header fields as they were written in the dialog, against those that were recorded.
+// Header fields as somebody has written them, against those that were there.
 
-/** The changes that lead from the recorded header fields to those that were written, as the API takes them. */
-export function headerEdits(before: [string, string][], written: string): string[] {
-  const after: [string, string][] = [];
+/** The fields of a text, one on a line. */
+export function fieldsOf(written: string): [string, string][] {
+  const fields: [string, string][] = [];
   for (const line of written.split('\n')) {
     if (line.trim() === '') continue;
     const at = line.indexOf(':');
     if (at < 1) throw new Error(`“${line.trim()}” is no header field: write Name: value`);
-    after.push([line.slice(0, at).trim(), line.slice(at + 1).trim()]);
+    fields.push([line.slice(0, at).trim(), line.slice(at + 1).trim()]);
   }
+  return fields;
+}
+
+/** The changes that lead from the fields that were there to those that were written; a field without a value goes. */
+export function fieldChanges(before: [string, string][], written: string): { name: string; value: string | null }[] {
+  const after = fieldsOf(written);
   const values = (list: [string, string][], name: string) =>
     list.filter(([n]) => n.toLowerCase() === name).map(([, v]) => v);
-  const edits: string[] = [];
+  const changes: { name: string; value: string | null }[] = [];
   const seen = new Set<string>();
   for (const [name] of [...after, ...before]) {
     const key = name.toLowerCase();
@@ -20,7 +26,12 @@ export function headerEdits(before: [string, string][], written: string): string
     const [old, fresh] = [values(before, key), values(after, key)];
     if (old.length === fresh.length && old.every((v, i) => v === fresh[i])) continue;
     if (fresh.length > 1) throw new Error(`${name} is there twice: a changed field can have one value only`);
-    edits.push(fresh[0] === undefined ? `${name}:` : fresh[0] === '' ? `${name};` : `${name}: ${fresh[0]}`);
+    changes.push({ name, value: fresh[0] ?? null });
   }
-  return edits;
+  return changes;
+}
+
+/** The same as the API takes it for a replay. */
+export function headerEdits(before: [string, string][], written: string): string[] {
+  return fieldChanges(before, written).map(({ name, value }) => (value === null ? `${name}:` : value === '' ? `${name};` : `${name}: ${value}`));
 }

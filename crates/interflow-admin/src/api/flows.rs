@@ -9,9 +9,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::units::Span;
-use interflow_flow::{FlowId, Timestamp};
+use interflow_flow::{FlowId, MessageKind, Timestamp};
 use interflow_query::Query;
 use interflow_record::formats::replay::masked_fields;
+use interflow_record::view::{self, Kind, Place, Schemas};
 use interflow_record::{Annotation, FlowRow, FlowState, FlowSummary, ListOptions, MessageRow, Order, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -294,9 +295,29 @@ impl Default for MessageParams {
 
 #[derive(Serialize)]
 pub(crate) struct MessagePage {
-    messages: Vec<MessageRow>,
+    messages: Vec<ShownMessage>,
     total: u64,
     next: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ShownMessage {
+    #[serde(flatten)]
+    row: MessageRow,
+    /// A message of gRPC written out: by its schema, or by the wire alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written: Option<String>,
+}
+
+/// What a message of gRPC says, where it says anything as it was recorded; at most `cap` bytes of text.
+fn written(flow: &FlowRow, message: &MessageRow, schemas: &Schemas, cap: usize) -> Option<String> {
+    if message.kind != MessageKind::Grpc {
+        return None;
+    }
+    let request = flow.request.as_ref()?;
+    let headers = flow.headers(message.direction).unwrap_or(&request.headers);
+    let place = Place { headers, path: request.path.as_str(), direction: message.direction, message: None };
+    view::pretty(Kind::Protobuf, &place, &message.payload, schemas, cap).ok().filter(|text| !text.trim().is_empty())
 }
 
 /// `GET /flows/{id}/messages`
@@ -305,17 +326,20 @@ pub(crate) async fn messages(
     Id(id): Id,
     Params(params): Params<MessageParams>,
 ) -> Result<Json<MessagePage>> {
+    let schemas = Arc::clone(&state.schemas);
     ask(&state, move |store, _| {
-        let total = store.get(id)?.messages;
+        let flow = store.get(id)?;
+        let total = flow.messages;
         let until = params.from.saturating_add(params.limit.clamp(1, 1000)).min(total);
         let (mut messages, mut bytes, mut at) = (Vec::new(), 0, params.from);
         while at < until && bytes < MAX_MESSAGES {
             let step = store.messages(id, at..(at + MESSAGE_STEP).min(until))?;
             at = (at + MESSAGE_STEP).min(until);
-            for mut message in step {
-                cut(&mut message.payload, params.payload);
-                bytes += message.payload.len();
-                messages.push(message);
+            for mut row in step {
+                let written = written(&flow, &row, &schemas, params.payload);
+                cut(&mut row.payload, params.payload);
+                bytes += row.payload.len() + written.as_ref().map_or(0, String::len);
+                messages.push(ShownMessage { row, written });
             }
         }
         Ok(Json(MessagePage { messages, total, next: (at < total).then_some(at) }))

@@ -34,6 +34,10 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<V
         "latency_bounds": LATENCY_BOUNDS,
         "store": store,
         "event_clients": state.viewers.count(),
+        "held": {
+            "approvals": state.approvals.as_ref().map_or(0, |a| a.held().len()),
+            "rules": state.rules.as_ref().map_or(0, |r| r.surroundings().holds.list().len()),
+        },
     })))
 }
 

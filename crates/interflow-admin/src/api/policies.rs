@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::error::{ApiError, Result};
 use super::input::{Input, Params};
 use super::privacy::absent;
+use super::rules::unchanged;
 use crate::server::AdminState;
 
 /// The file of a policy.
@@ -28,6 +29,9 @@ pub(crate) struct Of {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Text {
     text: String,
+    /// What stood in the file when the change began: another text there by now is not written over.
+    #[serde(default)]
+    was: Option<String>,
 }
 
 /// `GET /privacy/policies`
@@ -68,6 +72,8 @@ pub(crate) async fn put(
 ) -> Result<Json<Value>> {
     let room = Arc::clone(state.redaction.as_ref().ok_or_else(absent)?);
     let work = tokio::task::spawn_blocking(move || {
+        let now = || room.policy_text(&of.file).unwrap_or_default();
+        unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
         room.replace_policy(&of.file, &text.text).map_err(|e| refused(&room, &of.file, e))?;
         Ok(Json(shown(&room)))
     });

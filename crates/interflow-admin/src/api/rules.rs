@@ -92,6 +92,9 @@ pub(crate) struct Text {
     /// The name by which its form is told; YAML or TOML by its first line otherwise.
     #[serde(default)]
     name: Option<String>,
+    /// What stood in the file when the change began: another text there by now is not written over.
+    #[serde(default)]
+    was: Option<String>,
 }
 
 /// `POST /rules/check`
@@ -113,6 +116,8 @@ pub(crate) async fn put(
     let rules = rules(&state)?;
     let program = rules.replaced(FilePath::new(&of.file), &text.text).map_err(refused)?;
     let Some(program) = program else { return Err(not_ours(&rules.program(), &of.file)) };
+    let now = || Source::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
+    unchanged(&of.file, text.was.as_deref(), now)?;
     write(FilePath::new(&of.file), &text.text)
         .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
     let answer = shown(&program);
@@ -120,6 +125,19 @@ pub(crate) async fn put(
     // Plans were made with the old rules.
     state.engine.reload(state.engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
     Ok(Json(answer))
+}
+
+/// Refuses to write over what somebody else has written meanwhile.
+pub(super) fn unchanged(file: &str, was: Option<&str>, now: impl FnOnce() -> String) -> Result<()> {
+    let lines = |text: &str| text.replace("\r\n", "\n");
+    match was {
+        Some(was) if lines(&now()) != lines(was) => {
+            let message = format!("{file} was changed by somebody else meanwhile");
+            Err(ApiError::new(StatusCode::CONFLICT, "changed_meanwhile", message)
+                .remedy("read it anew, and make the change there"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn refused(e: LoadError) -> ApiError {
@@ -248,4 +266,23 @@ pub fn sample(store: &dyn Store, row: &FlowRow) -> Result<Sample, String> {
             .map(|m| Message { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at })
             .collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_wrote_meanwhile_is_not_written_over() {
+        for (was, now, goes) in [
+            (None, "anything", true),
+            (Some("a\nb"), "a\nb", true),
+            (Some("a\nb"), "a\r\nb", true),
+            (Some("a\nb"), "a\nc", false),
+            (Some("a"), "", false),
+        ] {
+            let answer = unchanged("rules.yaml", was, || now.to_owned());
+            assert_eq!(answer.is_ok(), goes, "{was:?} {now:?}");
+        }
+    }
 }

@@ -260,7 +260,7 @@ fn rules() -> Value {
             &[],
         ),
         "RuleSource": object(&[("file", text()), ("text", text())], &[]),
-        "RuleText": object(&[("text", text())], &[("name", text())]),
+        "RuleText": object(&[("text", text())], &[("name", text()), ("was", text())]),
         "RulesChecked": object(
             &[("ok", flag()), ("problems", list(&named("RuleProblem"))), ("rules", maybe(&named("Rules")))],
             &[],
@@ -313,7 +313,7 @@ fn privacy() -> Value {
             &[],
         ),
         "PolicySource": object(&[("file", text()), ("text", text())], &[]),
-        "PolicyText": object(&[("text", text())], &[]),
+        "PolicyText": object(&[("text", text())], &[("was", text())]),
         "PolicyChecked": object(
             &[("ok", flag()), ("name", maybe(&text())), ("problems", list(&object(
                 &[("line", number()), ("column", number()), ("message", text())],
@@ -460,7 +460,7 @@ fn flows() -> Value {
             ("index", number()), ("direction", json!({"enum": ["request", "response"]})),
             ("kind", json!({"enum": ["text", "binary", "ping", "pong", "close", "event", "grpc"]})),
             ("at", number()), ("size", number()), ("payload", named("Bytes")),
-        ], &[]),
+        ], &[("written", text())]),
         "MessagePage": object(&[("messages", list(&named("Message"))), ("total", number()), ("next", maybe(&number()))], &[]),
         "Count": object(&[("count", number())], &[]),
     })
@@ -632,7 +632,7 @@ fn instance() -> Value {
         "Stats": object(&[
             ("version", text()), ("uptime", json!({"type": "number"})), ("draining", flag()), ("addresses", addresses),
             ("engine", object(&engine, &[])), ("latency_bounds", list(&number())), ("store", maybe(&object(&store, &[]))),
-            ("event_clients", number()),
+            ("event_clients", number()), ("held", object(&[("approvals", number()), ("rules", number())], &[])),
         ], &[]),
         "Config": object(&[("config", json!({"type": "object"}))], &[]),
         "Ca": object(&[

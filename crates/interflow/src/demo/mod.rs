@@ -77,7 +77,10 @@ pub struct DemoArgs {
 /// Runs until a signal. It has a data folder of its own, never the owner's.
 pub fn run(args: &DemoArgs) -> Result<(), Failure> {
     let place = match &args.keep {
-        Some(folder) => Place { folder: folder.clone(), passing: false },
+        Some(folder) => {
+            std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            Place { folder: folder.clone(), passing: false }
+        }
         None => Place::passing()?,
     };
     let home = Home::find(Some(&place.folder))?;

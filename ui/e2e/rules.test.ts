@@ -1,0 +1,205 @@
+// Rules that hold flows until somebody decides in the page, and a rule file that somebody else writes meanwhile.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { World } from './world';
+
+let world: World;
+let page: Page;
+
+const RULES = `rules:
+  - name: look at it
+    phase: request_body
+    when: path:/echo
+    then: { hold: { note: "of \${path}" } }
+  - name: look at the answer
+    phase: response_body
+    when: path:/orders
+    then: hold
+  - name: look at what is said
+    phase: message
+    when: is:websocket
+    then: hold
+`;
+
+const file = () => join(world.home, 'rules.yaml');
+const card = () => page.getByRole('article');
+const main = () => page.getByRole('main');
+const editor = () => page.getByRole('textbox', { name: 'Rules', exact: true });
+
+beforeAll(async () => {
+  world = await World.start({ files: { 'rules.yaml': RULES } });
+  page = await world.page('/rules');
+});
+
+afterAll(async () => {
+  await world?.stop();
+});
+
+/** Sends text to the origin's echo, and says what came back. */
+function echo(text: string): Promise<Answer> {
+  return ask('/echo', { method: 'POST', headers: { 'content-type': 'text/plain', 'x-test': 'one' }, body: text });
+}
+
+interface Answer {
+  status: number;
+  test: string;
+  body: string;
+}
+
+async function ask(path: string, init: { method?: string; headers?: Record<string, string>; body?: string } = {}): Promise<Answer> {
+  const answer = await world.fetch(path, init);
+  return { status: answer.status, test: String(answer.headers['x-test'] ?? ''), body: answer.body.toString() };
+}
+
+describe('a request that a rule holds', () => {
+  it('goes on as it came', async () => {
+    const answer = echo('as it came');
+    await card().filter({ hasText: 'request held by look at it at request_body: of /echo' }).waitFor();
+    await card().getByRole('button', { name: 'Go on' }).click();
+    expect(await answer).toMatchObject({ status: 200, test: 'one', body: 'as it came' });
+    await expect.poll(() => card().count()).toBe(0);
+  });
+
+  it('goes on changed: its fields, one of them gone, and its body', async () => {
+    const answer = echo('before');
+    await card().getByRole('button', { name: 'Change' }).click();
+    const fields = card().getByRole('textbox', { name: 'Header fields' });
+    await fields.fill((await fields.inputValue()).replace(/x-test: one/i, 'x-test: two').replace(/content-type:.*\n?/i, ''));
+    await card().getByRole('textbox', { name: 'Body' }).fill('after');
+    await card().getByRole('textbox', { name: 'URL' }).fill(`http://${world.origin}/echo?changed`);
+    await card().getByRole('button', { name: 'Send changed' }).click();
+    expect(await answer).toMatchObject({ status: 200, test: 'two', body: 'after' });
+    await world.recorded(1, 'query:changed');
+  });
+
+  it('is not sent with fields that are none, and nothing of the edit is lost', async () => {
+    const answer = echo('kept');
+    await card().getByRole('button', { name: 'Change' }).click();
+    await card().getByRole('textbox', { name: 'Header fields' }).fill('no field at all');
+    await card().getByRole('button', { name: 'Send changed' }).click();
+    await card().getByRole('alert').filter({ hasText: 'is no header field' }).waitFor();
+    expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
+    await card().getByRole('button', { name: 'Leave as it is' }).click();
+    await card().getByRole('button', { name: 'Go on' }).click();
+    expect(await answer).toMatchObject({ status: 200, body: 'kept' });
+  });
+
+  it('is answered in the origin’s place', async () => {
+    const answer = echo('unanswered');
+    await card().getByRole('button', { name: 'Answer' }).click();
+    await card().getByLabel('Status').fill('418');
+    await card().getByRole('textbox', { name: 'Body' }).fill('short and stout');
+    await card().getByRole('button', { name: 'Send the answer' }).click();
+    expect(await answer).toMatchObject({ status: 418, body: 'short and stout' });
+  });
+
+  it('is denied, and its flow says so', async () => {
+    const answer = echo('denied');
+    await card().getByRole('button', { name: 'Deny' }).click();
+    expect((await answer).status).toBe(403);
+  });
+
+  it('is counted beside the name of the page of approvals, and stands there too', async () => {
+    const answer = echo('seen from elsewhere');
+    const link = page.getByRole('navigation').getByRole('link', { name: /Approvals/ });
+    await expect.poll(() => link.textContent(), { timeout: 8000 }).toMatch(/Approvals\s*1/);
+    await link.click();
+    await card().filter({ hasText: 'look at it' }).getByRole('button', { name: 'Go on' }).click();
+    expect((await answer).body).toBe('seen from elsewhere');
+    await expect.poll(() => link.textContent(), { timeout: 8000 }).not.toMatch(/\d/);
+    await page.goto(`http://${world.admin}/rules`);
+  });
+});
+
+it('an answer that a rule holds is changed: status and body', async () => {
+  const answer = ask('/orders');
+  await card().filter({ hasText: 'response held by look at the answer' }).waitFor();
+  await card().getByRole('button', { name: 'Change' }).click();
+  await card().getByLabel('Status').fill('202');
+  const body = card().getByRole('textbox', { name: 'Body' });
+  expect(await body.inputValue()).toContain('Genève');
+  await body.fill('{"changed":true}');
+  await card().getByRole('button', { name: 'Send changed' }).click();
+  expect(await answer).toMatchObject({ status: 202, body: '{"changed":true}' });
+});
+
+it('messages that a rule holds are dropped, changed and let go', async () => {
+  const done = world.webSocket();
+  const held = card().filter({ hasText: 'message held by look at what is said' });
+  await held.first().waitFor();
+  const first = await held.first().textContent();
+  await held.first().getByRole('button', { name: 'Drop' }).click();
+  await expect.poll(async () => (await held.first().textContent({ timeout: 3000 }).catch(() => first)) !== first).toBe(true);
+  await held.first().getByRole('button', { name: 'Change' }).click();
+  await held.first().getByRole('textbox', { name: 'Body' }).fill('said otherwise');
+  await held.first().getByRole('button', { name: 'Send changed' }).click();
+  let over = false;
+  void done.then(() => (over = true));
+  while (!over) {
+    const next = held.first().getByRole('button', { name: 'Go on' });
+    await next.click({ timeout: 500 }).catch(() => undefined);
+  }
+  await world.recorded(1, 'is:websocket');
+  const { flows } = await world.api<{ flows: { id: string }[] }>('/flows?query=is:websocket');
+  const { messages } = await world.api<{ messages: { payload: unknown }[] }>(`/flows/${flows[0]!.id}/messages`);
+  expect(messages.filter((m) => m.payload === 'said otherwise').length).toBe(1);
+}, 60_000);
+
+describe('a rule file that is changed on the disk', () => {
+  const one = (name: string) => `rules:\n  - name: ${name}\n    when: host:never.test\n    then: block\n`;
+
+  it('stands in the page as it is now, where nothing is written there', async () => {
+    await page.goto(`http://${world.admin}/rules`);
+    await expect.poll(() => editor().evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
+    writeFileSync(file(), one('from elsewhere'));
+    await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('from elsewhere');
+    await page.getByText('It was changed on the disk').waitFor();
+    await expect.poll(() => page.getByRole('table').first().textContent(), { timeout: 8000 }).toContain('from elsewhere');
+  });
+
+  it('takes nothing away of what is being written, and is not written over by chance', async () => {
+    await editor().click();
+    await page.keyboard.press('Control+End');
+    await page.keyboard.insertText('# mine');
+    writeFileSync(file(), one('again from elsewhere'));
+    await page.getByText('This file was changed on the disk while you were writing').waitFor();
+    expect(await editor().textContent()).toContain('# mine');
+    await page.keyboard.press('Control+s');
+    await page.getByText('was changed by somebody else meanwhile').waitFor();
+    expect(readFileSync(file(), 'utf8')).toBe(one('again from elsewhere'));
+
+    // Elsewhere and back: the edit is still there, and so is the notice.
+    await page.getByRole('link', { name: 'Overview' }).click();
+    await page.getByRole('heading', { name: 'Overview', level: 1 }).waitFor();
+    await page.keyboard.press('Alt+4');
+    await expect.poll(() => editor().textContent(), { timeout: 8000 }).toContain('# mine');
+    await page.getByRole('button', { name: 'Keep mine' }).click();
+    await page.getByRole('button', { name: 'Save and put in force' }).click();
+    await page.getByText('The rules are in force').waitFor();
+    expect(readFileSync(file(), 'utf8')).toBe(`${one('from elsewhere')}# mine`);
+  });
+
+  it('is taken as it stands there, when its owner says so', async () => {
+    await editor().click();
+    await page.keyboard.insertText('# to be lost');
+    writeFileSync(file(), one('the last word'));
+    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await expect.poll(() => editor().textContent()).toContain('the last word');
+    expect(await editor().textContent()).not.toContain('to be lost');
+  });
+
+  it('that is wrong is shown with its mistake on reload, and what was in force still is', async () => {
+    writeFileSync(file(), 'rules:\n  - name: wrong\n    then: nosuchthing\n');
+    await page.getByRole('button', { name: 'Reload' }).click();
+    await page.getByText('1 wrong').waitFor();
+    await expect.poll(() => main().textContent()).toContain('line 3');
+    expect(await page.getByRole('table').first().textContent()).toContain('the last word');
+  });
+});
+
+it('nothing was asked of others, and the browser had nothing to say', () => {
+  // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
+  expect([world.complaints.filter((c) => !c.startsWith('Applying inline style')), world.strays]).toEqual([[], []]);
+});

@@ -1,0 +1,80 @@
+// TLS that was opened on the way: both legs of it, the client's fingerprints, and messages of gRPC while they come.
+import type { ClientHttp2Session, Http2SecureServer } from 'node:http2';
+import type { Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { framed, numbered, startGrpc, throughProxy } from './secure';
+import { World } from './world';
+
+const MESSAGES = 12;
+
+let world: World;
+let page: Page;
+let origin: { server: Http2SecureServer; authority: string };
+let client: ClientHttp2Session;
+const panel = () => page.getByRole('tabpanel');
+const rows = () => page.locator('.drawn .line[data-id]');
+
+beforeAll(async () => {
+  origin = await startGrpc(MESSAGES, 250);
+  world = await World.start({ config: () => '[upstream]\ndanger_insecure_hosts = ["localhost"]\n' });
+  client = await throughProxy(world, origin.authority);
+  page = await world.page('/');
+});
+
+afterAll(async () => {
+  client?.destroy();
+  await world?.stop();
+  origin?.server.close();
+});
+
+/** Asks, and says when the answer has ended. */
+function call(path: string, type: string, said: Buffer): Promise<void> {
+  const stream = client.request({ ':method': 'POST', ':path': path, 'content-type': type, te: 'trailers' });
+  stream.end(said);
+  stream.resume();
+  return new Promise((done, fail) => stream.once('end', done).once('error', fail));
+}
+
+async function open(path: string, tab: string) {
+  await world.recorded(1, `path:${path}`);
+  await page.goto(`http://${world.admin}/?q=path:${path}`);
+  await rows().first().click();
+  await page.getByRole('tab', { name: tab }).click();
+}
+
+it('both legs and the fingerprints stand in their tab, and lead to flows like it', async () => {
+  await call('/plain', 'text/plain', Buffer.from('hello'));
+  await open('/plain', 'TLS');
+  const text = () => panel().textContent();
+  for (const words of ['Client leg', 'TLSv1.3', 'localhost', 'h2', 'Fingerprints of the client', 'JA3', 'JA4', 'JA4H', 'HTTP/2 (Akamai)', 'Upstream leg', 'not verified']) {
+    await expect.poll(text, { message: words }).toContain(words);
+  }
+  expect(await text()).toMatch(/t13d\w+_[0-9a-f]{12}_[0-9a-f]{12}/);
+  const ja4 = panel().getByRole('row', { name: /^JA4 / });
+  await ja4.hover();
+  await ja4.getByRole('button', { name: /^Filter for ja4:/ }).click();
+  await expect.poll(() => new URL(page.url()).searchParams.get('q')).toContain('ja4:');
+  await expect.poll(() => rows().count()).toBeGreaterThan(0);
+  expect(await rows().first().locator('.mark').allTextContents()).toContain('tls');
+});
+
+it('messages of gRPC come in one by one, each written out', async () => {
+  const done = call('/shop.Stock/Watch', 'application/grpc', framed(numbered(7, 'what is there?')));
+  await open('/shop.Stock/Watch', 'Messages');
+  const messages = panel().locator('li');
+  await expect.poll(() => messages.count()).toBeGreaterThan(0);
+  expect(await messages.count()).toBeLessThan(MESSAGES);
+  await panel().getByText('live').waitFor();
+  await done;
+  await expect.poll(() => messages.count()).toBe(MESSAGES + 1);
+  const first = messages.first();
+  expect(await first.getAttribute('class')).toContain('request');
+  expect(await first.textContent()).toContain('what is there?');
+  expect(await messages.last().textContent()).toContain(`answer ${MESSAGES}`);
+  expect(await messages.last().locator('pre').textContent()).toContain('1: 12');
+  expect(await rows().first().locator('.mark').allTextContents()).toContain('grpc');
+});
+
+it('nothing was asked of others, and the browser had nothing to say', () => {
+  expect([world.complaints, world.strays]).toEqual([[], []]);
+});

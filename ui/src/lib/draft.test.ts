@@ -1,0 +1,71 @@
+// What is written in a page is never lost to what somebody else writes on the disk, nor the other way round.
+import { beforeEach, describe, expect, it } from 'vitest';
+import { Draft } from './draft.svelte';
+
+let disk: Record<string, string>;
+const draft = () => new Draft((file) => Promise.resolve(disk[file] ?? ''));
+
+beforeEach(() => {
+  disk = { a: 'one', b: 'two' };
+});
+
+describe('a file that is edited', () => {
+  it('follows the disk as long as nothing is written', async () => {
+    const d = draft();
+    await d.open('a');
+    expect(await d.look()).toBe(false);
+    disk['a'] = 'other';
+    expect(await d.look()).toBe(true);
+    expect([d.text, d.changed, d.elsewhere]).toEqual(['other', false, null]);
+  });
+
+  it('keeps what was written, and says what stands on the disk', async () => {
+    const d = draft();
+    await d.open('a');
+    d.text = 'mine';
+    disk['a'] = 'theirs';
+    expect(await d.look()).toBe(false);
+    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'one', 'theirs']);
+    d.insist();
+    expect([d.text, d.saved, d.elsewhere]).toEqual(['mine', 'theirs', null]);
+    expect(await d.look()).toBe(false);
+    expect(d.elsewhere).toBeNull();
+  });
+
+  it('has its edits again after another file, and after the page', async () => {
+    const d = draft();
+    await d.open('a');
+    d.text = 'mine';
+    await d.open('b');
+    expect([d.text, d.changed]).toEqual(['two', false]);
+    await d.open('a');
+    expect([d.text, d.saved, d.changed]).toEqual(['mine', 'one', true]);
+    d.leave();
+    disk['a'] = 'theirs';
+    const later = draft();
+    await later.open('a');
+    expect([later.text, later.elsewhere]).toEqual(['mine', 'theirs']);
+    const clean = draft();
+    await clean.open('a');
+    expect([clean.text, clean.changed]).toEqual(['theirs', false]);
+  });
+
+  it('is at rest when somebody else has written the same', async () => {
+    const d = draft();
+    await d.open('a');
+    d.text = 'same';
+    disk['a'] = 'same';
+    expect(await d.look()).toBe(true);
+    expect([d.changed, d.elsewhere]).toEqual([false, null]);
+  });
+
+  it('keeps the ends of lines that Windows has', async () => {
+    disk['a'] = 'x\r\ny\r\n';
+    const d = draft();
+    await d.open('a');
+    expect([d.text, d.changed]).toEqual(['x\ny\n', false]);
+    expect(d.asFile('x\nz\n')).toBe('x\r\nz\r\n');
+    await d.open('b');
+    expect(d.asFile('x\n')).toBe('x\n');
+  });
+});
