@@ -8,7 +8,6 @@ pub mod conversation;
 pub mod events;
 mod exchange;
 pub mod gateway;
-mod json;
 pub mod live;
 pub mod message;
 mod provider;
@@ -19,7 +18,6 @@ pub mod usage;
 
 pub use config::{LlmConfig, UpstreamConfig};
 pub use exchange::{Exchange, Settled};
-pub use json::{JsonError, MAX_DEPTH, Reader, Token};
 pub use provider::{Call, Operation, Provider, recognise};
 pub use refusal::Refusal;
 pub use stage::Recogniser;

@@ -1,9 +1,9 @@
 //! Providers' APIs over WebSockets: OpenAI's Responses and Realtime, Gemini's Live. Each message is one JSON event.
 
 use interflow_flow::RequestHead;
+use interflow_wire::json::{Reader, Token};
 
 use crate::Provider;
-use crate::json::{Reader, Token};
 
 /// Events that clients of OpenAI's Realtime and Responses send.
 const OPENAI: [&[u8]; 15] = [

@@ -1,5 +1,7 @@
 //! What may go wrong in this room.
 
+use interflow_wire::json::JsonError;
+
 /// Why something could not be redacted, restored or read. Whoever gets one refuses the message: nothing goes on unredacted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -53,6 +55,12 @@ pub enum RedactError {
     /// The operating system gave no random bytes.
     #[error("no random bytes: {0}")]
     Random(String),
+}
+
+impl From<JsonError> for RedactError {
+    fn from(JsonError { at, reason }: JsonError) -> Self {
+        Self::Json { at, reason }
+    }
 }
 
 impl From<RedactError> for interflow_flow::Error {

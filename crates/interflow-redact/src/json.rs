@@ -3,11 +3,10 @@
 
 use std::ops::Range;
 
+use interflow_wire::json::{Reader, Token};
+
 use crate::RedactError;
 use crate::text::OffsetMap;
-
-/// Deepest nesting of arrays and objects that is read.
-pub const MAX_DEPTH: usize = 256;
 
 /// A string value of a body, as a room that knows the body's shape names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,177 +39,25 @@ fn bad(at: usize, reason: &'static str) -> RedactError {
 /// Every string value of a body (no member names), in order. The body is checked to be JSON on the way.
 ///
 /// # Errors
-/// When the body is no JSON, or is nested deeper than [`MAX_DEPTH`].
+/// When the body is no JSON, or is nested deeper than [`interflow_wire::json::MAX_DEPTH`].
 pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
-    let mut reader = Reader { json, at: 0, name: None, spans: Vec::new() };
-    reader.document()?;
-    Ok(reader.spans)
-}
-
-struct Reader<'j> {
-    json: &'j [u8],
-    at: usize,
-    /// The member name that the value at hand belongs to.
-    name: Option<Range<usize>>,
-    spans: Vec<JsonSpan>,
-}
-
-/// What the reader is inside of.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Inside {
-    Array,
-    Object,
-}
-
-impl Reader<'_> {
-    fn document(&mut self) -> Result<(), RedactError> {
-        if self.json.starts_with(b"\xef\xbb\xbf") {
-            self.at = 3;
-        }
-        let mut stack: Vec<(Inside, Option<Range<usize>>)> = Vec::new();
-        loop {
-            // A value begins here.
-            self.space();
-            let opened = match self.peek() {
-                Some(b'{') => Some(Inside::Object),
-                Some(b'[') => Some(Inside::Array),
-                _ => {
-                    self.scalar()?;
-                    None
-                }
-            };
-            if let Some(inside) = opened {
-                self.at += 1;
-                if stack.len() >= MAX_DEPTH {
-                    return Err(bad(self.at, "nested too deeply"));
-                }
-                self.space();
-                let close = if inside == Inside::Object { b'}' } else { b']' };
-                if self.peek() == Some(close) {
-                    self.at += 1;
-                } else {
-                    stack.push((inside, self.name.clone()));
-                    if inside == Inside::Object {
-                        self.member_name()?;
-                    }
-                    continue;
-                }
+    let mut reader = Reader::new(json);
+    let (mut spans, mut around) = (Vec::new(), Vec::new());
+    // The member that the value at hand belongs to; the values of an array have the array's name.
+    let mut name: Option<Range<usize>> = None;
+    while let Some(token) = reader.next_token()? {
+        match token {
+            Token::Object(_) | Token::Array(_) => around.push(name.clone()),
+            Token::End(_) => name = around.pop().flatten(),
+            Token::Name(range) => name = Some(range),
+            Token::Text(range) => {
+                let nested = matches!(json.get(range.start), Some(b'{' | b'['));
+                spans.push(JsonSpan { range, nested, name: name.clone() });
             }
-            // A value ended here.
-            loop {
-                self.space();
-                let Some(inside) = stack.last().map(|(inside, _)| *inside) else {
-                    return if self.at == self.json.len() {
-                        Ok(())
-                    } else {
-                        Err(bad(self.at, "something follows the value"))
-                    };
-                };
-                match (self.peek(), inside) {
-                    (Some(b','), Inside::Array) => {
-                        self.at += 1;
-                        break;
-                    }
-                    (Some(b','), Inside::Object) => {
-                        self.at += 1;
-                        self.space();
-                        self.member_name()?;
-                        break;
-                    }
-                    (Some(b']'), Inside::Array) | (Some(b'}'), Inside::Object) => {
-                        self.at += 1;
-                        self.name = stack.pop().and_then(|(_, name)| name);
-                    }
-                    (None, _) => return Err(bad(self.at, "the body ends too early")),
-                    _ => return Err(bad(self.at, "a comma or a closing bracket is missing")),
-                }
-            }
+            Token::Scalar(_) => {}
         }
     }
-
-    fn peek(&self) -> Option<u8> {
-        self.json.get(self.at).copied()
-    }
-
-    fn space(&mut self) {
-        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
-            self.at += 1;
-        }
-    }
-
-    fn member_name(&mut self) -> Result<(), RedactError> {
-        if self.peek() != Some(b'"') {
-            return Err(bad(self.at, "a member's name is missing"));
-        }
-        self.name = Some(self.string()?);
-        self.space();
-        if self.peek() != Some(b':') {
-            return Err(bad(self.at, "a colon is missing"));
-        }
-        self.at += 1;
-        Ok(())
-    }
-
-    /// The bytes between the quotes; the reader stands behind the closing one.
-    fn string(&mut self) -> Result<Range<usize>, RedactError> {
-        let start = self.at + 1;
-        let mut at = start;
-        loop {
-            let rest = self.json.get(at..).unwrap_or_default();
-            let Some(skip) = rest.iter().position(|b| matches!(b, b'"' | b'\\') || *b < 0x20) else {
-                return Err(bad(self.json.len(), "a string does not end"));
-            };
-            at += skip;
-            match self.json[at] {
-                b'"' => {
-                    self.at = at + 1;
-                    return Ok(start..at);
-                }
-                b'\\' => at += 2,
-                _ => return Err(bad(at, "a control character in a string")),
-            }
-        }
-    }
-
-    fn scalar(&mut self) -> Result<(), RedactError> {
-        if self.peek() == Some(b'"') {
-            let range = self.string()?;
-            let nested = matches!(self.json.get(range.start), Some(b'{' | b'['));
-            self.spans.push(JsonSpan { range, nested, name: self.name.clone() });
-            return Ok(());
-        }
-        let rest = &self.json[self.at..];
-        let len = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.')).count();
-        let word = &rest[..len];
-        if matches!(word, b"true" | b"false" | b"null") || is_number(word) {
-            self.at += len;
-            return Ok(());
-        }
-        Err(bad(self.at, if rest.is_empty() { "the body ends too early" } else { "no JSON value" }))
-    }
-}
-
-fn is_number(word: &[u8]) -> bool {
-    let word = word.strip_prefix(b"-").unwrap_or(word);
-    let digits = |w: &[u8]| w.iter().take_while(|b| b.is_ascii_digit()).count();
-    let whole = digits(word);
-    if whole == 0 || whole > 1 && word[0] == b'0' {
-        return false;
-    }
-    let mut rest = &word[whole..];
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let n = digits(fraction);
-        if n == 0 {
-            return false;
-        }
-        rest = &fraction[n..];
-    }
-    if let Some(exponent) = rest.strip_prefix(b"e").or_else(|| rest.strip_prefix(b"E")) {
-        let exponent = exponent.strip_prefix(b"+").or_else(|| exponent.strip_prefix(b"-")).unwrap_or(exponent);
-        let n = digits(exponent);
-        return n > 0 && n == exponent.len();
-    }
-    rest.is_empty()
+    Ok(spans)
 }
 
 /// A string without its escapes, and the way back to its raw bytes.
@@ -367,6 +214,7 @@ pub(crate) fn apply(body: &[u8], edits: &[Edit]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interflow_wire::json::MAX_DEPTH;
     use proptest::prelude::*;
 
     fn values(json: &str) -> Vec<&str> {

@@ -27,7 +27,7 @@ pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute,
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;
-pub use json::{JsonSpan, MAX_DEPTH, escape_into, string_values};
+pub use json::{JsonSpan, escape_into, string_values};
 pub use kind::{Kind, KindSet};
 pub use memo::Memo;
 pub use policy::{

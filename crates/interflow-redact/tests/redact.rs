@@ -385,3 +385,59 @@ proptest! {
         let _ = redact(&Redactor::default(), &words.join(glue));
     }
 }
+
+#[test]
+fn numbers_that_count_things_are_nobodys() {
+    for text in [
+        "batch 235-262-8742 was scrapped",
+        "{\"lineItemId\": 634390250208, \"orderId\": 287903587722}",
+        "timestamp 1823445196 offset 3350157944 id=250120603",
+        "License: GPLv3+\nCopyright: 2017-2020 the authors",
+        "needs dpkg since dpkg 1.18.19 or later",
+        "00000380  99 7d 4d 89 ce 08 de 1c  7b f5 db 04 10 34 62 45  |.}M.|",
+        "2014 Oracle\n           2019 the others",
+        "package com.example.shop;",
+    ] {
+        assert_eq!(found(text), [], "{text:?}");
+    }
+    assert_eq!(found("Aadhaar 634390250208")[0].0, Kind::Aadhaar);
+    assert_eq!(found("call 235-262-8742")[0].0, Kind::Phone);
+    assert_eq!(found("driver license: D6101-40706")[0].0, Kind::DriversLicense);
+}
+
+#[test]
+fn names_of_things_are_no_persons() {
+    for text in [
+        "The `Waker` is registered. Every waker is woken once.",
+        "  miri:\n    name: Miri\n    runs-on: ubuntu-latest",
+        "It follows from Moore's law and Newton's second law; the Laplace operator is linear.",
+        "body { font: 16px/1.5 Georgia, serif; }",
+        "\\fB(ALPHA)\\fR Delete an existing cluster.",
+        "They aren't done. Aren't they? Google Cloud Storage holds the export.",
+        "A Boeing 737 and an Airbus A320 stood there.",
+        "Die Installation des Programms ist einfach. Laden Sie zunächst die aktuelle Fassung herunter und entpacken Sie \
+         das Archiv in ein Verzeichnis Ihrer Wahl. Die Abteilung Einkauf verhandelt derzeit mit mehreren Lieferanten.",
+    ] {
+        assert_eq!(found(text), [], "{text:?}");
+    }
+}
+
+#[test]
+fn relatives_signatures_and_foreign_forms_are_found() {
+    for (text, kind, value) in [
+        ("They admitted my niece Destiny last week", Kind::Person, "Destiny"),
+        ("See you there!\n\nCheers,\nGaz", Kind::Person, "Gaz"),
+        ("nacido el 21 de diciembre de 1990", Kind::Date, "21 de diciembre de 1990"),
+        (
+            "Elle vit au 5 avenue Anatole France, 75007 Paris",
+            Kind::StreetAddress,
+            "5 avenue Anatole France, 75007 Paris",
+        ),
+        ("Invoice to Strandgaten 5, 5013 Bergen", Kind::StreetAddress, "Strandgaten 5, 5013 Bergen"),
+        ("Tlf. 22 33 44 55", Kind::Phone, "22 33 44 55"),
+        ("She spent two years at Billguard", Kind::Organization, "Billguard"),
+        ("Wie heißt er? Ich heiße Bärbel Schuster.", Kind::Person, "Bärbel Schuster"),
+    ] {
+        assert!(found(text).contains(&(kind, value.to_owned())), "{text:?}: {:?}", found(text));
+    }
+}

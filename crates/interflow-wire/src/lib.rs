@@ -1,4 +1,4 @@
-//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream.
+//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream, JSON.
 //!
 //! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
 //! holds no more of them than its limits allow.
@@ -13,6 +13,7 @@ pub mod grpc;
 pub mod h1;
 pub mod http2_opening;
 pub mod ja4h;
+pub mod json;
 pub mod proxy_protocol;
 pub mod socks5;
 pub mod sse;

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_llm::Reader;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
     Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, escape_into,
 };
+use interflow_wire::json::Reader;
 
 use crate::accounts::Passing;
 

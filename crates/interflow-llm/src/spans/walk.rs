@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use interflow_wire::json::{JsonError, Reader, Token};
+
 use super::media::{self, Blob};
 use super::rules::{self, Place, Word, Zone};
 use super::{Channel, Media, MediaKind, Span, SpanKind};
-use crate::json::{JsonError, Reader, Token};
 
 /// What was found in a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -34,6 +34,7 @@ const COMPOUND: &[&str] = &[
     "vegen",
     "veien",
     "gata",
+    "gaten",
     "katu",
     "tie",
     "kuja",
@@ -75,6 +76,10 @@ const STRONG: &[&str] = &[
 /// Words before a street's name that are written small as well.
 const SMALL_PREFIXES: &[&str] =
     &["rue", "ul", "ulica", "calle", "rua", "avenida", "avda", "jalan", "jl", "c", "viale", "corso", "piazza"];
+
+/// Words before a street's name that are written small behind its number: `5 avenue Anatole France`.
+const SMALL_NUMBERED: &[&str] =
+    &["avenue", "boulevard", "place", "allee", "allée", "chemin", "impasse", "quai", "route", "cours"];
 
 /// Most words of a street's name on one side of its street word.
 const NAME_WORDS: usize = 5;
@@ -198,8 +203,14 @@ fn above_town(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
         return None;
     }
     let (end, _) = extend(scan, last);
-    let coded = scan.token(end).is_some_and(|t| t.is_digits() && t.len() >= 4) && end > last + 1;
+    // A list of years and names: `2014 Oracle`, a line, `2019`.
+    let years = year(scan, token) && scan.token(end).is_some_and(|t| year(scan, t));
+    let coded = scan.token(end).is_some_and(|t| t.is_digits() && t.len() >= 4) && end > last + 1 && !years;
     coded.then_some(Part { first: i, last, confidence: 60 })
+}
+
+fn year(scan: &Scan<'_>, token: &Token) -> bool {
+    token.is_digits() && token.len() == 4 && matches!(scan.word(token).as_bytes(), [b'1', b'9', ..] | [b'2', b'0', ..])
 }
 
 /// `Fempad 3`, a line, `3576 HW Friens`: the line above a postal code and a town ends with a house number.
@@ -433,12 +444,13 @@ fn named_street(scan: &Scan<'_>, first: usize, suffix: usize) -> bool {
 /// `Rue de la Sarthe 421`, `31 Rue Al Imam Al Bakri`, `ul. miła 131`.
 fn prefixed(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     let small = token.shape == Shape::Lower;
-    if small && !SMALL_PREFIXES.contains(&scan.word(token)) {
+    let numbered = || SMALL_NUMBERED.contains(&scan.word(token)) && number_before(scan, i).is_some();
+    if small && !SMALL_PREFIXES.contains(&scan.word(token)) && !numbered() || scan.word(token) == "OS" {
         return None;
     }
     let word = scan.word(token).to_lowercase();
     let slash = word == "c" && scan.gap(i).starts_with('/');
-    if small && !SMALL_PREFIXES.contains(&word.as_str()) || word == "c" && !slash || word.len() < 2 && !slash {
+    if word.len() < 2 && !slash {
         return None;
     }
     let mut last = i;

@@ -96,7 +96,8 @@ fn little_endian(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             (b'/', _) => 70,
             _ => 60,
         },
-        2 if spoken => 75,
+        // `since dpkg 1.18.19` is a version: the word that tells of a date must stand right before it.
+        2 if spoken && (run.sep(k) != b'.' || scan.near(at, topic::BIRTH | topic::DATE, 1, 0)) => 75,
         2 if run.sep(k) == b'/' => 45,
         _ => return None,
     };
@@ -168,10 +169,13 @@ fn year_of(scan: &Scan<'_>, i: usize) -> bool {
 }
 
 fn month(scan: &mut Scan<'_>, i: usize) {
-    let small_gap = |gap: &str| matches!(gap, " " | "-" | ". " | ", " | "/" | "." | " of " | "");
+    let small_gap = |gap: &str| matches!(gap, " " | "-" | ". " | ", " | "/" | "." | " of " | " de " | " del " | "");
     let token = scan.list()[i];
     let before = i > 0 && small_gap(scan.gap_before(i)) && day_of(scan, i - 1)
-        || i > 1 && scan.gap_before(i) == " " && scan.word(&scan.list()[i - 1]) == "of" && day_of(scan, i - 2);
+        || i > 1
+            && scan.gap_before(i) == " "
+            && matches!(scan.word(&scan.list()[i - 1]), "of" | "de")
+            && day_of(scan, i - 2);
     let mut start = token.start();
     let mut end = token.end();
     let mut day = false;
@@ -184,6 +188,11 @@ fn month(scan: &mut Scan<'_>, i: usize) {
         last = i + 1;
         end = scan.list()[last].end();
         day = true;
+    }
+    // `21 de diciembre de 1990`
+    let linked = scan.token(last + 1).is_some_and(|t| matches!(scan.word(t), "de" | "del")) && scan.gap(last) == " ";
+    if linked && scan.gap(last + 1) == " " && year_of(scan, last + 2) {
+        last += 1;
     }
     let year = small_gap(scan.gap(last)) && year_of(scan, last + 1);
     if year {
@@ -202,6 +211,8 @@ fn month(scan: &mut Scan<'_>, i: usize) {
         (true, true) => {
             if spoken {
                 85
+            } else if super::names::code_line(scan, i) {
+                45
             } else {
                 60
             }

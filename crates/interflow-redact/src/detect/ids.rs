@@ -163,6 +163,7 @@ pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     let topics = scan.topics(at, 6, 3);
+    let spoken = topics & topic::NATIONAL_ID != 0 && identity_spoken_of(scan, at);
     let mut best: Option<Hit> = None;
     let mut total = 0;
     for n in 1..=(run.groups.len() - k).min(7) {
@@ -182,7 +183,7 @@ pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
                 continue;
             }
             let named = scan.near_word(at, rule.words, 6, 3);
-            let Some(confidence) = confidence(rule, run, k, n, named, topics) else { continue };
+            let Some(confidence) = confidence(rule, run, k, n, named, topics, spoken) else { continue };
             let better = |b: &Hit| confidence > b.confidence || confidence == b.confidence && n > b.groups;
             if best.as_ref().is_none_or(better) {
                 best = Some(Hit::new(n, rule.kind, confidence));
@@ -192,7 +193,7 @@ pub(super) fn numeric(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     best
 }
 
-fn confidence(rule: &Rule, run: &Run, k: usize, n: usize, named: bool, topics: u32) -> Option<u8> {
+fn confidence(rule: &Rule, run: &Run, k: usize, n: usize, named: bool, topics: u32, spoken: bool) -> Option<u8> {
     let lengths = (k..k + n).map(|i| run.len_of(i));
     let grouped = rule.grouping.is_some_and(|(groups, seps)| {
         lengths.eq(groups.iter().copied()) && (k..k + n - 1).all(|i| seps.contains(&run.sep(i)))
@@ -220,11 +221,20 @@ fn confidence(rule: &Rule, run: &Run, k: usize, n: usize, named: bool, topics: u
         (true, _) => Some(70),
         (false, true) if whole => Some(75),
         (false, false) if rule.kind == Ein && grouped && whole && topics & topic::TAX != 0 => Some(85),
-        (false, false) if n == 1 && topics & topic::NATIONAL_ID != 0 && rule.digits >= 10 && has_check(rule) => {
-            Some(60)
-        }
+        (false, false) if n == 1 && spoken && rule.digits >= 10 && has_check(rule) => Some(60),
         _ => None,
     }
+}
+
+/// Whether a word before the number speaks of somebody's identity. `id` alone does not: orders, rows and objects have
+/// one, and one number in ten passes some country's check digit.
+fn identity_spoken_of(scan: &Scan<'_>, at: usize) -> bool {
+    let before = scan.list().get(at.saturating_sub(4)..at).unwrap_or_default();
+    before.iter().any(|t| {
+        t.topics & topic::NATIONAL_ID != 0
+            && t.shape != crate::token::Shape::Camel
+            && !["id", "ids", "number"].iter().any(|w| scan.word(t).eq_ignore_ascii_case(w))
+    })
 }
 
 fn has_check(rule: &Rule) -> bool {

@@ -271,7 +271,12 @@ fn reach(scan: &Scan<'_>, i: usize, label: &Label) -> Option<usize> {
     // A plate has letters too, but for a few countries.
     best.filter(|last| {
         let chained = matches!(scan.gap(*last), "-" | "/") && list.get(last + 1).is_some_and(Token::is_digits);
-        !chained && (label.kind != Kind::LicensePlate || letters > 0) && (*last > i || !list[i].is_word())
+        // `License: GPLv3+ … 2017-2020`, `12.20.0`: software has licences too.
+        let software = label.kind == DriversLicense
+            && list[i..=*last].iter().all(Token::is_digits)
+            && ((i..*last).any(|g| scan.gap(g) == ".")
+                || list[i..=*last].iter().all(|t| t.len() == 4) && *last == i + 1);
+        !chained && !software && (label.kind != Kind::LicensePlate || letters > 0) && (*last > i || !list[i].is_word())
     })
 }
 

@@ -5,6 +5,8 @@ mod around;
 mod bodies;
 mod weigh;
 
+use std::collections::HashSet;
+
 pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
 use self::around::{in_code, located};
 use self::bodies::company_form;
@@ -47,9 +49,33 @@ pub(super) fn names(scan: &mut Scan<'_>) {
     }
     towns_of_regions(scan, &mut chunks);
     promote(scan, &mut chunks);
+    let mut small = None;
     for chunk in chunks {
-        report(scan, &chunk);
+        if !common_here(scan, &chunk, &mut small) {
+            report(scan, &chunk);
+        }
     }
+}
+
+/// Whether a doubtful word that is no first name is written small elsewhere in the text: then it is the name of a thing.
+fn common_here<'t>(scan: &Scan<'t>, chunk: &Chunk, small: &mut Option<HashSet<&'t str>>) -> bool {
+    let token = &scan.list()[chunk.first];
+    let doubtful = chunk.first == chunk.last && !token.has(FIRST | REGION | ORG) && token.is_capital();
+    if !doubtful || !(TOLD..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
+        return false;
+    }
+    let text = scan.text;
+    let small = small.get_or_insert_with(|| {
+        // By itself: a mailbox, `anna.b@…`, tells of a name.
+        let alone = |t: &&Token| starts_cleanly(scan, t) && ends_cleanly(scan, t);
+        let lower = scan
+            .list()
+            .iter()
+            .filter(|t| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST)))
+            .filter(alone);
+        lower.filter_map(|t| text.get(t.start()..t.end())).collect()
+    });
+    small.contains(scan.word(token).to_lowercase().as_str())
 }
 
 /// Below this, nobody is told.
@@ -293,6 +319,8 @@ fn ends_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
         b'_' | b'/' | b'(' | b'=' | b'[' | b'{' | b'$' | b'#' | b'@' | b'&' | b'|' | b'~' | b'^' | b'+' => false,
         b'.' => !b.is_ascii_alphanumeric(),
         b':' => b != b':',
+        // `Aren't`
+        b'\'' => b != b't' || scan.byte_at(token.end() + 2).is_ascii_alphanumeric(),
         b'\\' => matches!(b, b'n' | b'"' | b'\'' | b't' | b'r' | b','),
         _ => true,
     }
@@ -363,6 +391,9 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
     let last = next.map_or(0, |t| if t.has(STOP) { 0 } else { as_last(t) });
     let cue = cue_at(scan, i);
     let code = in_code(scan, i, i);
+    if !cue && around::in_another_tongue(scan, i, i) {
+        return i + 1;
+    }
     let person = match (first, last, cue) {
         (_, 45.., true) => 62,
         (85.., 60.., false) if !code => 60,
@@ -441,7 +472,23 @@ fn cue_at(scan: &Scan<'_>, i: usize) -> bool {
         || any(1, &["is", "s", "was"]) && any(2, &["name", "names"])
         || any(1, &["me", "him", "her"]) && any(2, &["call", "calls", "named", "called"])
         || any(1, &["mr", "mrs", "ms", "dr"]) && any(2, &["to", "named", "mr", "mrs"])
-        || gap.contains([':', '?']) && (1..=6).any(|n| any(n, &["name", "names"]))
+        || gap.contains('?') && (1..=6).any(|n| any(n, &["name", "names"]))
+        || gap.contains(':')
+            && (1..=3).any(|n| {
+                any(n, &["name", "names"]) && same_line(scan, i - n, i) && (n > 1 || glued || !key(scan, i - 1))
+            })
+}
+
+/// Whether no line ends between two tokens, and no other label stands there.
+fn same_line(scan: &Scan<'_>, from: usize, to: usize) -> bool {
+    (from..to.saturating_sub(1)).all(|n| !scan.gap(n).contains(['\n', ':']))
+}
+
+/// `  name: bar`: a key at the beginning of a line or in quotes, whose value may be anything's name.
+fn key(scan: &Scan<'_>, i: usize) -> bool {
+    let gap = scan.gap_before(i);
+    scan.list().get(i).is_some_and(|t| t.shape == Shape::Lower)
+        && (gap.ends_with(['"', '\'', '{', ',']) || gap.trim_matches(' ').ends_with(['\n', '-']))
 }
 
 /// Whether the word behind a small first name is what a person does.

@@ -437,6 +437,10 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
     }
     let mut labels = host.split('.');
     let own = labels.next().unwrap_or_default();
+    // `com.example.shop`: a package's name, written the other way round.
+    if SAFE_TLDS[..8].contains(&own) && host.matches('.').count() >= 2 {
+        return;
+    }
     let machine = crate::lexicon::look_up(own).marks & crate::lexicon::mark::TECH != 0;
     let before = scan.byte_before(start);
     let apart = matches!(before, b' ' | b'\n' | b'\t' | b'(' | b'"' | b'\'' | b'|' | b',')

@@ -131,7 +131,10 @@ fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         let home = scan.wants.phone_regions.iter().any(|r| matches!(r, b"US" | b"CA"));
         let valid = home && area_first(a) >= b'2' && area_first(a + 1) >= b'2';
         let paren = run.sep(a) == b'(' || scan.byte_before(run.groups[a].0) == b'(';
+        // `batch 235-262-8742`, `part no. 415-555-0132`: the word right before it says what it is.
+        let counted = scan.near(run.first + k, topic::ORDER, 2, 0) && !near();
         let confidence = match (valid, run.sep(a + 1)) {
+            _ if counted => 40,
             (true, b'-' | b'.') => 90,
             (true, _) if paren => 90,
             (true, _) => 70,
@@ -213,6 +216,13 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return None;
     }
     let first = run.len_of(k);
+    // 02110-1301 is a postal code, 2017-2020 are years, 16.11.10 is a version.
+    let lengths = |wanted: &[usize]| n == wanted.len() && (0..n).all(|i| run.len_of(k + i) == wanted[i]);
+    let year = |g: usize| (1900..2100).contains(&run.number(scan.bytes, g));
+    let version = (k..k + n).all(|g| run.len_of(g) <= 2) && (k..k + n - 1).all(|g| run.sep(g) == b'.') && !zero;
+    if lengths(&[5, 4]) && !near || lengths(&[4, 4]) && year(k) && year(k + 1) || version || dumped(scan, run, k, n) {
+        return None;
+    }
     // 2025-03 is a month.
     if first == 4 && n == 2 && run.len_of(k + 1) == 2 && (1900..2200).contains(&run.number(scan.bytes, k)) {
         return None;
@@ -238,4 +248,16 @@ fn spread(run: &Run, k: usize, n: usize) -> bool {
     let lengths: Vec<_> = (k..k + n).map(|i| run.len_of(i)).collect();
     let alike = lengths.windows(2).all(|w| w[0] == w[1]);
     lengths.iter().skip(1).all(|l| (2..=8).contains(l)) && (!alike || lengths == [2, 2, 2, 2, 2])
+}
+
+/// Whether the groups stand in a dump of bytes: pairs with another pair of hexadecimal digits beside them.
+fn dumped(scan: &Scan<'_>, run: &Run, k: usize, n: usize) -> bool {
+    let pair = |t: Option<&crate::token::Token>| {
+        t.is_some_and(|t| t.len() == 2 && scan.word(t).bytes().all(|b| b.is_ascii_hexdigit()) && !t.is_digits())
+    };
+    let first = run.first + k;
+    let before = first.checked_sub(1).and_then(|p| scan.token(p)).filter(|_| scan.gap_before(first).trim().is_empty());
+    let last = first + n - 1;
+    let after = scan.token(last + 1).filter(|_| scan.gap(last).trim().is_empty());
+    (k..k + n).all(|g| run.len_of(g) == 2) && (pair(before) || pair(after))
 }

@@ -10,6 +10,8 @@ pub(super) struct Around {
     pub honorific: bool,
     /// The text says that a name comes: `my name is`.
     pub name_told: bool,
+    /// Somebody's relative or a signature: a plain word is a name here too.
+    pub kin: bool,
     /// A name must follow: `my name is`, `says`, `called`.
     pub strong_cue: bool,
     pub person_cue: bool,
@@ -42,13 +44,14 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
         || gap_before.ends_with('-') && gap_before.len() > 1;
     let honorific = near_before
         && marks_before(1) & HONORIFIC != 0
-        && (gap_before == ". " || before(1).is_some_and(Token::is_capital));
+        && (gap_before == ". " || before(1).is_some_and(|t| matches!(t.shape, Shape::Title | Shape::Upper)));
     let topics_before = before(1).map_or(0, |t| t.topics);
     let cue = person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
     let caps = |t: Option<&Token>| t.is_some_and(|t| t.shape == Shape::Upper && t.len() >= 2);
     Around {
         honorific,
         name_told: cue.told,
+        kin: cue.kin,
         strong_cue: cue.strong,
         person_cue: cue.any,
         place_cue: located(scan, first),
@@ -64,6 +67,7 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
 /// How much the words around speak of a person.
 struct Cue {
     told: bool,
+    kin: bool,
     strong: bool,
     any: bool,
 }
@@ -98,6 +102,13 @@ fn person_cue<'a>(
             | ("under" | "account", "of")
             | ("of", "name")
     );
+    // `my niece Destiny`, and what stands below `Cheers,`.
+    let kin = gap_before == " "
+        && marks_before(1) & RELATION != 0
+        && matches!(short_lower(word_before(2), &mut [0; 8]), "my" | "his" | "her" | "our" | "your" | "their");
+    let signed = topics_before & topic::ADDRESSED != 0
+        && matches!(gap_before, ",\n" | ",\n\n" | ",\r\n")
+        && (gap_after.is_empty() || gap_after.starts_with(['\n', '\r']));
     let greeted = topics_before & topic::GREETED != 0;
     let strong_greeted = topics_before & topic::ADDRESSED != 0;
     let related = marks_before(1) & (RELATION | JOB) != 0
@@ -117,7 +128,8 @@ fn person_cue<'a>(
         || greeted && near && (acts || gap_after != " " || possessive)
         || possessive && gap_before == " "
         || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
-    Cue { told: named || called, strong, any: strong || any }
+    let told = named || called || kin || signed;
+    Cue { told, strong: strong || told, any: strong || any || told, kin: kin || signed }
 }
 
 pub(super) fn located(scan: &Scan<'_>, first: usize) -> bool {
@@ -313,6 +325,11 @@ fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     };
     match gap_before {
         " " if OBJECTS.contains(&word) => return 3,
+        // `spent a year at Foo`, `which later became Foo`
+        " " if word == "at" && scan.near_word(first, &["year", "years", "stint", "internship", "tenure"], 3, 0) => {
+            return 3;
+        }
+        " " if word == "became" && scan.near_word(first, &["which", "later", "company"], 3, 0) => return 3,
         " " if matches!(word, "at" | "for") && near(5) || word == "from" && near(4) && !aged(scan, first) => return 3,
         " " if matches!(word, "of" | "with" | "the") && near(3) => return 2,
         " " if word == "by"
@@ -353,10 +370,106 @@ pub(super) fn in_code(scan: &Scan<'_>, first: usize, last: usize) -> bool {
     let outside = |at: &&u32| (**at as usize) < start || (**at as usize) >= end;
     let from = close.partition_point(|at| (*at as usize) < line_start);
     let signs = close[from..].iter().take_while(inside).filter(outside).count();
+    // Prose hardly ends a line so, and styles and declarations have few signs besides.
+    let ended = matches!(right.trim_ascii_end().last(), Some(b';' | b'{' | b'}'));
     let comment =
         left.starts_with(b"//") || left.starts_with(b"#") || left.starts_with(b"/*") || left.starts_with(b" *");
     let length = left.len() + right.len() + (end - start);
-    signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
+    ended && signs > 0 || signs >= 4 && signs * 16 > length || signs >= 2 && length < 30 || comment && signs >= 3
+}
+
+/// Whether code is all around: signs in every other word of the lines before and behind.
+pub(super) fn amid_code(scan: &Scan<'_>, at: usize) -> bool {
+    const AROUND: usize = 240;
+    let signs = &scan.tokens.signs;
+    let from = signs.partition_point(|s| (*s as usize) + AROUND < at);
+    let to = signs.partition_point(|s| (*s as usize) < at + AROUND);
+    let length = (at + AROUND).min(scan.bytes.len()) - at.saturating_sub(AROUND);
+    (to - from) * 18 > length && length > 100
+}
+
+/// Whether the words around are of no language that the lexicon knows: then a word that no list knows tells nothing.
+pub(super) fn in_another_tongue(scan: &Scan<'_>, first: usize, last: usize) -> bool {
+    let list = scan.list();
+    let around = &list[first.saturating_sub(12)..(last + 13).min(list.len())];
+    let long = around.iter().filter(|t| t.shape == Shape::Lower && t.len() >= 4);
+    let (known, unknown) =
+        long.fold(
+            (0, 0),
+            |(known, unknown), t| {
+                if t.has(COMMON | WORD) { (known + 1, unknown) } else { (known, unknown + 1) }
+            },
+        );
+    unknown >= 4 && unknown * 2 >= known
+}
+
+/// Nouns that discoveries, illnesses and methods end with, which are called after somebody long known.
+const EPONYMS: &[&str] = &[
+    "algorithm",
+    "algorithms",
+    "chain",
+    "coding",
+    "coefficient",
+    "conjecture",
+    "constant",
+    "convention",
+    "curve",
+    "cycle",
+    "diagram",
+    "disease",
+    "distance",
+    "distribution",
+    "effect",
+    "elimination",
+    "equation",
+    "equations",
+    "filter",
+    "filters",
+    "formula",
+    "function",
+    "hypothesis",
+    "index",
+    "inequality",
+    "integral",
+    "law",
+    "laws",
+    "lemma",
+    "machine",
+    "matrix",
+    "method",
+    "model",
+    "notation",
+    "number",
+    "numbers",
+    "operator",
+    "paradox",
+    "principle",
+    "process",
+    "razor",
+    "rule",
+    "sequence",
+    "series",
+    "space",
+    "syndrome",
+    "test",
+    "theorem",
+    "theory",
+    "transform",
+    "tree",
+    "trees",
+];
+
+/// `Moore's law`, `the Laplace operator`: nobody's name any more.
+pub(super) fn eponym(scan: &Scan<'_>, last: usize) -> bool {
+    let list = scan.list();
+    let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
+    let at = if owned { last + 1 } else { last };
+    let called = |n: usize| {
+        let word = list.get(at + n).filter(|_| scan.gap(at + n - 1) == " ").map_or("", |t| scan.word(t));
+        EPONYMS.binary_search(&word.to_ascii_lowercase().as_str()).is_ok()
+    };
+    // `Newton's second law`
+    called(1) || owned && called(2)
 }
 
 /// The word in small letters; nothing when it is longer than the words asked for, or not ASCII.

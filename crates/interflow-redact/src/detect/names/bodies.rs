@@ -465,7 +465,11 @@ pub(super) fn organisation(scan: &Scan<'_>, first: usize, last: usize, around: &
             return Some(organisation_chunk(first, last, if around.org > 0 { 75 } else { 58 }));
         }
     }
-    if words.iter().any(|t| t.has(ORG)) && !words.iter().any(|t| as_first(t) >= 85) {
+    // `Google Cloud Storage`, `Managed Microsoft AD`: a product, unless its maker is spoken of.
+    let product = around.org == 0
+        && words.iter().all(|t| t.has(TECH | COMMON | WORD | STOP) || t.shape == Shape::Upper)
+        && words.iter().any(|t| t.has(ORG) && t.has(TECH));
+    if !product && words.iter().any(|t| t.has(ORG)) && !words.iter().any(|t| as_first(t) >= 85) {
         return Some(organisation_chunk(first, last, 62));
     }
     None
@@ -483,7 +487,9 @@ pub(super) fn by_context(words: &[Token], around: &Around) -> i32 {
     {
         return 0;
     }
-    let brand = |t: &Token| t.class == 0 && matches!(t.shape, Shape::Camel | Shape::Upper) && t.len() > 2;
+    // `acquire JDBC`: capitals alone are a thing's as often, unless a label or `at` stands before them.
+    let told = around.labelled || around.place_cue;
+    let brand = |t: &Token| t.class == 0 && (t.shape == Shape::Camel || told && t.shape == Shape::Upper) && t.len() > 2;
     let strange = words.iter().any(|t| foreign(t) || around.org == 3 && brand(t));
     let plain = words.iter().all(|t| t.has(STOP | JOB | DAY | MONTH | TECH | NRP));
     let placed = words.len() == 1 && words[0].has(REGION);

@@ -1,7 +1,7 @@
 //! Weighs a run of capitalised words as a person, a place or a body.
 
 use super::super::{Scan, address};
-use super::around::around;
+use super::around::{amid_code, around, eponym, in_another_tongue};
 use super::bodies::{by_context, company_form, organisation};
 use super::{Chunk, ends_cleanly};
 use crate::lexicon::mark::*;
@@ -176,6 +176,7 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     let tail = core.last()?;
     let (f, l) = (as_first(head), if core.len() > 1 { as_last(tail).max(as_first(tail) - 15) } else { 0 });
     let foreigns = core.iter().filter(|t| foreign(t)).count();
+    let tongue = || !around.person_cue && !around.honorific && in_another_tongue(scan, first, last);
     let mut person = match (f, l) {
         _ if core.len() == 1 => f.max(as_last(head)) * 6 / 10 + 15,
         (85.., 45..) => 88,
@@ -185,10 +186,17 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
         (45.., 45..) => 62,
         (20.., 75..) => 56,
         (20.., 60..) => 42,
-        _ if as_last(head) >= 60 && l >= 60 => 58,
+        _ if as_last(head) >= 60 && l >= 60 => {
+            if tongue() {
+                45
+            } else {
+                58
+            }
+        }
         _ if (as_last(head) >= 45 || foreign(head)) && l >= 60 => 52,
         // A first name that is a word of computing too, written as a name is.
         (40.., 45..) if foreign(tail) => 52,
+        _ if foreigns == core.len() && tongue() => 30,
         _ if foreigns == core.len() && list[first..=last].iter().any(initial) => 56,
         _ if foreigns == core.len() && core.len() <= 3 => 50,
         _ if foreigns == core.len() => 40,
@@ -272,6 +280,11 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     // A plain word that begins a sentence, the commonest case by far.
     let titled = i > 0 && scan.list()[i - 1].has(HONORIFIC);
     let around = around(scan, i, i);
+    let ticked = scan.byte_before(token.start()) == b'`' && scan.byte_at(token.end()) == b'`';
+    let form = m & ORG_SUFFIX != 0 && m & FIRST_TOP == 0;
+    if ticked || form || !around.honorific && eponym(scan, i) {
+        return None;
+    }
     if f.max(l) == 0 && m & (PLACE | REGION | ORG) == 0 && token.shape != Shape::Camel && !titled && around.org < 2 {
         return None;
     }
@@ -347,7 +360,9 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     } else if m & TECH != 0 {
         // `Hi Claude`, `Jenkins said`: by itself rather the machine.
         person = person.min(45);
-    } else if around.name_told && unknown && !around.code {
+    } else if around.kin && !around.code && (f > 0 || l > 0 || m & PLACE != 0) && m & STOP == 0 {
+        (person, place) = ((person + 22).max(58), 0);
+    } else if around.name_told && unknown && !around.code && !keyed(scan, i) {
         person = person.max(56);
     } else if around.person_cue {
         person += match (around.strong_cue, unknown) {
@@ -363,14 +378,14 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     if around.place_cue && !around.honorific {
         if place > 0 {
             place += if plain { 20 } else { 25 };
-        } else if (unknown || l >= 60 && !plain) && !short_caps && !around.shouted && token.len() > 3 {
-            place = if around.code { 30 } else { 52 };
+        } else if (unknown || l >= 60 && !plain) && token.shape == Shape::Title && !around.shouted && token.len() > 3 {
+            place = if around.code || in_another_tongue(scan, i, i) { 30 } else { 52 };
         }
         if f < 85 {
             person -= 12;
         }
     }
-    let mut org = if m & ORG != 0 { 62 } else { 0 };
+    let mut org = if m & ORG == 0 || m & TECH != 0 && around.org == 0 || modelled(scan, i) { 0 } else { 62 };
     if token.shape == Shape::Camel && token.class == 0 && token.len() >= 6 && !around.code {
         org = org.max(if around.org > 0 { 60 } else { 20 });
     }
@@ -398,9 +413,29 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
             place = place.max(64);
         }
     } else if around.code {
-        person -= if f >= 85 { 15 } else { 25 };
+        person -= if f >= 85 { 18 } else { 25 };
         place -= 25;
         org -= 25;
     }
+    let cued = around.honorific || around.labelled || around.person_cue || around.place_cue;
+    let doubtful = person.max(place) < 60 && f < 100 && !region;
+    if doubtful && (!cued || unknown) && amid_code(scan, token.start()) {
+        (person, place, org) = (person - 9, place - 9, org - 9);
+    } else if doubtful && !cued && in_another_tongue(scan, i, i) {
+        (person, place) = (person - 12, place - 12);
+    }
     Some(Chunk { first: i, last: i, person, place, org }).filter(|c| c.person.max(c.place).max(c.org) > 0)
+}
+
+/// `name: Clippy`, `"name": "Rustfmt"`: a key of a file, whose value may be anything's name.
+fn keyed(scan: &Scan<'_>, i: usize) -> bool {
+    let Some(key) = i.checked_sub(1).and_then(|p| scan.token(p)) else { return false };
+    let begins = matches!(scan.byte_before(key.start()), b'"' | b'\'' | b'\n' | b'{' | b',')
+        || scan.gap_before(i - 1).trim_matches(' ').ends_with(['\n', '-', '{', ',']);
+    key.shape == Shape::Lower && scan.word(key) == "name" && begins && scan.gap_before(i).contains([':', '='])
+}
+
+/// `Boeing 737`, `Airbus A320`: what a maker makes.
+fn modelled(scan: &Scan<'_>, i: usize) -> bool {
+    scan.gap(i) == " " && scan.token(i + 1).is_some_and(|t| t.is_digits() || t.shape == Shape::Mixed)
 }
