@@ -24,7 +24,7 @@ pub use ledger::{
     Refusal, SharedLedger, SharedState,
 };
 pub use limits::{Estimate, Grant, Limits, LimitsError, NotNow, Prepared, secret};
-pub use prices::{Price, Prices, Tokens};
+pub use prices::{Price, Prices, PricesAsOf, Tokens};
 pub use rate::TokenBucket;
 pub use rules::{Per, Quota, Rate, RateError, Rules, Subject, Use};
 pub use saved::Saved;

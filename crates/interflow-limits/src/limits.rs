@@ -12,7 +12,7 @@ use crate::config::{QuotaConfig, SharedConfig};
 use crate::ledger::{
     Ask, Counter, Ledger, LedgerError, MemoryLedger, Reading, RedisLedger, RedisOptions, SharedLedger, SharedState,
 };
-use crate::prices::{Prices, Tokens};
+use crate::prices::{Prices, PricesAsOf, Tokens};
 use crate::rules::{Rules, Subject, Use};
 use crate::usage::UsageBook;
 
@@ -195,6 +195,11 @@ impl Limits {
     /// What a request of these tokens costs, in millionths of a dollar, when its price is known.
     pub fn cost(&self, provider: &str, model: Option<&str>, tokens: &Tokens) -> Option<u64> {
         self.state.load().prices.cost(provider, model, tokens)
+    }
+
+    /// When the prices in force were written down.
+    pub fn prices_as_of(&self) -> PricesAsOf {
+        self.state.load().prices.as_of().clone()
     }
 
     /// The counters of this process.

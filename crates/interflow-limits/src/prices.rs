@@ -63,13 +63,22 @@ impl Price {
 struct File {
     #[serde(rename = "about", default)]
     _about: String,
-    /// When the prices were written down: a year and a month.
-    #[serde(rename = "as_of", default)]
-    _as_of: String,
+    #[serde(default)]
+    as_of: String,
     /// Where they stand.
     #[serde(rename = "sources", default)]
     _sources: Vec<String>,
     prices: BTreeMap<String, Price>,
+}
+
+/// When prices were written down: a year and a month, or whatever the owner's list says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PricesAsOf {
+    /// Those of the built-in list.
+    pub built_in: String,
+    /// Those of the owner's list; empty when it does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<String>,
 }
 
 /// A price list.
@@ -77,11 +86,14 @@ struct File {
 pub struct Prices {
     /// The longest pattern first.
     list: Vec<(String, Price)>,
+    as_of: PricesAsOf,
 }
 
 impl Default for Prices {
     fn default() -> Self {
-        Self::with("{\"prices\": {}}").expect("the built-in price list can be read")
+        let mut prices = Self::with("{\"prices\": {}}").expect("the built-in price list can be read");
+        prices.as_of.own = None;
+        prices
     }
 }
 
@@ -93,10 +105,12 @@ impl Prices {
     /// What is wrong, with its line.
     pub fn with(over: &str) -> Result<Self, String> {
         let read = |text: &str| serde_json::from_str::<File>(text).map_err(|e| e.to_string());
-        let mut all = read(BUILT_IN)?.prices;
-        for (pattern, price) in read(over)?.prices {
+        let File { prices: mut all, as_of: built_in, .. } = read(BUILT_IN)?;
+        let over = read(over)?;
+        let as_of = PricesAsOf { built_in, own: Some(over.as_of) };
+        for (pattern, price) in over.prices {
             let numbers = [Some(price.input), Some(price.output), price.cache_read, price.cache_write];
-            if numbers.into_iter().flatten().any(|n| !(0.0..1e6).contains(&n)) {
+            if numbers.into_iter().flatten().any(|n| !(0.0..=1e6).contains(&n)) {
                 return Err(format!(
                     "`{pattern}`: a price is a number of dollars per million tokens, from 0 to 1000000"
                 ));
@@ -105,7 +119,12 @@ impl Prices {
         }
         let mut list: Vec<_> = all.into_iter().collect();
         list.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
-        Ok(Self { list })
+        Ok(Self { list, as_of })
+    }
+
+    /// When the prices were written down.
+    pub const fn as_of(&self) -> &PricesAsOf {
+        &self.as_of
     }
 
     /// The price of a model at a provider.
@@ -128,7 +147,10 @@ mod tests {
     #[test]
     fn the_built_in_list_says_when_and_from_where() {
         let file: File = serde_json::from_str(BUILT_IN).unwrap();
-        assert_eq!(file._as_of.len(), "2025-11".len());
+        let told = Prices::default().as_of().clone();
+        assert_eq!(told, PricesAsOf { built_in: file.as_of.clone(), own: None });
+        let page = include_str!("../../../docs/limits.md");
+        assert!(page.contains(&format!("as of {}", file.as_of)), "docs/limits.md tells another date than prices.json");
         assert!(file._sources.len() > 3 && file._sources.iter().all(|s| s.starts_with("https://")));
         assert_eq!(Prices::default().cost("openai", Some("no-such-model"), &Tokens::default()), None);
     }
@@ -175,5 +197,11 @@ mod tests {
         assert!(Prices::with("{\n\"prices\": {\"a\": {\"input\": 1}}}").unwrap_err().contains("line 2"));
         assert!(Prices::with(r#"{"prices": {"a": {"input": -1, "output": 0}}}"#).unwrap_err().contains("`a`"));
         assert!(Prices::with("nonsense").is_err());
+        for (price, good) in [("0", true), ("1000000", true), ("1000000.1", false), ("1e999", false)] {
+            let list = format!(r#"{{"as_of": "2026-01", "prices": {{"a": {{"input": {price}, "output": 0}}}}}}"#);
+            let read = Prices::with(&list);
+            assert_eq!(read.is_ok(), good, "{price}: {read:?}");
+            assert!(read.is_err() || read.unwrap().as_of().own.as_deref() == Some("2026-01"));
+        }
     }
 }

@@ -12,23 +12,45 @@ use interflow_flow::units::Span;
 use interflow_limits::{
     Estimate, Failure, Limits, NotNow, Per, Quota, QuotaConfig, RuleConfig, SharedConfig, Subject, Tokens,
 };
+use interflow_testkit::TestCa;
 
 /// A server of the test's own, on a port that was free a moment ago; gone when dropped.
 struct Server {
     child: Child,
     port: u16,
     dir: tempfile::TempDir,
+    tls: bool,
 }
+
+const PASSWORD: &str = "hidden-word";
 
 impl Server {
     fn start() -> Option<Self> {
+        Self::start_with(false)
+    }
+
+    /// One that speaks TLS only, and asks clients for a certificate and a password. Its folder holds `ca.pem`, and `cert.pem`
+    /// and `key.pem` for both sides.
+    fn start_tls() -> Option<Self> {
+        Self::start_with(true)
+    }
+
+    fn start_with(tls: bool) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let dir = tempfile::tempdir().unwrap();
-        Some(Self { child: launch(port, dir.path())?, port, dir })
+        let ca = TestCa::new();
+        let (cert, key) = ca.leaf_pem(&["127.0.0.1"]);
+        for (name, text) in [("ca.pem", ca.pem()), ("cert.pem", &cert), ("key.pem", &key)] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        Some(Self { child: launch(port, dir.path(), tls)?, port, dir, tls })
     }
 
     fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        match self.tls {
+            true => format!("rediss://:{PASSWORD}@127.0.0.1:{}", self.port),
+            false => format!("redis://127.0.0.1:{}", self.port),
+        }
     }
 
     fn kill(&mut self) {
@@ -38,7 +60,7 @@ impl Server {
 
     fn restart(&mut self) {
         self.kill();
-        self.child = launch(self.port, self.dir.path()).unwrap();
+        self.child = launch(self.port, self.dir.path(), self.tls).unwrap();
     }
 }
 
@@ -48,14 +70,24 @@ impl Drop for Server {
     }
 }
 
-fn launch(port: u16, dir: &Path) -> Option<Child> {
-    let started = Command::new("redis-server")
-        .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"])
-        .arg(dir)
-        .args(["--port", &port.to_string()])
-        .stdout(Stdio::null())
-        .spawn();
-    let child = match started {
+fn launch(port: u16, dir: &Path, tls: bool) -> Option<Child> {
+    let mut command = Command::new("redis-server");
+    command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir"]).arg(dir);
+    let port_text = port.to_string();
+    match tls {
+        false => command.args(["--port", &port_text]),
+        true => command.args(["--port", "0", "--tls-port", &port_text, "--requirepass", PASSWORD]).args([
+            "--tls-cert-file",
+            "cert.pem",
+            "--tls-key-file",
+            "key.pem",
+            "--tls-ca-cert-file",
+            "ca.pem",
+            "--tls-auth-clients",
+            "yes",
+        ]),
+    };
+    let mut child = match command.stdout(Stdio::null()).spawn() {
         Ok(child) => child,
         Err(e) => {
             eprintln!("LEFT OUT: redis-server cannot be started ({e}); install it, or run `make test` as root");
@@ -64,6 +96,10 @@ fn launch(port: u16, dir: &Path) -> Option<Child> {
     };
     let until = Instant::now() + Duration::from_secs(10);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if tls && child.try_wait().unwrap().is_some() {
+            eprintln!("LEFT OUT: this redis-server cannot speak TLS; install one that is built with it");
+            return None;
+        }
         assert!(Instant::now() < until, "redis-server does not listen");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -71,7 +107,21 @@ fn launch(port: u16, dir: &Path) -> Option<Child> {
 }
 
 fn limits(url: &str, failure: Failure, allow: Quota) -> Arc<Limits> {
-    let config = QuotaConfig {
+    Limits::new(&config(url, failure, allow), Path::new("/")).unwrap()
+}
+
+/// The same at a server that speaks TLS, with the files of its folder; what `change` says is done to the config first.
+fn limits_over_tls(url: &str, dir: &Path, allow: Quota, change: impl FnOnce(&mut SharedConfig)) -> Arc<Limits> {
+    let mut config = config(url, Failure::Closed, allow);
+    let shared = &mut config.shared;
+    (shared.ca, shared.certificate, shared.key) =
+        (Some("ca.pem".into()), Some("cert.pem".into()), Some("key.pem".into()));
+    change(shared);
+    Limits::new(&config, dir).unwrap()
+}
+
+fn config(url: &str, failure: Failure, allow: Quota) -> QuotaConfig {
+    QuotaConfig {
         rule: vec![RuleConfig { name: "all".into(), per: Per::Global, allow, ..RuleConfig::default() }],
         shared: SharedConfig {
             redis: Some(url.into()),
@@ -80,8 +130,7 @@ fn limits(url: &str, failure: Failure, allow: Quota) -> Arc<Limits> {
             ..SharedConfig::default()
         },
         ..QuotaConfig::default()
-    };
-    Limits::new(&config, Path::new("/")).unwrap()
+    }
 }
 
 fn subject() -> Subject {
@@ -102,12 +151,17 @@ fn budget(tokens: u64) -> Quota {
 }
 
 const WORKER: &str = "INTERFLOW_TEST_REDIS";
+/// The folder with the certificates, where the server speaks TLS.
+const WORKER_TLS: &str = "INTERFLOW_TEST_REDIS_TLS";
 
 /// Not a test by itself: the body of the processes that the next test starts.
 #[tokio::test]
 async fn worker() {
     let Ok(url) = std::env::var(WORKER) else { return };
-    let l = limits(&url, Failure::Closed, budget(500));
+    let l = match std::env::var_os(WORKER_TLS) {
+        Some(dir) => limits_over_tls(&url, Path::new(&dir), budget(500), |_| ()),
+        None => limits(&url, Failure::Closed, budget(500)),
+    };
     let mut passed = 0;
     for _ in 0..40 {
         match l.begin(subject(), ASK).await {
@@ -125,14 +179,58 @@ async fn worker() {
 #[test]
 fn three_processes_hold_one_budget_together() {
     let Some(server) = Server::start() else { return };
+    hold_one_budget(&server);
+}
+
+#[test]
+fn three_processes_hold_one_budget_together_over_tls() {
+    let Some(server) = Server::start_tls() else { return };
+    hold_one_budget(&server);
+}
+
+#[tokio::test]
+async fn over_tls_both_sides_must_show_who_they_are() {
+    let Some(mut server) = Server::start_tls() else { return };
+    let (url, dir) = (server.url(), server.dir.path().to_owned());
+    let refused = async |url: &str, change: fn(&mut SharedConfig)| {
+        let l = limits_over_tls(url, &dir, budget(1_000), change);
+        match l.begin(subject(), ASK).await {
+            Err(NotNow::Unavailable(e)) => e.to_string(),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("let in at {url}"),
+        }
+    };
+    // The server's authority is none that the system knows.
+    refused(&url, |s| s.ca = None).await;
+    refused(&url, |s| (s.certificate, s.key) = (None, None)).await;
+    let plain = |s: &mut SharedConfig| (s.ca, s.certificate, s.key) = (None, None, None);
+    refused(&url.replace("rediss", "redis"), plain).await;
+    let said = refused(&url.replace(PASSWORD, "another-word"), |_| ()).await;
+    assert!(!said.contains("another-word") && !said.contains(PASSWORD), "{said}");
+
+    let l = limits_over_tls(&url, &dir, budget(1_000), |_| ());
+    l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 30, ..Tokens::default() });
+    server.kill();
+    assert!(matches!(l.begin(subject(), ASK).await, Err(NotNow::Unavailable(_))));
+    let open = limits_over_tls(&url, &dir, budget(0), |s| s.failure = Failure::Open);
+    assert!(open.begin(subject(), ASK).await.is_ok());
+    server.restart();
+    let until = Instant::now() + Duration::from_secs(10);
+    while l.begin(subject(), ASK).await.is_err() {
+        assert!(Instant::now() < until, "it does not come back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn hold_one_budget(server: &Server) {
     let workers: Vec<_> = (0..3)
         .map(|_| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "worker", "--nocapture"])
-                .env(WORKER, server.url())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
+            let mut worker = Command::new(std::env::current_exe().unwrap());
+            worker.args(["--exact", "worker", "--nocapture"]).env(WORKER, server.url()).stdout(Stdio::piped());
+            if server.tls {
+                worker.env(WORKER_TLS, server.dir.path());
+            }
+            worker.spawn().unwrap()
         })
         .collect();
     let passed: Vec<u32> = workers

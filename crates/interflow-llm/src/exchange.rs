@@ -17,6 +17,8 @@ pub struct Exchange {
     pub operation: Operation,
     /// The gateway's name of the upstream, when the request came through the gateway.
     pub upstream: Option<ByteStr>,
+    /// Upstreams that the request may go to when this one fails: what it holds must be fit for them too.
+    pub others: Vec<ByteStr>,
     /// The model as the client asked for it.
     pub model: Option<ByteStr>,
     /// Whether a stream is asked for.

@@ -18,7 +18,7 @@ pub mod usage;
 
 pub use config::{LlmConfig, UpstreamConfig};
 pub use exchange::{Exchange, Settled};
-pub use provider::{Call, Operation, Provider, recognise};
+pub use provider::{Call, Operation, Provider, model_in_path, recognise};
 pub use refusal::Refusal;
 pub use stage::Recogniser;
 pub use usage::Usage;

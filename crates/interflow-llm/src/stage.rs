@@ -11,7 +11,7 @@ use interflow_flow::{
 
 use crate::coding::{self, Decoder};
 use crate::events::Framing;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Upstream};
 use crate::usage::{self, Scanner};
 use crate::{Exchange, Operation, live, provider, recognise, spans};
 
@@ -32,15 +32,16 @@ impl Recogniser {
     fn exchange(&self, flow: &Flow, head: &RequestHead) -> Option<Exchange> {
         let url = &head.url;
         let named = if flow.transport == Transport::Gateway { self.gateway.identify(flow, url) } else { None };
-        let (call, upstream) = match named {
+        let others = |u: &Upstream| u.fallback.iter().map(|name| ByteStr::from(name.as_str())).collect();
+        let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
                 let call = provider::call(upstream.provider, &head.method, path, query);
-                (call, Some(ByteStr::from(upstream.name.as_str())))
+                (call, Some(ByteStr::from(upstream.name.as_str())), others(&upstream))
             }
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
-                (recognise(host, port, &head.method, &url.path, &head.headers)?, None)
+                (recognise(host, port, &head.method, &url.path, &head.headers)?, None, Vec::new())
             }
         };
         let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
@@ -49,6 +50,7 @@ impl Recogniser {
             provider: call.provider,
             operation: if live { Operation::Realtime } else { call.operation },
             upstream,
+            others,
             model: if live { named() } else { call.model },
             stream: call.stream.unwrap_or_default(),
             grows: call.grows,
@@ -164,8 +166,10 @@ fn read_request(exchange: &mut Exchange, head: &RequestHead, raw: &Bytes, max: u
     let Ok(plain) = coding::decode(&head.headers, raw, max as u64) else { return };
     let body = plain.as_deref().unwrap_or(raw);
     let Ok(marked) = spans::mark(body, false) else { return };
-    if let Some(model) = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
-        exchange.model = Some(model.into());
+    // Where the path names the model, a body's word for it decides nothing.
+    if exchange.model.is_none() {
+        let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
+        exchange.model = named.map(Into::into);
     }
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == crate::Provider::Ollama);
     exchange.max_output = marked.max_output;

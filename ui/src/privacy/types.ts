@@ -67,6 +67,7 @@ export interface Limits {
   usage: Usage[];
   refused: number;
   problem: string | null;
+  prices_as_of: { built_in: string; own?: string };
 }
 
 export interface Key {

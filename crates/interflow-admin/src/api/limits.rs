@@ -64,6 +64,7 @@ pub(crate) async fn limits(State(state): State<Arc<AdminState>>) -> Result<Json<
         "refused": limits.refused(),
         "shared": limits.shared(),
         "problem": problem,
+        "prices_as_of": limits.prices_as_of(),
     })))
 }
 

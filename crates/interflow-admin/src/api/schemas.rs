@@ -82,6 +82,7 @@ fn limits() -> Value {
                 ("refused", number()),
                 ("shared", maybe(&open)),
                 ("problem", maybe(&text())),
+                ("prices_as_of", object(&[("built_in", text())], &[("own", text())])),
             ],
             &[],
         ),

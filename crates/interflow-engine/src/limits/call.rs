@@ -5,9 +5,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_flow::{Body, BodyStream, Flow, Frame, Headers, Host, RequestHead, Result};
-use interflow_llm::{Call, Exchange, Provider, recognise};
+use interflow_llm::{Call, Exchange, Provider, coding, model_in_path, recognise};
 use serde::Deserialize;
 use serde_json::Value;
+
+use super::LARGEST_BODY;
 
 /// An LLM request.
 #[derive(Debug)]
@@ -21,19 +23,22 @@ pub(super) struct Called {
     /// Tokens that the request will be counted as.
     pub estimated: u64,
     pub max_output: Option<u64>,
+    /// Whether the path names the model, whatever the body says.
+    pub by_path: bool,
 }
 
 impl Called {
     /// What the gateway noted of the flow, else what can be told from the head.
     pub fn of(flow: &Flow, head: &RequestHead) -> Option<Self> {
         let url = &head.url;
+        let by_path = |provider| model_in_path(provider, &url.path).is_some();
         let seen = || recognise(&url.authority.host, url.authority.port, &head.method, &url.path, &head.headers);
         let note = flow.note::<Exchange>().filter(|e| e.provider != Provider::Unknown || e.upstream.is_some());
         let Some(note) = note else {
             let call = seen()?;
             let model = call.model.as_ref().map(|m| m.as_str().into());
-            let name = call.provider.as_str().into();
-            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None });
+            let (name, by_path) = (call.provider.as_str().into(), by_path(call.provider));
+            return Some(Self { call, name, route: None, model, estimated: 0, max_output: None, by_path });
         };
         let call = Call {
             provider: note.provider,
@@ -49,13 +54,16 @@ impl Called {
             model: note.model.as_ref().map(|m| m.as_str().into()),
             estimated: note.estimated_input,
             max_output: note.max_output,
+            by_path: by_path(note.provider),
             call,
         })
     }
 
     /// Adds what the body says.
     pub fn add(&mut self, wanted: Wanted) {
-        self.model = wanted.model.or(self.model.take());
+        if !self.by_path {
+            self.model = wanted.model.or(self.model.take());
+        }
         self.estimated = self.estimated.max(wanted.estimated);
         self.max_output = self.max_output.or(wanted.max_output);
     }
@@ -120,10 +128,9 @@ struct Members {
 /// us might take the other one.
 pub(super) fn wanted(headers: &Headers, body: &Bytes) -> Wanted {
     let estimated = (body.len() as u64).div_ceil(4);
-    let plain = headers.get_str("content-encoding").is_none_or(|c| c.eq_ignore_ascii_case("identity"));
-    let Ok(m) = serde_json::from_slice::<Members>(if plain { body } else { b"" }) else {
-        return Wanted { estimated, unclear: plain, ..Wanted::default() };
-    };
+    let unclear = Wanted { estimated, unclear: true, ..Wanted::default() };
+    let Ok(plain) = coding::decode(headers, body, LARGEST_BODY as u64) else { return unclear };
+    let Ok(m) = serde_json::from_slice::<Members>(plain.as_deref().unwrap_or(body)) else { return unclear };
     let most = [
         &m.max_tokens,
         &m.max_completion_tokens,
@@ -183,9 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn a_coded_body_tells_no_model() {
-        let headers: Headers = [("Content-Encoding", "gzip")].into_iter().collect();
-        assert_eq!(wanted(&headers, &Bytes::from_static(br#"{"model":"a"}"#)).model, None);
+    fn a_coded_body_is_read_and_one_that_cannot_be_is_unclear() {
+        let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
+        let plain = Bytes::from_static(br#"{"model":"a"}"#);
+        for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {
+            let w = wanted(&headers(coding), &plain);
+            assert_eq!((w.model.as_deref(), w.unclear), (model, model.is_none()), "{coding}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod call;
 mod credentials;
+mod listing;
 mod refusals;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,9 @@ use interflow_flow::{
     Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step, Transport,
     Verdict,
 };
-use interflow_limits::{Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, Subject, Tokens, VirtualKey};
+use interflow_limits::{
+    Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
+};
 use interflow_llm::{Exchange, Operation, Provider, Usage};
 use parking_lot::Mutex;
 
@@ -193,10 +196,13 @@ impl LimitStage {
         let Some(mut called) = Called::of(flow, head) else {
             return self.begin_room(flow).await.map(|()| body);
         };
-        if called.call.operation == Operation::Lookup {
-            return Ok(body);
-        }
         let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
+        if called.call.operation == Operation::Lookup {
+            let Some((key, model)) = key.zip(listing::one_model(head.url.path_only())) else { return Ok(body) };
+            called.model = Some(model.into());
+            let allowed = key.scope.allows_model(model).then_some(body);
+            return allowed.ok_or_else(|| refusals::scope(flow, &called, &key, OutOfScope::Model));
+        }
         let listed = key.as_ref().is_some_and(|k| !k.scope.models.is_empty());
         let limited = self.limits.has_rules() || key.as_ref().is_some_and(|k| k.limits.is_some());
         // A list of models is held against the body itself, whatever was noted of it.
@@ -208,7 +214,7 @@ impl LimitStage {
                 Unread::Broken(e) => Verdict::Deny(e),
             })?,
         };
-        let unclear = asked.as_ref().is_some_and(|a| a.unclear);
+        let unclear = !called.by_path && asked.as_ref().is_some_and(|a| a.unclear);
         if let Some(asked) = asked {
             called.add(asked);
         }
@@ -272,7 +278,8 @@ impl Stage for LimitStage {
         if !scope.intercepted || scope.transport == Transport::Internal || !(gateway || keyed || limited) {
             return Interest::NONE;
         }
-        Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done)
+        let all = Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseHead).and(Phase::Done);
+        if self.keys.ring().lists_models() { all.and(Phase::ResponseBody) } else { all }
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
@@ -296,6 +303,28 @@ impl Stage for LimitStage {
     ) -> Step<'a, Verdict> {
         flow.note_mut::<Held>().status = Some(head.status);
         Step::Now(Verdict::Continue)
+    }
+
+    fn response_body<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        request: &'a RequestHead,
+        head: &'a mut ResponseHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let key = flow.note::<KeyNote>().and_then(|n| n.key.clone()).filter(|k| !k.scope.models.is_empty());
+        let looked = |e: &Exchange| e.operation == Operation::Lookup && listing::lists_models(request);
+        let (Some(key), Some(exchange)) = (key, flow.note::<Exchange>().filter(|e| looked(e))) else {
+            return Step::Now(Ok(body));
+        };
+        let provider = exchange.provider;
+        if !head.status.is_success() || body.is_empty() {
+            return Step::Now(Ok(body));
+        }
+        Step::later(async move {
+            let narrowed = listing::narrowed(head, body, &key.scope).await;
+            narrowed.map_err(|refusal| refusals::answer(flow, provider, &refusal))
+        })
     }
 
     fn done(&self, flow: &Flow) {

@@ -9,7 +9,8 @@ use interflow_llm::{Provider, Refusal};
 
 use super::call::Called;
 
-fn answer(flow: &mut Flow, provider: Provider, refusal: &Refusal) -> Verdict {
+/// The refusal as a verdict, noted for the accounts.
+pub(super) fn answer(flow: &mut Flow, provider: Provider, refusal: &Refusal) -> Verdict {
     flow.tag(format!("refused:{}", refusal.code));
     crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
     tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use interflow_flow::{Egress, Flow, RequestHead, Scope, Transport};
+use interflow_flow::{ByteStr, Egress, Flow, RequestHead, Scope, Transport};
 use interflow_llm::Exchange;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
@@ -150,8 +150,38 @@ impl RedactSettings {
         }]
     }
 
-    /// What is done with a flow, when its model is known.
-    pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
+    /// What is done with a flow, when its model is known: as much as the strictest of the upstreams that it may go to wants.
+    /// Those whose policy is another one are struck off.
+    pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &mut Exchange) -> Choice {
+        let mut choice = self.choose_one(flow, head, exchange);
+        if exchange.others.is_empty() {
+            return choice;
+        }
+        let at = |name: &ByteStr| {
+            let mut there = exchange.clone();
+            there.upstream = Some(name.clone());
+            there
+        };
+        let others: Vec<Choice> = exchange.others.iter().map(|o| self.choose_one(flow, head, &at(o))).collect();
+        for other in &others {
+            if strictness(other.mode) > strictness(choice.mode) {
+                choice = other.clone();
+            }
+        }
+        let fit = |o: &Choice| o.mode != RedactMode::Redact || Arc::ptr_eq(&o.redactor, &choice.redactor);
+        let mut fits = others.iter().map(fit);
+        exchange.others.retain(|name| {
+            let fit = fits.next().unwrap_or(true);
+            if !fit {
+                tracing::warn!(flow = %flow.id, "the upstream {name} is not fallen back to: another policy is in force for it");
+            }
+            fit
+        });
+        choice
+    }
+
+    /// What is done with a flow to one upstream.
+    fn choose_one(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
         let route = route_of(is_gateway(flow.transport)).into();
         let mut choice = Choice { mode: self.mode(flow.transport), route, ..self.base.clone() };
         let fits = |(_, (route, _)): &(usize, &(RedactRoute, _))| matches(route, flow, head, exchange);
@@ -180,6 +210,14 @@ impl Choice {
         if let Some(context) = &route.context {
             self.context.clone_from(context);
         }
+    }
+}
+
+const fn strictness(mode: RedactMode) -> u8 {
+    match mode {
+        RedactMode::Off => 0,
+        RedactMode::Flag => 1,
+        RedactMode::Redact => 2,
     }
 }
 

@@ -56,11 +56,14 @@ pub(super) async fn redact(
     room: &Arc<Redaction>,
     flow: &mut Flow,
     head: &mut RequestHead,
-    exchange: Exchange,
+    mut exchange: Exchange,
     body: Body,
 ) -> Result<Body, Verdict> {
     let settings = room.settings();
-    let choice = Arc::new(settings.choose(flow, head, &exchange));
+    let choice = Arc::new(settings.choose(flow, head, &mut exchange));
+    if !exchange.others.is_empty() || flow.note::<Exchange>().is_some_and(|e| !e.others.is_empty()) {
+        flow.note_mut::<Exchange>().others.clone_from(&exchange.others);
+    }
     flow.note_mut::<Note>().choice = Some(Arc::clone(&choice));
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     if choice.mode == RedactMode::Off || body.is_empty() {

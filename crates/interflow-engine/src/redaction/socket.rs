@@ -41,7 +41,7 @@ pub(super) fn is_followed(flow: &Flow) -> bool {
 /// The handshake: whether the WebSocket may be opened, and what is done with it.
 pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &RequestHead, exchange: &Exchange) -> Verdict {
     let settings = room.settings();
-    let choice = Arc::new(settings.choose(flow, head, exchange));
+    let choice = Arc::new(settings.choose(flow, head, &mut exchange.clone()));
     let strict = choice.mode == RedactMode::Redact;
     if exchange.operation != Operation::Realtime || !live::is_websocket(head) {
         if !strict || settings.unknown == UnknownRule::Pass {

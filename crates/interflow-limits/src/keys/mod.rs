@@ -130,6 +130,7 @@ impl KeyRefused {
 pub struct KeyRing {
     by_digest: HashMap<Digest, Arc<VirtualKey>>,
     keys: Vec<Arc<VirtualKey>>,
+    lists_models: bool,
 }
 
 impl KeyRing {
@@ -141,6 +142,7 @@ impl KeyRing {
         let mut ring = Self::default();
         for (digest, key) in file::read(text)? {
             let key = Arc::new(key);
+            ring.lists_models |= !key.scope.models.is_empty();
             ring.by_digest.insert(digest, Arc::clone(&key));
             ring.keys.push(key);
         }
@@ -167,6 +169,11 @@ impl KeyRing {
     /// As [`find`](Self::find).
     pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRefused> {
         self.find(shown, Timestamp::now())
+    }
+
+    /// Whether any key is good for some models only.
+    pub const fn lists_models(&self) -> bool {
+        self.lists_models
     }
 
     /// Every key in the order of the file.

@@ -61,10 +61,15 @@ impl Scope {
     pub fn allows(&self, asked: &Asked<'_>) -> Result<(), OutOfScope> {
         self.allows_place(asked.provider, asked.path)?;
         // A request that names no model must not slip past a list of models.
-        if !self.models.is_empty() && !asked.model.is_some_and(|m| any_matches(&self.models, m)) {
+        if !self.models.is_empty() && !asked.model.is_some_and(|m| self.allows_model(m)) {
             return Err(OutOfScope::Model);
         }
         Ok(())
+    }
+
+    /// Whether the model is among the scope's.
+    pub fn allows_model(&self, model: &str) -> bool {
+        self.models.is_empty() || any_matches(&self.models, model)
     }
 
     /// The same before the model is known.

@@ -12,8 +12,8 @@ use interflow_flow::{
 };
 
 use super::token::Token;
-use super::{Gateway, Table, Upstream, aws, renamed};
-use crate::{Exchange, Operation, Provider, Refusal, coding, spans};
+use super::{Gateway, Table, Upstream, aws, renamed, upstream};
+use crate::{Exchange, Operation, Provider, Refusal, coding, model_in_path, spans};
 
 /// The pause before the second attempt at one upstream; it doubles with every further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -93,6 +93,9 @@ impl Stage for Sender {
         let Some(exchange) = flow.note::<Exchange>() else { return Step::Now(Ok(body)) };
         let upstream = flow.note::<Sent>().and_then(|s| s.upstream.clone());
         let table = self.0.table();
+        if let Some(path) = upstream.as_deref().and_then(|u| path_renamed(&table, u, exchange, &head.url.path)) {
+            head.url.path = path.into();
+        }
         let body = match (&upstream, body) {
             (Some(upstream), Body::Full(raw)) => Body::from(with_model(&table, upstream, exchange, head, raw)),
             (_, body) => body,
@@ -198,11 +201,26 @@ fn sign(upstream: &Upstream, token: Option<&Token>, head: &mut RequestHead, body
 /// The body with the model's other name, when it has one.
 fn with_model(table: &Table, upstream: &Upstream, exchange: &Exchange, head: &mut RequestHead, raw: Bytes) -> Bytes {
     let Some(name) = exchange.model.as_deref().and_then(|m| renamed(table, upstream, m)) else { return raw };
+    if model_in_path(exchange.provider, &head.url.path).is_some() {
+        return raw;
+    }
     let Ok(plain) = coding::decode(&head.headers, &raw, table.max_body as u64) else { return raw };
     let body = plain.as_deref().unwrap_or(&raw);
     let Some(range) = spans::mark(body, false).ok().and_then(|m| m.model) else { return raw };
     head.headers.remove("content-encoding");
     put_name(body, range, name).into()
+}
+
+/// The path with the model's other name, where paths name it and it has one.
+fn path_renamed(table: &Table, upstream: &Upstream, exchange: &Exchange, path: &str) -> Option<String> {
+    let name = renamed(table, upstream, exchange.model.as_deref()?)?;
+    let at = model_in_path(exchange.provider, path)?;
+    let mut out = path.get(..at.start)?.to_owned();
+    for byte in name.bytes() {
+        if byte == b'@' { out.push('@') } else { aws::encode(byte, &mut out) }
+    }
+    out.push_str(path.get(at.end..)?);
+    Some(out)
 }
 
 /// An event with the model's other name; `None` when it names none that has one.
@@ -255,7 +273,8 @@ impl Handler for Serving {
 /// What came of the attempts until now.
 enum Last {
     None,
-    Open(String),
+    /// The breaker of this upstream is open, for so many seconds.
+    Open(String, u64),
     Failed(Error),
     Refused(Refusal),
     Answered(Response),
@@ -267,6 +286,8 @@ struct Asked<'a> {
     head: &'a RequestHead,
     raw: &'a Bytes,
     token: Option<&'a Token>,
+    /// Whether its credentials are meant for another host than the one that it goes to.
+    foreign: bool,
 }
 
 impl Serving {
@@ -284,7 +305,8 @@ impl Serving {
         let exchange = flow.note::<Exchange>().cloned().unwrap_or_default();
         let deadline = Instant::now() + self.upstream.budget;
         let mut last = Last::None;
-        let others = self.upstream.fallback.iter().filter_map(|name| table.get(name).cloned());
+        // Rooms before us may have struck some off, for which what goes out is not fit.
+        let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
         for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
             for attempt in 0..self.upstream.attempts {
                 if attempt > 0 {
@@ -293,8 +315,9 @@ impl Serving {
                 if Instant::now() >= deadline {
                     break;
                 }
-                if !upstream.breaker.allows(Instant::now()) {
-                    last = keep(last, Last::Open(upstream.name.clone()));
+                let now = Instant::now();
+                if !upstream.breaker.allows(now) {
+                    last = keep(last, Last::Open(upstream.name.clone(), upstream.breaker.retry_after(now)));
                     break;
                 }
                 let token = match upstream.token(self.gateway.unseen()).await {
@@ -304,7 +327,8 @@ impl Serving {
                         break;
                     }
                 };
-                let asked = Asked { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref() };
+                let foreign = !upstream.is_at_host_of(&self.upstream);
+                let asked = Asked { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
                 let Some(request) = Self::request(&table, &upstream, &asked) else { break };
                 let sent = self.send(&upstream, request, deadline).await;
                 if let Last::Answered(response) = &sent
@@ -323,8 +347,11 @@ impl Serving {
     fn give_up(&self, flow: &mut Flow, last: Last) -> Result<Response> {
         let refusal = match last {
             Last::Answered(response) => return Ok(response),
-            Last::Open(name) => circuit_open(&name),
+            Last::Open(name, wait) => Refusal { retry_after: Some(Duration::from_secs(wait)), ..circuit_open(&name) },
             Last::Refused(refusal) => refusal,
+            Last::Failed(e) if e.kind() == Kind::UpstreamTimeout => {
+                Refusal::new(StatusCode::GATEWAY_TIMEOUT, "provider_error", "timeout", e.to_string())
+            }
             Last::Failed(e) => Refusal::new(
                 StatusCode::BAD_GATEWAY,
                 "provider_error",
@@ -342,11 +369,17 @@ impl Serving {
 
     /// The request as this upstream gets it; `None` when it has no place.
     fn request(table: &Table, upstream: &Upstream, asked: &Asked<'_>) -> Option<Request> {
-        let Asked { exchange, head, raw, token } = *asked;
+        let Asked { exchange, head, raw, token, foreign } = *asked;
         let door = table.find(&head.url.path, head.headers.contains("anthropic-version"))?;
         let mut head = head.clone();
         head.url = upstream.url(door.rest, &head.headers)?;
+        if let Some(path) = path_renamed(table, upstream, exchange, &head.url.path) {
+            head.url.path = path.into();
+        }
         head.headers.remove("host");
+        if foreign {
+            upstream::take_out_credentials(&mut head);
+        }
         upstream.authorize(&mut head, token);
         let body = Body::from(with_model(table, upstream, exchange, &mut head, raw.clone()));
         if upstream.aws.is_some() && sign(upstream, token, &mut head, &body).is_err() {
@@ -378,8 +411,8 @@ impl Serving {
 /// Of two outcomes the later one, unless it tells less.
 fn keep(before: Last, now: Last) -> Last {
     match (before, now) {
-        (Last::Answered(response), Last::Open(_) | Last::Failed(_) | Last::Refused(_)) => Last::Answered(response),
-        (Last::Failed(e), Last::Open(_) | Last::Refused(_)) => Last::Failed(e),
+        (Last::Answered(response), Last::Open(..) | Last::Failed(_) | Last::Refused(_)) => Last::Answered(response),
+        (Last::Failed(e), Last::Open(..) | Last::Refused(_)) => Last::Failed(e),
         (_, now) => now,
     }
 }

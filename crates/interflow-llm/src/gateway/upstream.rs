@@ -29,7 +29,7 @@ pub struct Upstream {
     region: Option<String>,
     api_version: Option<String>,
     pub(super) models: BTreeMap<String, String>,
-    pub(super) fallback: Vec<String>,
+    pub(crate) fallback: Vec<String>,
     pub(super) attempts: u32,
     pub(super) budget: Duration,
     pub(super) retry_on: Vec<u16>,
@@ -106,6 +106,16 @@ impl Upstream {
         })
     }
 
+    /// Whether it is where the other one is, so that credentials for the one are no secret to the other.
+    pub(super) fn is_at_host_of(&self, other: &Self) -> bool {
+        match (&self.target, &other.target) {
+            (Some((scheme, host, _)), Some((other_scheme, other_host, _))) => {
+                scheme == other_scheme && host == other_host
+            }
+            _ => false,
+        }
+    }
+
     /// Its place, for people.
     pub(super) fn target(&self) -> String {
         match &self.target {
@@ -128,9 +138,6 @@ impl Upstream {
             path.push(if path.contains('?') { '&' } else { '?' });
             path.push_str("api-version=");
             path.push_str(version);
-        }
-        if self.key.is_some() && self.provider == Provider::Gemini {
-            path = without_key(&path);
         }
         Some(Url { scheme, authority, path: ByteStr::from(path) })
     }
@@ -183,14 +190,7 @@ impl Upstream {
             _ => None,
         };
         let Some(key) = bearer.or(self.key.as_ref()) else { return };
-        for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
-            head.headers.remove(name);
-        }
-        if head.url.query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with("key=")))
-            && matches!(self.provider, Provider::Gemini | Provider::Vertex)
-        {
-            head.url.path = without_key(&head.url.path).into();
-        }
+        take_out_credentials(head);
         let (name, value) = match self.provider {
             _ if bearer.is_some() => ("Authorization", format!("Bearer {key}")),
             Provider::Anthropic => ("x-api-key", key.clone()),
@@ -199,6 +199,16 @@ impl Upstream {
             _ => ("Authorization", format!("Bearer {key}")),
         };
         head.headers.append_parsed(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// Takes out what clients of any provider show as their key.
+pub(super) fn take_out_credentials(head: &mut RequestHead) {
+    for name in ["authorization", "x-api-key", "api-key", "x-goog-api-key"] {
+        head.headers.remove(name);
+    }
+    if head.url.query().is_some_and(|q| q.split('&').any(|pair| pair.starts_with("key="))) {
+        head.url.path = without_key(&head.url.path).into();
     }
 }
 

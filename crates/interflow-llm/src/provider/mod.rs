@@ -6,7 +6,7 @@ use interflow_flow::ByteStr;
 
 pub(crate) use recognise::{call, is_bedrock};
 
-pub use recognise::recognise;
+pub use recognise::{model_in_path, recognise};
 
 macro_rules! names {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal,)* }) => {

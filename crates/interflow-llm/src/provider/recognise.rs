@@ -1,5 +1,7 @@
 //! Which provider and operation a request is for, by host, path and headers.
 
+use std::ops::Range;
+
 use interflow_flow::{ByteStr, Headers, Host, Method};
 
 use super::{Call, Operation, Provider};
@@ -70,10 +72,25 @@ pub(crate) fn call(provider: Provider, method: &Method, path: &str, query: &str)
         Provider::Bedrock => bedrock(&mut call, path),
         _ => call.operation = by_ending(provider, path),
     }
-    if provider == Provider::Azure {
-        call.model = after(path, "/deployments/").map(decoded);
-    }
+    call.model = model_in_path(provider, path).and_then(|at| path.get(at)).map(decoded);
     call
+}
+
+/// Where the path (and query) of a request names its model, for providers whose paths do. What the body says beside it
+/// decides nothing there.
+pub fn model_in_path(provider: Provider, path: &str) -> Option<Range<usize>> {
+    let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    let model = match provider {
+        Provider::Gemini | Provider::Vertex => {
+            let spoken = google_verb(path).map(|(model, _)| model);
+            spoken.or_else(|| path.strip_suffix(":predict")?.rsplit('/').next())?
+        }
+        Provider::Bedrock => bedrock_verb(path)?.0,
+        Provider::Azure => after(path, "/deployments/")?,
+        _ => return None,
+    };
+    let start = model.as_ptr().addr().checked_sub(path.as_ptr().addr())?;
+    Some(start..start + model.len())
 }
 
 fn is_host(host: &str, pattern: &str) -> bool {
@@ -236,14 +253,11 @@ fn google_verb(path: &str) -> Option<(&str, &str)> {
 }
 
 fn google(call: &mut Call, path: &str, query: &str) {
-    let Some((model, verb)) = google_verb(path) else {
-        call.operation = by_ending(Provider::OpenAi, path);
-        if let Some(model) = path.strip_suffix(":predict").and_then(|p| p.rsplit('/').next()) {
-            (call.operation, call.model) = (Operation::Embeddings, Some(decoded(model)));
-        }
+    let Some((_, verb)) = google_verb(path) else {
+        let predicts = path.ends_with(":predict");
+        call.operation = if predicts { Operation::Embeddings } else { by_ending(Provider::OpenAi, path) };
         return;
     };
-    call.model = Some(decoded(model));
     let sse = query.split('&').any(|pair| pair == "alt=sse");
     let (operation, stream) = match verb {
         "streamGenerateContent" => (Operation::Chat, Some(true)),
@@ -271,8 +285,7 @@ pub(crate) fn is_bedrock(path: &str) -> bool {
 }
 
 fn bedrock(call: &mut Call, path: &str) {
-    let Some((model, verb)) = bedrock_verb(path) else { return };
-    call.model = Some(decoded(model));
+    let Some((_, verb)) = bedrock_verb(path) else { return };
     call.operation = if verb == "count-tokens" { Operation::CountTokens } else { Operation::Chat };
     call.stream = Some(matches!(verb, "converse-stream" | "invoke-with-response-stream"));
 }

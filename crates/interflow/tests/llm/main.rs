@@ -8,6 +8,7 @@ mod instance;
 mod providers;
 mod shapes;
 mod sockets;
+mod upstreams;
 
 use instance::{Home, Running};
 use interflow_testkit::{Answer, Wire};
