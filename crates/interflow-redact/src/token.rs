@@ -241,7 +241,7 @@ impl Tokens {
                 break;
             }
             seen |= class;
-            uppers += u32::from(class == UPPER);
+            uppers += u32::from(class & UPPER);
             at += 1;
         }
         let shape = match seen {
@@ -249,7 +249,7 @@ impl Tokens {
             UPPER => Shape::Upper,
             DIGIT => Shape::Digits,
             _ if seen & DIGIT != 0 => Shape::Mixed,
-            _ if uppers == 1 && CLASS[bytes[start] as usize] == UPPER => Shape::Title,
+            _ if uppers == u32::from(UPPER) && CLASS[bytes[start] as usize] == UPPER => Shape::Title,
             _ => Shape::Camel,
         };
         let known = seen & DIGIT == 0 && at - start <= LONGEST_WORD;

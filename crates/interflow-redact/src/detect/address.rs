@@ -292,8 +292,16 @@ fn compound(word: &str) -> bool {
     ]) {
         return false;
     }
-    let lower = word.to_lowercase();
-    COMPOUND.iter().any(|c| lower.len() >= c.len() + 3 && lower.ends_with(c))
+    // Most are told apart by the last letter, and no word of ASCII must be copied.
+    let last = word.as_bytes().last().map(u8::to_ascii_lowercase);
+    let ends = |word: &str| {
+        COMPOUND.iter().any(|c| word.len() >= c.len() + 3 && c.as_bytes().last().copied() == last && word.ends_with(c))
+    };
+    if word.is_ascii() && !word.as_bytes()[1..].iter().any(u8::is_ascii_uppercase) {
+        ends(word)
+    } else {
+        ends(&word.to_lowercase())
+    }
 }
 
 /// A house number right behind or before the word at `i`.

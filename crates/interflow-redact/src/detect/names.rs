@@ -5,8 +5,6 @@ mod around;
 mod bodies;
 mod weigh;
 
-use std::collections::HashSet;
-
 pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
 use self::around::{in_code, located};
 use self::bodies::company_form;
@@ -58,25 +56,27 @@ pub(super) fn names(scan: &mut Scan<'_>) {
 }
 
 /// Whether a doubtful word that is no first name is written small elsewhere in the text: then it is the name of a thing.
-fn common_here<'t>(scan: &Scan<'t>, chunk: &Chunk, small: &mut Option<HashSet<&'t str>>) -> bool {
-    let token = &scan.list()[chunk.first];
+fn common_here(scan: &Scan<'_>, chunk: &Chunk, small: &mut Option<Vec<u32>>) -> bool {
+    let list = scan.list();
+    let token = &list[chunk.first];
     let doubtful = chunk.first == chunk.last && !token.has(FIRST | REGION | ORG) && token.is_capital();
-    if !doubtful || !(TOLD..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
+    if !doubtful || !(SURE_ENOUGH..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
         return false;
     }
-    let text = scan.text;
-    let small = small.get_or_insert_with(|| {
+    let rare = |t: &Token| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST));
+    let small = small.get_or_insert_with(|| (0..).zip(list).filter(|(_, t)| rare(t)).map(|(n, _)| n).collect());
+    let word = scan.word(token);
+    small.iter().filter_map(|n| list.get(*n as usize)).any(|t| {
         // By itself: a mailbox, `anna.b@…`, tells of a name.
-        let alone = |t: &&Token| starts_cleanly(scan, t) && ends_cleanly(scan, t);
-        let lower = scan
-            .list()
-            .iter()
-            .filter(|t| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST)))
-            .filter(alone);
-        lower.filter_map(|t| text.get(t.start()..t.end())).collect()
-    });
-    small.contains(scan.word(token).to_lowercase().as_str())
+        t.len() == token.len()
+            && scan.word(t).eq_ignore_ascii_case(word)
+            && starts_cleanly(scan, t)
+            && ends_cleanly(scan, t)
+    })
 }
+
+/// What default policies take out begins here; what is less sure need not be looked at twice.
+const SURE_ENOUGH: i32 = 45;
 
 /// Below this, nobody is told.
 const TOLD: i32 = 30;

@@ -545,6 +545,12 @@ pub(super) fn coordinates(scan: &mut Scan<'_>, i: usize) {
     if !scan.want(Kind::Gps) {
         return;
     }
+    // Two fractions with two decimals at least, before anything is worked out.
+    let long = |n: usize| scan.token(n).is_some_and(|t| t.is_digits() && t.len() >= 2);
+    let close = || scan.token(i + 2).is_some_and(|t| t.is_digits() && t.len() <= 3) && scan.gap(i + 1).len() <= 4;
+    if !long(i + 1) || !long(i + 3) || !close() {
+        return;
+    }
     let Some((lat, start, end, next)) = fraction(scan, i) else { return };
     let Some((lon, second_start, second_end, _)) = fraction(scan, next) else { return };
     let gap = scan.text.get(end..second_start).unwrap_or_default();

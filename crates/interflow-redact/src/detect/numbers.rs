@@ -1,5 +1,7 @@
 //! Runs of digit groups: cards, social security numbers, IP addresses, dates, phones and whatever a check digit confirms.
 
+use smallvec::SmallVec;
+
 use super::{Scan, dates, ids, labelled, phone};
 use crate::Kind;
 use crate::check;
@@ -14,10 +16,10 @@ pub(super) struct Run {
     /// Token index of the first group.
     pub first: usize,
     /// Start and end of each group.
-    pub groups: Vec<(usize, usize)>,
+    pub groups: SmallVec<[(usize, usize); 6]>,
     /// The separator behind each group but the last; `(` stands for parentheses with or without a space, `n` for a
     /// hyphen and a line break.
-    pub seps: Vec<u8>,
+    pub seps: SmallVec<[u8; 8]>,
     /// The run touches letters on its left by a hyphen or an underscore.
     pub glued_left: bool,
     /// The run touches letters on its right.
@@ -36,7 +38,7 @@ impl Run {
     }
 
     /// The digits of `n` groups from `k` on.
-    pub fn digits(&self, bytes: &[u8], k: usize, n: usize) -> Vec<u8> {
+    pub fn digits(&self, bytes: &[u8], k: usize, n: usize) -> SmallVec<[u8; 24]> {
         let groups = self.groups.get(k..k + n).unwrap_or_default();
         groups.iter().flat_map(|(s, e)| bytes[*s..*e].iter().map(|b| b - b'0')).collect()
     }
@@ -98,8 +100,8 @@ fn collect(scan: &Scan<'_>, i: usize) -> Option<Run> {
     let first = scan.token(i)?;
     let mut run = Run {
         first: i,
-        groups: Vec::with_capacity(6),
-        seps: Vec::with_capacity(6),
+        groups: SmallVec::new(),
+        seps: SmallVec::new(),
         glued_left: false,
         glued_right: false,
         extension: None,

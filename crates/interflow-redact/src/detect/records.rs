@@ -22,17 +22,15 @@ pub(super) fn rows(scan: &mut Scan<'_>) {
         let line = &text[at..at + len];
         let next = at + len + 1;
         // The last line may have no line break; it is a row all the same.
-        let rest = text[next..].find('\n').map_or(text.len(), |n| next + n);
+        let rest = memchr::memchr(b'\n', &text.as_bytes()[next..]).map_or(text.len(), |n| next + n);
         match &table {
             Some((separator, kinds)) if cells(&text[next..rest], *separator) == kinds.len() => {
                 row(scan, next, &text[next..rest], *separator, kinds);
             }
             Some(_) => table = None,
             None => {
-                table = headings(line);
-                if let Some((separator, kinds)) = &table
-                    && cells(&text[next..rest], *separator) == kinds.len()
-                {
+                table = headings(line, &text[next..rest]);
+                if let Some((separator, kinds)) = &table {
                     row(scan, next, &text[next..rest], *separator, kinds);
                 }
             }
@@ -42,16 +40,19 @@ pub(super) fn rows(scan: &mut Scan<'_>) {
 }
 
 fn cells(line: &str, separator: u8) -> usize {
-    line.bytes().filter(|b| *b == separator).count() + 1
+    memchr::memchr_iter(separator, line.as_bytes()).count() + 1
 }
 
 /// What the columns hold, when the line is one of headings and at least one of them is known.
-fn headings(line: &str) -> Option<(u8, Vec<Option<Kind>>)> {
+fn headings(line: &str, below: &str) -> Option<(u8, Vec<Option<Kind>>)> {
     if line.len() > LONGEST_HEAD {
         return None;
     }
     let separator = *line.as_bytes().iter().find(|b| matches!(b, b',' | b';' | b'\t' | b'|'))?;
     let count = cells(line, separator);
+    if count < 2 || cells(below, separator) != count {
+        return None;
+    }
     let plain = |b: u8| {
         b.is_ascii_alphabetic() || matches!(b, b' ' | b'_' | b'-' | b'"' | b'\r' | b'/' | b'.') || b == separator
     };

@@ -65,7 +65,9 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     }
     let (from, count) = BY_FIRST[usize::from(scan.byte_at(start))];
     let bucket = KNOWN.get(usize::from(from)..usize::from(from) + usize::from(count)).unwrap_or_default();
-    let Some(known) = bucket.iter().find(|k| rest.starts_with(k.prefix)) else { return false };
+    let second = scan.byte_at(start + 1);
+    let alike = |k: &&known::Known| k.prefix.as_bytes().get(1).is_none_or(|b| *b == second);
+    let Some(known) = bucket.iter().filter(alike).find(|k| rest.starts_with(k.prefix)) else { return false };
     let dotted =
         known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3" | "ATCTT3" | "fm1_" | "fm2_");
     let body: &str = {
@@ -254,16 +256,13 @@ fn announced(scan: &mut Scan<'_>, i: usize, topics: u32) {
     let Some((from, quoted, assigned)) = value_start(scan, end, topics) else { return };
     let value = value_at(scan, from, quoted);
     let word = scan.word(&token);
-    if value.is_empty() || is_placeholder(value) {
-        return;
-    }
     let password = topics & topic::PASSWORD != 0;
     let confidence = if password {
         password_confidence(value, word, quoted, assigned)
     } else {
         secret_confidence(value, quoted, assigned)
     };
-    if let Some(confidence) = confidence {
+    if let Some(confidence) = confidence.filter(|_| !is_placeholder(value)) {
         let kind = if password { Kind::Password } else { Kind::Secret };
         scan.push(kind, from, from + value.len(), confidence);
     }

@@ -287,7 +287,7 @@ fn aged(scan: &Scan<'_>, first: usize) -> bool {
 }
 
 /// How much an organisation is spoken of around the run.
-fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
+pub(super) fn org_cue(scan: &Scan<'_>, first: usize, last: usize) -> u8 {
     let list = scan.list();
     let (gap_before, gap_after) = (scan.gap_before(first), scan.gap(last));
     let does =
@@ -472,8 +472,11 @@ pub(super) fn eponym(scan: &Scan<'_>, last: usize) -> bool {
     called(1) || owned && called(2)
 }
 
-/// The word in small letters; nothing when it is longer than the words asked for, or not ASCII.
-fn short_lower<'b, const N: usize>(word: &str, buffer: &'b mut [u8; N]) -> &'b str {
+/// The word in small letters; of one with capitals nothing when it is longer than the words asked for, or not ASCII.
+fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
+    if !word.bytes().any(|b| b.is_ascii_uppercase()) {
+        return word;
+    }
     let Some(room) = buffer.get_mut(..word.len()).filter(|_| word.is_ascii()) else { return "" };
     room.copy_from_slice(word.as_bytes());
     room.make_ascii_lowercase();

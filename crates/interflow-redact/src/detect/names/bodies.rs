@@ -1,5 +1,7 @@
 //! Organisations by the way they are written: firms named after people, company forms, bodies `of` something.
 
+use std::sync::LazyLock;
+
 use super::super::Scan;
 use super::around::{Around, around};
 use super::weigh::{as_first, as_last, foreign};
@@ -374,6 +376,13 @@ const FORMS: &[&str] = &[
     " Ltda",
 ];
 
+/// The forms by their second byte.
+static BY_SECOND: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+    let mut buckets = vec![Vec::new(); 128];
+    FORMS.iter().for_each(|f| buckets[usize::from(f.as_bytes()[1])].push(*f));
+    buckets
+});
+
 /// Where a company's form behind a name ends.
 pub(super) fn company_form(scan: &Scan<'_>, end: usize) -> Option<usize> {
     let rest = scan.text.get(end..)?;
@@ -381,13 +390,13 @@ pub(super) fn company_form(scan: &Scan<'_>, end: usize) -> Option<usize> {
     if !(second == b' ' || second == b'&' || second.is_ascii_uppercase() || b"asedokvpy".contains(&second)) {
         return None;
     }
+    let bucket = BY_SECOND.get(usize::from(second))?;
     let fits = |f: &&&str| {
         f.as_bytes()[0] == first
-            && f.as_bytes()[1] == second
             && rest.starts_with(**f)
             && (f.ends_with('.') || rest.as_bytes().get(f.len()).is_none_or(|b| !b.is_ascii_alphanumeric()))
     };
-    let form = FORMS.iter().filter(fits).max_by_key(|f| f.len())?;
+    let form = bucket.iter().filter(fits).max_by_key(|f| f.len())?;
     // The stop of a form that ends the sentence as well belongs to the sentence.
     Some(end + form.len())
 }

@@ -1,7 +1,7 @@
 //! Weighs a run of capitalised words as a person, a place or a body.
 
 use super::super::{Scan, address};
-use super::around::{amid_code, around, eponym, in_another_tongue};
+use super::around::{amid_code, around, eponym, in_another_tongue, org_cue};
 use super::bodies::{by_context, company_form, organisation};
 use super::{Chunk, ends_cleanly};
 use crate::lexicon::mark::*;
@@ -279,13 +279,14 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     let (f, l) = (as_first(&token), as_last(&token));
     // A plain word that begins a sentence, the commonest case by far.
     let titled = i > 0 && scan.list()[i - 1].has(HONORIFIC);
+    let named = f.max(l) > 0 || m & (PLACE | REGION | ORG) != 0 || token.shape == Shape::Camel || titled;
+    if !named && org_cue(scan, i, i) < 2 {
+        return None;
+    }
     let around = around(scan, i, i);
     let ticked = scan.byte_before(token.start()) == b'`' && scan.byte_at(token.end()) == b'`';
     let form = m & ORG_SUFFIX != 0 && m & FIRST_TOP == 0;
-    if ticked || form || !around.honorific && eponym(scan, i) {
-        return None;
-    }
-    if f.max(l) == 0 && m & (PLACE | REGION | ORG) == 0 && token.shape != Shape::Camel && !titled && around.org < 2 {
+    if ticked || form {
         return None;
     }
     let unknown = foreign(&token);
@@ -418,7 +419,10 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         org -= 25;
     }
     let cued = around.honorific || around.labelled || around.person_cue || around.place_cue;
-    let doubtful = person.max(place) < 60 && f < 100 && !region;
+    if person.max(place) >= 50 && !around.honorific && eponym(scan, i) {
+        return None;
+    }
+    let doubtful = (50..60).contains(&person.max(place).max(org)) && f < 100 && !region;
     if doubtful && (!cued || unknown) && amid_code(scan, token.start()) {
         (person, place, org) = (person - 9, place - 9, org - 9);
     } else if doubtful && !cued && in_another_tongue(scan, i, i) {
