@@ -27,7 +27,53 @@ it('ten thousand messages are shown page by page, and searched', async () => {
   await expect.poll(() => items.count()).toBe(400);
   await page.getByRole('tabpanel').getByRole('searchbox').fill('message 399');
   await expect.poll(() => items.count()).toBe(1);
+  await page.getByRole('tabpanel').getByRole('searchbox').fill('');
+  await page.getByRole('button', { name: 'The newest' }).click();
+  await page.getByRole('tabpanel').getByText('message 9999', { exact: true }).waitFor();
+  await page.getByRole('button', { name: /Show earlier/ }).click();
+  await page.getByRole('tabpanel').getByText('message 9700', { exact: true }).waitFor();
+  // A flow that has ended is not asked for again and again.
+  const asked: string[] = [];
+  page.on('request', (r) => asked.push(r.url()));
+  await page.waitForTimeout(1500);
+  expect(asked.filter((a) => a.includes('/messages?'))).toEqual([]);
+  // However long somebody goes on asking, the page holds so many and no more.
+  for (let i = 0; i < 11; i += 1) {
+    const first = items.first().locator('a');
+    const before = await first.textContent();
+    await page.getByRole('button', { name: /Show earlier/ }).click();
+    await expect.poll(() => first.textContent()).not.toBe(before);
+  }
+  expect(await items.count()).toBe(2000);
+  await page.getByRole('button', { name: /Show more/ }).waitFor();
 }, 60_000);
+
+it.each(['/huge.json', '/huge.txt'])('fifty megabytes of %s are shown as far as is asked, and no view takes the page down', async (path) => {
+  expect((await world.fetch(path)).body.length).toBeGreaterThan(50_000_000);
+  await page.goto(`http://${world.admin}/?q=path:${path}`);
+  await page.locator('.drawn .line[data-id]').first().click();
+  await page.getByRole('tab', { name: 'Response' }).click();
+  const text = page.getByTestId('body-text');
+  for (const view of await page.getByRole('group', { name: 'View of the body' }).getByRole('button').all()) {
+    const from = Date.now();
+    await view.click();
+    await expect.poll(async () => ((await text.textContent()) ?? '').length, { timeout: 15_000 }).toBeGreaterThan(1000);
+    expect(Date.now() - from).toBeLessThan(15_000);
+  }
+  await page.getByRole('button', { name: 'Text', exact: true }).click();
+  for (const more = page.getByRole('button', { name: 'Show more' }); (await more.count()) > 0;) {
+    const before = ((await text.textContent()) ?? '').length;
+    await more.click();
+    await expect.poll(async () => ((await text.textContent()) ?? '').length, { timeout: 15_000 }).toBeGreaterThan(before);
+  }
+  expect(((await text.textContent()) ?? '').length).toBe(8 << 20);
+  const from = Date.now();
+  await page.keyboard.press('1');
+  await page.getByRole('tab', { name: 'Overview', selected: true }).waitFor();
+  expect(Date.now() - from).toBeLessThan(5000);
+  const raw = await world.api<{ response: { body: { kept: number } } }>(`/flows/${new URL(page.url()).searchParams.get('id')}`);
+  expect(raw.response.body.kept).toBeGreaterThan(50_000_000);
+}, 120_000);
 
 it('two hundred turns open at once, the earlier ones on request', async () => {
   const TURNS = 200;

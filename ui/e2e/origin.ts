@@ -152,6 +152,8 @@ const answers: Record<string, Answer> = {
   '/show/low/index.m3u8': (_, r) => r.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end('#EXTM3U\n#EXT-X-TARGETDURATION:6\n#EXTINF:6,\none.ts\n#EXTINF:6,\ntwo.ts\n#EXT-X-ENDLIST\n'),
   '/show/low/one.ts': (q, r) => r.writeHead(q.headers['referer'] === 'https://films.test/' ? 200 : 403, { 'content-type': 'video/mp2t' }).end(FILM.subarray(0, 5000)),
   '/show/low/two.ts': (_, r) => r.writeHead(200, { 'content-type': 'video/mp2t' }).end(FILM.subarray(5000, 9000)),
+  '/huge.json': (_, r) => r.writeHead(200, { 'content-type': 'application/json' }).end(`[${'{"name":"thing","price":12.5},'.repeat(1_700_000)}0]`),
+  '/huge.txt': (_, r) => r.writeHead(200, { 'content-type': 'text/plain' }).end('a line of some length, again and again\n'.repeat(1_300_000)),
   '/moved': (_, r) => r.writeHead(302, { location: '/orders' }).end(),
   '/slow': (_, r) => void setTimeout(() => r.writeHead(200, { 'content-type': 'text/plain' }).end('at last'), 300),
   '/cut': (q, r) => {

@@ -32,6 +32,27 @@ describe('the overview', () => {
   });
 });
 
+it('the overview says what /metrics says', async () => {
+  for (const path of ['/orders', '/missing', '/cut', '/text']) await world.send(path);
+  await world.webSocket();
+  await world.recorded(7);
+  await page.goto(`http://${world.admin}/overview`);
+  const text = await fetch(`http://${world.admin}/metrics`, { headers: { authorization: `Bearer ${world.token}` } }).then((r) => r.text());
+  const metric = (name: string) => Number(new RegExp(`^${name.replace(/[{}"]/g, '\\$&')} (\\S+)$`, 'm').exec(text)?.[1]);
+  const figure = async (row: string | RegExp) => Number((await page.getByRole('row', { name: row }).getByRole('cell').last().textContent())?.replace(/[^\d.]/g, ''));
+  await page.getByText(`${metric('interflow_requests_total')} since the start, 0 under way`).waitFor();
+  for (const [row, name] of [
+    [/^2xx/, 'interflow_responses_total{class="2xx"}'], [/^4xx/, 'interflow_responses_total{class="4xx"}'],
+    [/^upstream_closed/, 'interflow_errors_total{kind="upstream_closed"}'], [/^messages/, 'interflow_messages_total'],
+    [/^flows kept/, 'interflow_record_flows'], [/^dropped/, 'interflow_record_dropped_flows_total'],
+  ] as const) {
+    expect(metric(name), name).toBeGreaterThanOrEqual(0);
+    expect(await figure(row), name).toBe(metric(name));
+  }
+  const bars = await page.getByRole('table', { name: 'Flows by duration' }).getByRole('row').evaluateAll((list) => list.map((r) => Number(r.lastElementChild?.textContent)));
+  expect(bars.reduce((n, k) => n + k, 0)).toBe(metric('interflow_flow_duration_seconds_count'));
+});
+
 describe('the settings', () => {
   it('hand out the certificate with steps for each system', async () => {
     await page.goto(`http://${world.admin}/settings`);

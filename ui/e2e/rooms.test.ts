@@ -122,6 +122,21 @@ describe('approvals', () => {
     await page.getByRole('button', { name: 'Remove' }).first().click();
     await page.getByRole('button', { name: 'Suggest rules from what was recorded' }).click();
     await expect.poll(() => page.getByRole('main').textContent()).toMatch(/flows/);
+    // What was seen becomes a rule, and the suggestion goes.
+    const suggestion = page.locator('.suggestion').filter({ hasText: '127.0.0.1' });
+    const words = await suggestion.first().locator('.mono').textContent();
+    await suggestion.first().getByRole('button', { name: 'Make it a rule' }).click();
+    const rules = page.getByRole('row').filter({ hasText: words! });
+    await expect.poll(() => rules.count()).toBe(1);
+    await expect.poll(() => page.locator('.suggestion').filter({ hasText: words! }).count()).toBe(0);
+    const before = Number((await rules.getByRole('cell').nth(3).textContent()) ?? 0);
+    await page.getByRole('button', { name: 'enforce', exact: true }).click();
+    await page.getByText('Deny what no rule allows').waitFor();
+    expect(await world.send('/orders')).toBe(200);
+    await expect.poll(async () => Number(await rules.getByRole('cell').nth(3).textContent()), { timeout: 8000 }).toBeGreaterThan(before);
+    expect(await ask('/held/five')).toBe(403);
+    await page.getByRole('button', { name: 'observe', exact: true }).click();
+    await page.getByText('Allow and record').waitFor();
   });
 });
 

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::agent;
+use super::bank::Bank;
 
 /// The longest answer that is read, in bytes.
 const LONGEST: u64 = 4 << 20;
@@ -56,10 +57,10 @@ impl World {
         let _ = self.send(&Ask { method: "GET", host, path, headers: &headers, body: b"" }).await;
     }
 
-    /// A WebSocket through a tunnel, a few messages each way.
-    async fn socket(self) -> io::Result<()> {
+    /// A tunnel to a port of the demo's.
+    pub async fn tunnel(self, host: &str, port: u16) -> io::Result<TcpStream> {
         let mut stream = TcpStream::connect(self.proxy).await?;
-        let to = format!("shop.example:{}", self.port);
+        let to = format!("{host}:{port}");
         stream.write_all(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").as_bytes()).await?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
@@ -67,6 +68,38 @@ impl World {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+        Ok(stream)
+    }
+
+    /// Bytes through a tunnel that are no protocol that anybody knows.
+    async fn bytes(self) -> io::Result<()> {
+        let mut stream = self.tunnel("shop.example", self.port).await?;
+        stream.write_all(&[0, 4, b'd', b'e', b'm', b'o']).await?;
+        let mut back = [0; 6];
+        stream.read_exact(&mut back).await.map(drop)
+    }
+
+    /// A page by SOCKS5 (RFC 1928).
+    async fn socks(self) -> io::Result<()> {
+        let mut stream = TcpStream::connect(self.proxy).await?;
+        let host = "shop.example";
+        stream.write_all(&[5, 1, 0]).await?;
+        stream.read_exact(&mut [0; 2]).await?;
+        let mut asked = vec![5, 1, 0, 3, host.len() as u8];
+        asked.extend_from_slice(host.as_bytes());
+        asked.extend_from_slice(&self.port.to_be_bytes());
+        stream.write_all(&asked).await?;
+        stream.read_exact(&mut [0; 10]).await?;
+        let head =
+            format!("GET /products?by=socks HTTP/1.1\r\nHost: {host}:{}\r\nConnection: close\r\n\r\n", self.port);
+        stream.write_all(head.as_bytes()).await?;
+        stream.take(LONGEST).read_to_end(&mut Vec::new()).await.map(drop)
+    }
+
+    /// A WebSocket through a tunnel, a few messages each way.
+    async fn socket(self) -> io::Result<()> {
+        let stream = self.tunnel("shop.example", self.port).await?;
+        let to = format!("shop.example:{}", self.port);
         let (mut socket, _) =
             tokio_tungstenite::client_async(format!("ws://{to}/socket"), stream).await.map_err(io::Error::other)?;
         for n in 1..=4 {
@@ -93,7 +126,7 @@ pub async fn reserve(world: World) {
 }
 
 /// A round of traffic of every kind.
-pub async fn round(world: World, round: u32) {
+pub async fn round(world: World, bank: &Bank, round: u32) {
     let shop = async {
         for path in
             ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
@@ -101,7 +134,9 @@ pub async fn round(world: World, round: u32) {
             let host = if path.contains('.') { "cdn.example" } else { "shop.example" };
             world.get(host, path).await;
         }
-        world.get("cdn.example", "/master.m3u8").await;
+        for path in ["/master.m3u8", "/film.mpd", "/points", "/sizes"] {
+            world.get("cdn.example", path).await;
+        }
         let form = [("Content-Type", "application/x-www-form-urlencoded")];
         let login = Ask {
             method: "POST",
@@ -140,9 +175,19 @@ pub async fn round(world: World, round: u32) {
             headers: &[("Content-Type", "multipart/form-data; boundary=demo")],
             body: b"--demo\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nLamp by night\r\n--demo\r\nContent-Disposition: form-data; name=\"photo\"; filename=\"lamp.gif\"\r\nContent-Type: image/gif\r\n\r\nGIF89a\x01\0\x01\0\r\n--demo--\r\n",
         };
-        for ask in [&login, &order, &upload, &query, &photo] {
+        let stock = Ask {
+            method: "POST",
+            host: "shop.example",
+            path: "/shop.Stock/Get",
+            headers: &[("Content-Type", "application/grpc-web+proto")],
+            body: b"\0\0\0\0\x02\x08\x01",
+        };
+        for ask in [&login, &order, &upload, &query, &photo, &stock] {
             let _ = world.send(ask).await;
         }
+        let _ = world.socks().await;
+        let _ = world.bytes().await;
+        let _ = bank.pay(world).await;
         let _ = world.socket().await;
     };
     tokio::join!(shop, agent::all(world, round));

@@ -2,6 +2,7 @@
 //! talk to it; nothing leaves the machine, and nothing is left behind.
 
 mod agent;
+mod bank;
 mod client;
 mod model;
 mod origin;
@@ -23,7 +24,7 @@ use crate::log;
 use crate::run;
 
 /// Names that the demo's traffic goes to; all of them are this machine.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "shop.example",
     "cdn.example",
     "api.anthropic.com",
@@ -32,7 +33,11 @@ const NAMES: [&str; 8] = [
     "llm.example",
     "ollama.example",
     WAREHOUSE,
+    BANK,
 ];
+
+/// A host that is reached over TLS.
+const BANK: &str = "bank.example";
 
 /// A host that nobody has decided about: requests to it are held.
 const WAREHOUSE: &str = "warehouse";
@@ -110,7 +115,11 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     std::fs::write(home.join("rules.yaml"), RULES).map_err(|e| format!("the demo's rules: {e}"))?;
     let here = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     config.upstream.resolve = NAMES.iter().map(|name| ((*name).to_owned(), here.clone())).collect();
+    let vault = home.ca().with_file_name("bank");
+    let bank = bank::open(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
+    config.upstream.extra_ca = vec![vault.join("ca.pem")];
     let running = run::start(&config, home).await?;
+    let bank = bank::Bank::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
     let _announced = running.announce()?;
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
@@ -119,7 +128,7 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
-            client::round(world, round).await;
+            client::round(world, &bank, round).await;
             round += 1;
             if args.rounds.is_none_or(|n| round < n) {
                 tokio::time::sleep(REST).await;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::model;
@@ -40,25 +40,35 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
     if String::from_utf8_lossy(&start[..n]).to_ascii_lowercase().contains("upgrade: websocket") {
         return socket(stream).await;
     }
-    let Some((head, body)) = read(&mut stream).await? else { return Ok(()) };
+    if start[..n].first() == Some(&0) {
+        stream.read_exact(&mut start[..n]).await?;
+        stream.write_all(&start[..n]).await?;
+        return stream.shutdown().await;
+    }
+    answer(&mut stream).await
+}
+
+/// Answers one request.
+pub async fn answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
+    let Some((head, body)) = read(stream).await? else { return Ok(()) };
     let mut words = head.split_whitespace();
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if method == "POST"
         && let Some(answer) = model::answer(path, &body)
     {
         tokio::time::sleep(THOUGHT).await;
-        begin(&mut stream, answer.status, answer.media, None).await?;
+        begin(stream, answer.status, answer.media, None).await?;
         for piece in &answer.pieces {
             stream.write_all(piece.as_bytes()).await?;
             tokio::time::sleep(PIECE).await;
         }
         return stream.shutdown().await;
     }
-    page(&mut stream, path.split('?').next().unwrap_or_default(), &body).await
+    page(stream, path.split('?').next().unwrap_or_default(), &body).await
 }
 
 /// A request's head and body; `None` when it is too long or does not end.
-async fn read(stream: &mut TcpStream) -> io::Result<Option<(String, Vec<u8>)>> {
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(at) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -80,14 +90,19 @@ async fn read(stream: &mut TcpStream) -> io::Result<Option<(String, Vec<u8>)>> {
     Ok(Some((head, body)))
 }
 
-async fn begin(stream: &mut TcpStream, status: u16, media: &str, length: Option<usize>) -> io::Result<()> {
+async fn begin(
+    stream: &mut (impl AsyncWrite + Unpin),
+    status: u16,
+    media: &str,
+    length: Option<usize>,
+) -> io::Result<()> {
     let length = length.map(|n| format!("Content-Length: {n}\r\n")).unwrap_or_default();
     let head =
         format!("HTTP/1.1 {status} \r\nContent-Type: {media}\r\nServer: demo\r\n{length}Connection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await
 }
 
-async fn page(stream: &mut TcpStream, path: &str, sent: &[u8]) -> io::Result<()> {
+async fn page(stream: &mut (impl AsyncWrite + Unpin), path: &str, sent: &[u8]) -> io::Result<()> {
     let products = r#"{"products":[{"id":1,"name":"Lamp","price":"19.90","tags":["light","desk"]},{"id":2,"name":"Chair","price":"89.00","tags":["seat"]}],"next":null}"#;
     let (status, media, body): (u16, &str, Vec<u8>) = match path {
         "/" => (200, "text/html; charset=utf-8", b"<!doctype html><html><head><title>Shop</title></head><body><h1>Shop</h1><p>Lamps and chairs.</p></body></html>".to_vec()),
@@ -102,6 +117,11 @@ async fn page(stream: &mut TcpStream, path: &str, sent: &[u8]) -> io::Result<()>
         "/broken" => (500, "application/json", br#"{"error":"the database is away"}"#.to_vec()),
         "/busy" => (503, "text/plain", b"try again later".to_vec()),
         "/master.m3u8" => (200, "application/vnd.apple.mpegurl", b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1280000,RESOLUTION=1280x720\nlow.m3u8\n".to_vec()),
+        "/film.mpd" => (200, "application/dash+xml", b"<?xml version=\"1.0\"?><MPD type=\"static\" mediaPresentationDuration=\"PT6S\"><Period><AdaptationSet mimeType=\"video/mp4\"><Representation id=\"1\" bandwidth=\"800000\"/></AdaptationSet></Period></MPD>".to_vec()),
+        "/points" => (200, "application/msgpack", b"\x82\xa6points\x2a\xa5until\xaa2027-01-01".to_vec()),
+        "/sizes" => (200, "application/x-protobuf", b"\x08\x96\x01\x12\x05small\x12\x05large".to_vec()),
+        "/shop.Stock/Get" => (200, "application/grpc-web+proto", b"\0\0\0\0\x08\x08\x01\x12\x04Lamp\x80\0\0\0\x0fgrpc-status:0\r\n".to_vec()),
+        "/payments" => (201, "application/json", br#"{"payment":"p-81","state":"booked"}"#.to_vec()),
         "/echo" => (200, "application/octet-stream", sent.to_vec()),
         "/slow" => {
             tokio::time::sleep(Duration::from_millis(1200)).await;
