@@ -1,6 +1,7 @@
 // Every page, tab and dialog by the rules of accessibility (axe), in light and dark, wide and narrow.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import type { AxeResults } from 'axe-core';
 import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -79,6 +80,38 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
       expect(await wrong(page), name).toEqual([]);
       await page.keyboard.press('Escape');
     }
+  });
+
+  it('what waits, and a file that somebody else has changed, have none', async () => {
+    const rules = join(world.home, 'rules.yaml');
+    const rule = '  - name: look\n    phase: request_body\n    when: path:/held\n    then: hold\n';
+    writeFileSync(rules, `rules:\n${rule}`);
+    await page.goto(`http://${world.admin}/rules`);
+    await page.getByRole('row', { name: /look/ }).waitFor();
+    const editor = page.getByRole('textbox', { name: 'Rules', exact: true });
+    await expect.poll(() => editor.evaluate((n) => (n as HTMLElement).isContentEditable), { timeout: 15_000 }).toBe(true);
+    const answer = world.send('/held', { method: 'POST', headers: { 'content-type': 'text/plain' }, body: 'wait' });
+    await page.getByRole('article').getByRole('button', { name: 'Change' }).click();
+    await editor.click();
+    await page.keyboard.insertText('# mine');
+    writeFileSync(rules, `# theirs\nrules:\n${rule}`);
+    await page.getByText('This file was changed on the disk').waitFor();
+    await page.getByText('What stands there', { exact: true }).click();
+    expect(await wrong(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Answer' }).click();
+    expect(await wrong(page)).toEqual([]);
+    await page.getByRole('button', { name: 'Take what stands there' }).click();
+    await page.getByRole('article').getByRole('button', { name: 'Go on' }).click();
+    expect(await answer).toBe(200);
+  });
+
+  it('totals by model and by agent have none', async () => {
+    await page.goto(`http://${world.admin}/conversations`);
+    await page.getByRole('button', { name: 'Totals' }).click();
+    await page.getByRole('rowheader', { name: 'claude-sonnet-4-5' }).waitFor();
+    expect(await wrong(page)).toEqual([]);
+    const box = await page.getByRole('img', { name: /^Tokens per day/ }).boundingBox();
+    expect(box?.height).toBeGreaterThan(40);
   });
 
   it('a conversation has none, folded or not', async () => {

@@ -46,6 +46,33 @@ fn listed(args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
+fn the_demo_has_traffic_of_every_kind() {
+    for query in [
+        "is:intercepted host:bank.example -is:error status:201 ja4:t13*",
+        "is:websocket",
+        "is:tunnel -is:error",
+        "transport:socks5 status:200",
+        "is:sse",
+        "is:grpc",
+        "is:redacted",
+        "is:error",
+        "tag:ruled",
+        "model:*",
+        "status:302",
+        "resp.type:application/msgpack",
+        "resp.type:application/x-protobuf",
+        "resp.type:application/dash+xml",
+        "resp.type:application/vnd.apple.mpegurl",
+        "resp.type:image/gif",
+        "req.type:multipart/form-data",
+        "path:/graphql",
+    ] {
+        let found = said(&["flows", "list", "--format", "jsonl", query]);
+        assert!(!found.trim().is_empty(), "nothing fits {query}");
+    }
+}
+
+#[test]
 fn every_agent_of_the_demo_has_its_conversation() {
     let main = listed(&[]);
     let mut agents: Vec<&str> = main.iter().filter_map(|c| c["agent"].as_str()).collect();
