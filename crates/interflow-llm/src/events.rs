@@ -157,7 +157,7 @@ impl EventReader {
                 return (!buf.is_empty()).then(|| json_event(buf.split().freeze()));
             }
             Kind::EventStream(buf) | Kind::Array(buf, _) => buf.split().freeze(),
-            Kind::Sse(parser) => parser.rest(),
+            Kind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
         };
         (!rest.is_empty()).then(|| Event { raw: rest, data: Bytes::new(), at: None, name: None, headers: Vec::new() })
     }

@@ -260,6 +260,11 @@ impl<P: Pen> BodyStream for Edited<P> {
                         self.halt(&halt, &mut out);
                     }
                 }
+                Some(Err(e)) => {
+                    let halt = Halt::new("response_cut", format!("the provider's stream broke off: {e}"));
+                    self.halt(&halt, &mut out);
+                    self.state = State::Failed(e);
+                }
                 None => {
                     self.state = State::Over;
                     if let Err(halt) = self.finish(&mut out) {

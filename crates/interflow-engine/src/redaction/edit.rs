@@ -101,16 +101,29 @@ impl<P: Pen> Editor<P> {
     /// The end of the stream.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), Halt> {
         let Some(rest) = self.reader.finish() else { return self.close(&[Ended::All], out) };
-        if !rest.data.is_empty() {
-            self.event(&rest, out)?;
+        // Some end their last event with the stream; one that makes no sense was cut off.
+        let whole = self.framing == Framing::Whole || &rest.data[..] == b"[DONE]";
+        if !rest.data.is_empty() && (whole || spans::event(&rest.data, rest.name.as_deref()).is_ok()) {
+            let end: &[u8] = match self.framing {
+                Framing::Sse => b"\n\n",
+                Framing::Lines if !rest.raw.ends_with(b"\n") => b"\n",
+                _ => b"",
+            };
+            // What was held back follows as an event of its own.
+            let raw = [&rest.raw[..], end].concat().into();
+            self.event(&Event { raw, ..rest }, out)?;
             return self.close(&[Ended::All], out);
         }
         self.close(&[Ended::All], out)?;
-        // The bracket that ends an array belongs to it; an event that was cut off is dispatched by nobody.
-        let bracket = rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b','));
-        if bracket || !self.pen.is_strict() {
-            out.extend_from_slice(&rest.raw);
+        // What ends an array belongs to it, and remarks and empty events hold nothing.
+        let idle = match self.framing {
+            Framing::Sse => rest.data.is_empty() && !rest.raw.starts_with(b"data"),
+            _ => rest.raw.iter().all(|b| b.is_ascii_whitespace() || matches!(b, b']' | b'[' | b',')),
+        };
+        if !idle {
+            return Err(Halt::new("response_cut", "the stream ended inside an event"));
         }
+        out.extend_from_slice(&rest.raw);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use interflow_flow::{
     Authority, Body, ByteStr, Egress, Headers, Method, Request, RequestHead, Scheme, StatusCode, Url, Version,
 };
@@ -18,6 +19,9 @@ use crate::{Kind, RedactError};
 
 /// The largest answer that is read.
 const LARGEST: usize = 32 << 20;
+
+/// Windows of one text that are asked about at the same time.
+const WINDOWS_AT_ONCE: usize = 8;
 
 /// One service.
 pub(super) struct Service {
@@ -76,7 +80,7 @@ impl Service {
         match self.config.kind {
             BackendKind::Philter => {
                 let answer = self.post(egress, "text/plain; charset=utf-8", text.to_owned().into()).await?;
-                found.extend(self.findings(text, 0, Unit::Utf16, philter(&answer)?));
+                found.extend(self.findings(text, 0, Unit::Utf16, philter(&answer)?)?);
             }
             BackendKind::Presidio => {
                 let mut body = json!({
@@ -88,32 +92,46 @@ impl Service {
                     body["entities"] = json!(self.config.labels);
                 }
                 let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-                found.extend(self.findings(text, 0, Unit::Scalar, presidio(&answer)?));
+                found.extend(self.findings(text, 0, Unit::Scalar, presidio(&answer)?)?);
             }
             BackendKind::Gliner => {
-                for window in windows(text, self.config.window, self.config.overlap) {
-                    let piece = &text[window.clone()];
-                    let body = json!({
-                        "text": piece,
-                        "labels": self.config.labels,
-                        "threshold": f64::from(self.config.confidence) / 100.0
-                    });
-                    let answer = self.post(egress, "application/json", body.to_string().into()).await?;
-                    found.extend(self.findings(piece, window.start, Unit::Scalar, gliner(&answer)?));
+                let all = windows(text, self.config.window, self.config.overlap);
+                let mut asked = futures_util::stream::iter(all)
+                    .map(|window| self.find_in_window(egress, text, window))
+                    .buffered(WINDOWS_AT_ONCE);
+                while let Some(findings) = asked.next().await {
+                    found.extend(findings?);
                 }
             }
         }
         Ok(found)
     }
 
-    fn findings(&self, text: &str, base: usize, unit: Unit, told: Vec<Told>) -> Vec<Finding> {
+    async fn find_in_window(
+        &self,
+        egress: &dyn Egress,
+        text: &str,
+        window: Range<usize>,
+    ) -> Result<Vec<Finding>, String> {
+        let piece = text.get(window.clone()).unwrap_or_default();
+        let body = json!({
+            "text": piece,
+            "labels": self.config.labels,
+            "threshold": f64::from(self.config.confidence) / 100.0
+        });
+        let answer = self.post(egress, "application/json", body.to_string().into()).await?;
+        self.findings(piece, window.start, Unit::Scalar, gliner(&answer)?)
+    }
+
+    /// What it told as findings. A place that is not in the text shows that it looked at another one.
+    fn findings(&self, text: &str, base: usize, unit: Unit, told: Vec<Told>) -> Result<Vec<Finding>, String> {
         let sure = |score: f64| (score.clamp(0.0, 1.0) * 100.0).round() as u8;
         told.into_iter()
-            .filter(|t| sure(t.score) >= self.config.confidence)
-            .filter_map(|t| {
-                let bytes = unit.bytes(text, &t.range)?;
+            .filter(|t| sure(t.score) >= self.config.confidence && t.range.start != t.range.end)
+            .map(|t| {
+                let bytes = unit.bytes(text, &t.range).ok_or("it told of a place that is not in the text")?;
                 let (start, end) = (bytes.start + base, bytes.end + base);
-                Some(Finding { start, end, kind: kind(&t.label), confidence: sure(t.score), rule: 0 })
+                Ok(Finding { start, end, kind: kind(&t.label), confidence: sure(t.score), rule: 0 })
             })
             .collect()
     }

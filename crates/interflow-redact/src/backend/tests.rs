@@ -102,12 +102,29 @@ async fn a_late_name_is_found_by_a_window_of_its_own() {
 }
 
 #[tokio::test]
+async fn windows_of_one_text_are_asked_about_side_by_side() {
+    let text = "filler words go on ".repeat(200);
+    let fake = Arc::new(Fake { delay: Duration::from_millis(100), ..Fake::new(|_, _| (200, "[]".into())) });
+    let c = BackendConfig { window: 300, overlap: 40, timeout: Span::millis(1_000), ..config(BackendKind::Gliner) };
+    Backends::new(&[c], Arc::clone(&fake) as _).unwrap().spans(&[&text]).await.unwrap();
+    assert!(fake.asked.load(Ordering::Relaxed) > 10, "one after the other they take longer than the time limit");
+}
+
+#[tokio::test]
 async fn a_service_that_fails_refuses_unless_it_may_not() {
     for (answer, says) in [
         ((500, "Zyx is secret"), "answered 500"),
         ((200, "<html>"), "no JSON"),
         ((200, "{}"), "no explanation.appliedSpans"),
         ((200, r#"{"explanation":{"appliedSpans":[5]}}"#), "list of spans"),
+        (
+            (200, r#"{"explanation":{"appliedSpans":[{"characterStart":7,"characterEnd":9,"confidence":1}]}}"#),
+            "not in the text",
+        ),
+        (
+            (200, r#"{"explanation":{"appliedSpans":[{"characterStart":2,"characterEnd":1,"confidence":1}]}}"#),
+            "not in the text",
+        ),
     ] {
         let closed = spans(config(BackendKind::Philter), Fake::new(move |_, _| (answer.0, answer.1.into())), &["Zyx"]);
         let e = closed.await.unwrap_err().to_string();

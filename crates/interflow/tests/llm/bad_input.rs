@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use interflow_testkit::{Origin, Reply, Wire};
+use interflow_testkit::{Ending, Origin, Reply, Wire};
 use serde_json::json;
 
 use crate::instance::Home;
@@ -81,4 +81,47 @@ async fn a_policy_with_an_unknown_type_keeps_the_instance_from_starting() {
     let policy = home.dir.path().join("policy.toml").display().to_string();
     let said = home.refuses_to_start(&format!("[redact]\npolicy = \"{policy}\"\n"));
     assert!(said.contains("redact.policy") && said.contains("shoe-size"), "{said}");
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_inside_an_event_ends_with_an_error() {
+    let home = Home::new().await;
+    let provider = Origin::http()
+        .answering(|request| {
+            let told = String::from_utf8_lossy(&request.body).into_owned();
+            let at = told.find("SSN_").unwrap();
+            let event =
+                json!({"choices": [{"index": 0, "delta": {"content": format!("it is {}", &told[at..at + 12])}}]});
+            let cut = if request.path().starts_with("/whole") { 0 } else { 9 };
+            let event = format!("data: {event}\n\ndata: {event}");
+            let reply = Reply::ok(event[..event.len() - cut].to_owned()).header("Content-Type", "text/event-stream");
+            let broken = request.path().starts_with("/broken");
+            if broken { reply.claim_length(event.len() as u64 + 99).ending(Ending::Cut) } else { reply }
+        })
+        .start()
+        .await;
+    let upstream = |name: &str| format!("[llm.upstream.{name}]\ntarget = \"{}/{name}\"\n", provider.url(""));
+    for outbound in ["off", "redact"] {
+        let upstreams = ["whole", "cut", "broken"].map(upstream).concat();
+        let running = home.start(&format!("[redact]\noutbound = \"{outbound}\"\n{upstreams}"));
+        for (name, restored) in [("whole", 2), ("cut", 1), ("broken", 1)] {
+            let body = String::from_utf8(chat(SSN)).unwrap();
+            let path = format!("/{name}/v1/chat/completions");
+            let mut wire = Wire::connect(running.gateway).await.unwrap();
+            let length = body.len();
+            wire.send(format!(
+                "POST {path} HTTP/1.1\r\nHost: g\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+            ))
+            .await
+            .unwrap();
+            let said = String::from_utf8_lossy(&wire.to_end().await.unwrap()).into_owned();
+            let cut = said.contains("\"code\":\"response_cut\"");
+            assert_eq!(cut, name != "whole", "{name}, outbound {outbound}: {said}");
+            assert!(!said.contains("SSN_"), "{name}, outbound {outbound}: {said}");
+            if outbound == "off" {
+                assert_eq!(said.matches(&format!("it is {SSN}")).count(), restored, "{name}: {said}");
+            }
+        }
+        running.stop();
+    }
 }
