@@ -86,7 +86,8 @@ struct RunArgs {
     /// Only arms whose name holds one of these (the direct row always runs).
     #[arg(long, value_delimiter = ',')]
     arms: Vec<String>,
-    /// Only cases whose name holds this.
+    /// Only cases whose name holds this; one that only the full form has runs too when this is its whole name. The results
+    /// of the other cases stay.
     #[arg(long)]
     case: Option<String>,
     /// Interleaved repetitions of each row.
@@ -141,7 +142,7 @@ fn run(command: Command) -> Result<()> {
             let effort = tables::Effort::new(&args);
             for table in tables::chosen(&args.tables, args.full)? {
                 let result = table(&effort)?;
-                report::save(&args.places.results, &result)?;
+                report::save(&args.places.results, result, args.case.is_some())?;
             }
             report::write(&args.places.results, &args.places.page)
         }

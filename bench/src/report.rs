@@ -24,13 +24,19 @@ const PUBLISHED: &str = "\
 | Python_Async_Proxy (Cython) | 28,216 req/s at 71 B, 983 at 1 MiB, 612 CONNECT/s, 899 req/s at 10,000 connections | its README; hardware not stated, runs differ by a factor of three |
 ";
 
-/// Writes a table's result as JSON.
+/// Writes a table's result as JSON. Where only some of its cases were measured, the others stay as they are there.
 ///
 /// # Errors
-/// When the folder cannot be written.
-pub fn save(results: &Path, table: &Table) -> Result<()> {
+/// When the folder cannot be written, or what is there cannot be read.
+pub fn save(results: &Path, mut table: Table, some: bool) -> Result<()> {
     fs::create_dir_all(results)?;
-    Ok(fs::write(results.join(format!("{}.json", table.name)), serde_json::to_string_pretty(table)? + "\n")?)
+    let path = results.join(format!("{}.json", table.name));
+    if some && let Ok(text) = fs::read_to_string(&path) {
+        let mut all: Table = serde_json::from_str(&text)?;
+        all.take(table);
+        table = all;
+    }
+    Ok(fs::write(path, serde_json::to_string_pretty(&table)? + "\n")?)
 }
 
 /// Makes the report and the plots from all results in the folder.
@@ -79,6 +85,9 @@ fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
     }
     for case in &table.cases {
         let _ = write!(out, "\n### {}\n\n{}.\n\n", case.name, case.what);
+        if let Some(apart) = &case.apart {
+            let _ = write!(out, "{apart}.\n\n");
+        }
         rows(out, case);
     }
     if let Some(recorded) = &table.recorded {

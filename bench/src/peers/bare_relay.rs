@@ -21,13 +21,16 @@ impl Peer for BareRelay {
 
     fn start(&self, lab: &Lab) -> Result<Arm> {
         let addr = port()?;
+        let via = Some(Via::Reverse(addr));
+        // In front of the provider, where there is one: all of its traffic is TLS, which passes unseen.
+        let (plain, tls, dial) = if lab.provider.is_some() { (None, via, lab.llm()) } else { (via, None, lab.http()) };
         Ok(Arm {
             name: self.name().into(),
             version: String::new(),
-            plain: Some(Via::Reverse(addr)),
-            tls: None,
+            plain,
+            tls,
             anywhere: false,
-            running: Some(relay(lab, self.name(), addr, lab.http())?),
+            running: Some(relay(lab, self.name(), addr, dial)?),
         })
     }
 }

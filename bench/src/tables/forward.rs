@@ -47,7 +47,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         let what = format!("GET of {size} bytes through kept CONNECT tunnels (TLS end to end), 16 of them");
         session.case(&format!("tunnel {label}"), &what, Kind::Throughput, |arm| tunnel(&lab, effort, arm, *size, 16));
     }
-    if effort.full {
+    if effort.wants_long("tunnel 100 MiB") {
         session.case("tunnel 100 MiB", "GET of 100 MiB through 4 kept tunnels", Kind::Throughput, |arm| {
             tunnel(&lab, effort, arm, 100 * MIB, 4)
         });

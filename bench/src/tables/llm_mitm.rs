@@ -12,9 +12,11 @@ use crate::load::spec::{Certificate, Check, Exchange, Pace, Spec, Version, Via};
 use crate::peers::{self, Arm};
 use crate::tables::{Effort, Kind, Row, Session, Table, one_run};
 
-const ARMS: [&str; 6] = ["interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
+const ARMS: [&str; 7] = [RELAY, "interflow", "interflow+record", "squid-bump", "goproxy", "mitmdump", "mitmdump-w"];
 /// Those of the short form.
-const SHORT: [&str; 3] = ["interflow", "interflow+record", "mitmdump"];
+const SHORT: [&str; 4] = [RELAY, "interflow", "interflow+record", "mitmdump"];
+/// Opens no TLS: what one process more on the way adds by itself.
+const RELAY: &str = "bare-relay";
 const SESSIONS: usize = 50;
 
 /// A payload class: request size, answer size, pieces a millisecond apart, requests per second.
@@ -71,9 +73,9 @@ pub fn table(effort: &Effort) -> Result<Table> {
     Ok(session.finish())
 }
 
-/// Every arm but the direct one opens TLS here.
+/// Every arm but the direct one and the relay opens TLS here.
 fn intercepted(lab: &Lab, arm: &Arm) -> Option<Certificate> {
-    (arm.name != "direct").then(|| Certificate::NotOrigin(lab.path("leaf.pem")))
+    (arm.name != "direct" && arm.name != RELAY).then(|| Certificate::NotOrigin(lab.path("leaf.pem")))
 }
 
 fn spec(effort: &Effort, via: Via, exchanges: Vec<Exchange>, pace: Pace) -> Spec {
@@ -169,7 +171,7 @@ fn ceiling(session: &mut Session<'_>, class: &str, spec: impl Fn(&Arm, Via, f64)
     }
     eprintln!("  {name}");
     let mut rows = Vec::new();
-    for arm in &session.arms {
+    for arm in session.arms.iter().filter(|a| a.name != RELAY) {
         let Some(via) = arm.tls else { continue };
         let mut row = Row { arm: arm.name.clone(), ..Row::default() };
         let (mut held, mut lost) = (0.0, f64::INFINITY);
@@ -209,8 +211,11 @@ fn events(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
     let (events, gap, size) = (20, 50, 2000);
     let path = format!("/v1/messages?size={size}&chunks={events}&gap={gap}&stamp=1");
     let bytes = reference(lab, &path, &body)?.len();
-    let streams: &[usize] = if session.effort.full { &[200, 1000] } else { &[200] };
-    for n in streams {
+    for n in [200, 1000] {
+        let name = format!("{n} slow streams");
+        if n > 200 && !session.effort.wants_long(&name) {
+            continue;
+        }
         let exchange = Exchange {
             authority: format!("localhost:{}", lab.llm().port()),
             path: path.clone(),
@@ -220,14 +225,14 @@ fn events(session: &mut Session<'_>, lab: &Lab) -> Result<()> {
         let effort = session.effort;
         let what =
             format!("{n} streams at a time, {events} events {gap} ms apart, kept alive: age of each event on arrival");
-        session.case(&format!("{n} slow streams"), &what, Kind::Events, |arm| {
-            let seconds = if effort.full && *n == 1000 { 120.0 } else { effort.seconds.max(3.0) };
+        session.case(&name, &what, Kind::Events, |arm| {
+            let seconds = if effort.full && n == 1000 { effort.seconds.max(120.0) } else { effort.seconds.max(3.0) };
             let certificate = intercepted(lab, arm);
             Some(Spec {
                 seconds,
                 warm_up: 2.0,
                 certificate,
-                ..spec(effort, arm.tls?, vec![exchange.clone()], Pace::Closed(*n))
+                ..spec(effort, arm.tls?, vec![exchange.clone()], Pace::Closed(n))
             })
         });
     }

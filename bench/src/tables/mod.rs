@@ -61,6 +61,11 @@ impl Effort {
         self.case.as_ref().is_none_or(|c| case.contains(c.as_str()))
     }
 
+    /// For what takes long or much: in the full form, or asked for by its name.
+    fn wants_long(&self, case: &str) -> bool {
+        self.wants(case) && (self.full || self.case.as_deref() == Some(case))
+    }
+
     fn warm_up(&self) -> f64 {
         (self.seconds * 0.25).clamp(0.3, 2.0)
     }
@@ -96,6 +101,22 @@ pub struct Table {
     pub recorded: Option<Recorded>,
 }
 
+impl Table {
+    /// Takes cases that were measured by themselves into an earlier result of the same table: each in place of the one of its
+    /// name, and with a word on its own circumstances.
+    pub fn take(&mut self, other: Self) {
+        let apart = format!("By itself: commit {}, {}, `{}`", other.commit, other.began, other.command);
+        for case in other.cases {
+            let case = Case { apart: Some(apart.clone()), ..case };
+            match self.cases.iter_mut().find(|c| c.name == case.name) {
+                Some(place) => *place = case,
+                None => self.cases.push(case),
+            }
+        }
+        self.versions.extend(other.versions);
+    }
+}
+
 /// What the recording arm kept of what it answered.
 #[derive(Serialize, Deserialize)]
 pub struct Recorded {
@@ -116,6 +137,9 @@ pub struct Case {
     pub kind: Kind,
     /// Its rows.
     pub rows: Vec<Row>,
+    /// When, at which commit and how it was measured, where it was measured by itself (`--case`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
 }
 
 /// Which columns matter.
@@ -224,6 +248,7 @@ impl<'a> Session<'a> {
         let versions =
             arms.iter().filter(|a| !a.version.is_empty()).map(|a| (a.name.clone(), a.version.clone())).collect();
         eprintln!("{name}: {title}");
+        let only = effort.case.as_ref().map_or(String::new(), |case| format!(" --case \"{case}\""));
         let table = Table {
             name: name.into(),
             title: title.into(),
@@ -231,7 +256,7 @@ impl<'a> Session<'a> {
             began: jiff::Timestamp::now().to_string(),
             commit: commit(),
             command: format!(
-                "interflow-bench run {name}{} --seconds {} --repeats {}{}",
+                "interflow-bench run {name}{}{only} --seconds {} --repeats {}{}",
                 if effort.full { " --full" } else { "" },
                 effort.seconds,
                 effort.repeats,
@@ -285,7 +310,7 @@ impl<'a> Session<'a> {
         for row in &rows {
             eprintln!("    {}", crate::report::line(kind, row));
         }
-        self.table.cases.push(Case { name: name.into(), what: what.into(), kind, rows });
+        self.table.cases.push(Case { name: name.into(), what: what.into(), kind, rows, apart: None });
     }
 }
 
@@ -337,4 +362,52 @@ fn fixed_body(lab: &Lab, effort: &Effort, via: Via, tls: bool, size: usize, conc
 fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     output.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(commit: &str, cases: &[&str]) -> Table {
+        let case = |name: &&str| Case { name: (*name).into(), what: commit.into(), ..Case::default() };
+        let json = serde_json::json!({
+            "name": "t", "title": "", "machine": "", "began": "now", "commit": commit, "command": "run", "seconds": 1.0,
+            "repeats": 1, "pinned": false, "versions": { commit: "1" }, "cases": [],
+        });
+        Table { cases: cases.iter().map(case).collect(), ..serde_json::from_value(json).unwrap() }
+    }
+
+    #[test]
+    fn a_case_by_itself_takes_its_place_among_the_others() {
+        let mut all = table("old", &["a", "b"]);
+        all.take(table("new", &["b", "c"]));
+        let seen: Vec<_> = all.cases.iter().map(|c| (c.name.as_str(), c.what.as_str(), c.apart.is_some())).collect();
+        assert_eq!(seen, [("a", "old", false), ("b", "new", true), ("c", "new", true)]);
+        assert_eq!((all.commit.as_str(), all.versions.len()), ("old", 2));
+        assert!(all.cases[1].apart.as_ref().unwrap().contains("commit new"));
+    }
+
+    #[test]
+    fn long_cases_run_in_the_full_form_or_by_their_name() {
+        let effort = |full: bool, case: Option<&str>| Effort {
+            full,
+            seconds: 1.0,
+            repeats: 1,
+            arms: Vec::new(),
+            case: case.map(Into::into),
+            pin: false,
+            minutes: 1.0,
+            flows: 1,
+        };
+        for (full, case, wanted) in [
+            (false, None, false),
+            (true, None, true),
+            (false, Some("tunnel"), false),
+            (true, Some("tunnel"), true),
+            (false, Some("tunnel 100 MiB"), true),
+            (true, Some("plain"), false),
+        ] {
+            assert_eq!(effort(full, case).wants_long("tunnel 100 MiB"), wanted, "{full} {case:?}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
-use crate::{calls, expectation, gateway, pages, route, upgrade};
+use crate::{calls, expectation, gateway, pages, redaction, route, upgrade};
 
 /// How a request's exchange begins.
 pub(crate) enum Start<'a> {
@@ -313,6 +313,11 @@ async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
         return Box::pin(handle(tracker, &live, head, asked, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
+    if tracker.plan.wants(Phase::Dial)
+        && let Some(found) = redaction::settled(&mut tracker.flow)
+    {
+        found.await;
+    }
     let route = match route::choose(&mut tracker, &live, &head, partition, &conn.seen).await {
         Ok(route) => route,
         Err(end) => return end_early(tracker, &live, &head, end),
@@ -514,6 +519,9 @@ async fn deliver(
     hop::clean_response(&mut head.headers, false);
     let plan = Arc::clone(&tracker.plan);
     let held = tracker.hold_messages().await;
+    if let Some(found) = redaction::settled(&mut tracker.flow) {
+        found.await;
+    }
     for stage in plan.stages(Phase::ResponseHead) {
         if let Some(end) = End::of(stage.response_head(&mut tracker.flow, request, &mut head).get().await) {
             return end_early(tracker, live, request, end);

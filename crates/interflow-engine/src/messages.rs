@@ -83,11 +83,14 @@ pub(crate) struct GrpcKind {
 impl GrpcKind {
     /// `None` when the head is not one of gRPC, or its body is compressed as a whole or written in base64.
     pub fn of(headers: &Headers) -> Option<Self> {
+        const START: &[u8] = b"application/grpc";
+        // Every body is asked about, and few are of gRPC.
+        let value = headers.get("content-type")?.trim_ascii_start();
+        if !value.get(..START.len())?.eq_ignore_ascii_case(START) {
+            return None;
+        }
         let media_type = media_type(headers)?;
-        let start = media_type.get(..16)?;
-        let readable = start.eq_ignore_ascii_case("application/grpc")
-            && !media_type.contains("grpc-web-text")
-            && !headers.contains("content-encoding");
+        let readable = !media_type.contains("grpc-web-text") && !headers.contains("content-encoding");
         let encoding = headers.get_str("grpc-encoding").unwrap_or_default().trim().to_ascii_lowercase();
         readable.then_some(Self { encoding, lost: false })
     }

@@ -43,7 +43,7 @@ impl Plan {
             .filter(|(_, interest)| *interest != Interest::NONE)
             .collect();
         let interest = stages.iter().fold(Interest::NONE, |all, (_, i)| all.union(*i));
-        let mut route = settings.route(key.scheme, &key.authority, key.dial.clone());
+        let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
         route.partition = key.user.as_deref().map_or(0, partition_of);
         let mirrors = settings.likenesses.mirrors(&key.authority.host);
         Self { route, mirrors, intercept, stages, interest }

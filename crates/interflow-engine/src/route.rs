@@ -48,9 +48,10 @@ pub(crate) async fn choose(
     let plan = Arc::clone(&tracker.plan);
     // A stage may have sent the request elsewhere.
     let planned = head.url.authority == plan.route.authority && head.url.scheme == plan.route.scheme;
+    let transport = tracker.flow.transport;
     let own = || match planned {
         true => plan.route.clone(),
-        false => live.settings.route(head.url.scheme, &head.url.authority, None),
+        false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
     let way = ask(tracker, Some(head)).await?;
     if planned && partition == 0 && way.is_none() && !plan.mirrors {

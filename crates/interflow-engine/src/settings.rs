@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{Authority, CertificateFiles, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Way};
+use interflow_flow::{Authority, CertificateFiles, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Transport, Way};
 use interflow_net::egress::dns::{Resolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
@@ -192,6 +192,22 @@ impl Settings {
             partition: 0,
             names: None,
         }
+    }
+
+    /// The same for a client's requests: what it speaks is spoken to the origin too, so that nothing is translated. Behind
+    /// the gateway port there is no origin that the client knows, and what carries many requests at once is preferred.
+    pub fn route_of(
+        &self,
+        transport: Transport,
+        scheme: Scheme,
+        authority: &Authority,
+        dial: Option<Authority>,
+    ) -> Route {
+        let mut route = self.route(scheme, authority, dial);
+        if route.protocol == Protocol::Auto && !matches!(transport, Transport::Gateway | Transport::Internal) {
+            route.protocol = Protocol::Same;
+        }
+        route
     }
 
     /// TLS to a host as a stage wants it.

@@ -17,6 +17,7 @@ use crate::accounts::Passing;
 use crate::calls::Lent;
 use crate::messages::MessageTap;
 use crate::plan::Plan;
+use crate::redaction;
 use crate::settings::Settings;
 use crate::stats::Counters;
 use crate::unrecorded::NotRecorded;
@@ -261,6 +262,7 @@ impl Tracker {
         if let Some(lent) = self.lent.take() {
             lent.end(&mut self.flow);
         }
+        redaction::settle(&mut self.flow);
         Passing::settle(&mut self.flow);
         self.flow.timings.done = Some(now);
         if let Some(shared) = &self.shared {

@@ -85,8 +85,31 @@ pub struct PricesAsOf {
 #[derive(Debug, Clone)]
 pub struct Prices {
     /// The longest pattern first.
-    list: Vec<(String, Price)>,
+    list: Vec<Entry>,
     as_of: PricesAsOf,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    pattern: String,
+    /// How much of the pattern stands before its first `*`: most models differ from it there.
+    plain: usize,
+    /// Whether it names a provider too.
+    placed: bool,
+    price: Price,
+}
+
+impl Entry {
+    fn new(pattern: String, price: Price) -> Self {
+        let plain = pattern.find('*').unwrap_or(pattern.len());
+        Self { plain, placed: pattern.contains('/'), pattern, price }
+    }
+
+    fn fits(&self, both: &str, model: &str) -> bool {
+        let text = if self.placed { both } else { model };
+        text.as_bytes().starts_with(&self.pattern.as_bytes()[..self.plain])
+            && any_matches(std::slice::from_ref(&self.pattern), text)
+    }
 }
 
 impl Default for Prices {
@@ -117,8 +140,8 @@ impl Prices {
             }
             all.insert(pattern, price);
         }
-        let mut list: Vec<_> = all.into_iter().collect();
-        list.sort_by_key(|(pattern, _)| std::cmp::Reverse(pattern.len()));
+        let mut list: Vec<_> = all.into_iter().map(|(pattern, price)| Entry::new(pattern, price)).collect();
+        list.sort_by_key(|entry| std::cmp::Reverse(entry.pattern.len()));
         Ok(Self { list, as_of })
     }
 
@@ -130,8 +153,7 @@ impl Prices {
     /// The price of a model at a provider.
     pub fn of(&self, provider: &str, model: &str) -> Option<&Price> {
         let both = format!("{provider}/{model}");
-        let fits = |p: &String| any_matches(std::slice::from_ref(p), if p.contains('/') { &both } else { model });
-        self.list.iter().find(|(pattern, _)| fits(pattern)).map(|(_, price)| price)
+        self.list.iter().find(|entry| entry.fits(&both, model)).map(|entry| &entry.price)
     }
 
     /// What tokens cost there, in millionths of a dollar; `None` when no price is known.

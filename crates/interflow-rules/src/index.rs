@@ -181,7 +181,8 @@ impl Anchor {
 
 /// Whether a text stands in another, letters in either case.
 fn holds_text(text: &[u8], wanted: &[u8]) -> bool {
-    text.windows(wanted.len().max(1)).any(|w| w.eq_ignore_ascii_case(wanted))
+    let Some(first) = wanted.first() else { return !text.is_empty() };
+    text.windows(wanted.len()).any(|w| w[0].eq_ignore_ascii_case(first) && w.eq_ignore_ascii_case(wanted))
 }
 
 /// What lets most flows go past a rule without its condition being asked.

@@ -4,6 +4,7 @@
 //! that. The second one puts originals back into answers, for the client alone: the recorder never sees them.
 
 mod answer;
+mod aside;
 mod choice;
 mod edit;
 mod filter;
@@ -28,6 +29,8 @@ use interflow_llm::{Exchange, Operation, Refusal, live};
 use interflow_redact::{Memo, OutboundMode, RedactConfig, Session};
 use parking_lot::Mutex;
 
+use aside::Aside;
+pub(crate) use aside::{settle, settled};
 use choice::Choice;
 pub use choice::RedactSettings;
 pub use filter::FilterDoor;
@@ -80,6 +83,8 @@ pub struct RedactionCounts {
 pub(crate) struct Note {
     pub choice: Option<Arc<Choice>>,
     pub session: Option<SharedSession>,
+    /// What is being looked for in the request, which is on its way already.
+    aside: Option<Arc<Aside>>,
     /// The writers of a WebSocket's messages.
     pub pens: socket::Pens,
 }

@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::accounts::Found;
 
+use super::aside::Aside;
 use super::choice::{Choice, RedactSettings};
 use super::edit::{Edit, splice};
 use super::{Note, Redaction, SharedSession};
@@ -88,23 +89,27 @@ pub(super) async fn redact(
             return Err(room.refuse(flow, &refusal));
         }
     };
+    if !strict && raw.len() <= LARGE {
+        let (headers, body) = (head.headers.clone(), raw.clone());
+        let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
+        let look = move || look(settings, picked, &headers, body).ok();
+        flow.note_mut::<Note>().aside = Some(Aside::begin(Arc::clone(room), choice, raw.len(), look));
+        return Ok(raw.into());
+    }
     let begun = Instant::now();
     let done = work(room, &settings, &choice, flow, head, &raw, strict).await;
-    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let (outcome, session) = match done {
         Ok(done) => done,
-        Err(refusal) if strict => return Err(room.refuse(flow, &refusal)),
-        Err(_) => {
+        Err(refusal) => {
+            room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if strict {
+                return Err(room.refuse(flow, &refusal));
+            }
             flow.tag("redact:unread");
             return Ok(raw.into());
         }
     };
-    tell(room, flow, &choice, &outcome);
-    let told = flow.note_mut::<Found>();
-    let policy = choice.redactor.policy().name();
-    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
-    told.request.clone_from(&outcome.found);
-    told.micros += begun.elapsed().as_micros() as u64;
+    note(room, flow, &choice, &outcome, begun.elapsed().as_micros() as u64);
     if !strict {
         return Ok(raw.into());
     }
@@ -114,6 +119,28 @@ pub(super) async fn redact(
         plain_answer(head);
     }
     Ok(outcome.output.map_or_else(|| raw.into(), |output| changed(head, output)))
+}
+
+/// Notes what was found in a request, and how long that took.
+pub(super) fn note(room: &Redaction, flow: &mut Flow, choice: &Choice, outcome: &Outcome, micros: u64) {
+    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    tell(room, flow, choice, outcome);
+    let told = flow.note_mut::<Found>();
+    let policy = choice.redactor.policy().name();
+    told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
+    told.request.clone_from(&outcome.found);
+    told.micros += micros;
+}
+
+/// Looks at a body that stays as it is.
+fn look(settings: Arc<RedactSettings>, choice: Arc<Choice>, headers: &Headers, raw: Bytes) -> Result<Outcome, Refusal> {
+    let read = Prompt::read(&settings, headers, raw)?;
+    let session = one_way(&choice);
+    Job { settings, choice, session, read, opinion: SecondOpinion::default() }.run()
+}
+
+fn one_way(choice: &Choice) -> SharedSession {
+    Arc::new(Mutex::new(Session::one_way().in_context(choice.context.clone())))
 }
 
 /// Reads a body, asks for second opinions, and redacts it.
@@ -243,7 +270,7 @@ fn session(
     strict: bool,
 ) -> SharedSession {
     if !strict {
-        return Arc::new(Mutex::new(Session::one_way().in_context(choice.context.clone())));
+        return one_way(choice);
     }
     let body = read.body();
     let (continues, first) = match &read.shape {

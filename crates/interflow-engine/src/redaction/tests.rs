@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 
 use crate::accounts::Passing;
 
+use super::aside::Aside;
 use super::choice::Choice;
 use super::edit::{Editor, Pen};
 use super::pens::{Restoring, Scanning};
-use super::prompt::json_spans;
+use super::prompt::{Outcome, json_spans};
 use super::{Redaction, SharedSession};
 
 const VALUES: [&str; 4] = ["anna.berg@firm.com", "123-45-6789", "4111 1111 1111 1111", "bob@example.org"];
@@ -100,17 +101,23 @@ fn edited(framing: Framing, body: &[u8], step: usize, session: &SharedSession) -
 }
 
 fn scanning(mode: OutboundMode) -> Scanning {
+    Scanning::new(room(), &choice(mode), Passing::default())
+}
+
+fn room() -> Arc<Redaction> {
     let nowhere: Arc<dyn Egress> = Arc::new(Nowhere);
-    let room = Redaction::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap();
-    let choice = Choice {
+    Redaction::new(&RedactConfig::default(), Path::new("/"), [7; 32], nowhere).unwrap()
+}
+
+fn choice(outbound: OutboundMode) -> Choice {
+    Choice {
         mode: RedactMode::Redact,
         redactor: Arc::new(Redactor::default()),
         context: String::new(),
         restore: true,
-        outbound: mode,
+        outbound,
         route: "gateway".into(),
-    };
-    Scanning::new(room, &choice, Passing::default())
+    }
 }
 
 /// No way out.
@@ -263,4 +270,33 @@ fn two_texts_in_one_event_are_kept_apart() {
     let out = edited(Framing::Sse, &stream(Framing::Sse, &[event(a, "E"), event(b, "")]), 1000, &session);
     assert_eq!(texts(Framing::Sse, &out, "/choices/0/delta/content"), VALUES[0]);
     assert_eq!(texts(Framing::Sse, &out, "/choices/1/delta/content"), "E");
+}
+
+#[tokio::test]
+async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that_fails_is_told() {
+    let one = || {
+        let mut outcome = Outcome::default();
+        outcome.found.insert("ssn".to_owned(), 2);
+        Some(outcome)
+    };
+    let begin = |size: usize, found: Option<Outcome>, fails: bool| {
+        Aside::begin(room(), Arc::new(choice(OutboundMode::Off)), size, move || {
+            assert!(!fails, "this look is to fail");
+            found
+        })
+    };
+    let count = |found: Option<Outcome>| found.map(|o| o.found["ssn"]);
+    for size in [1, 1 << 20] {
+        // The end of the flow comes before anybody had the time to begin, or after.
+        assert_eq!(count(begin(size, one(), false).found_at_once().0), Some(2), "{size}");
+        let late = begin(size, one(), false);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert_eq!(count(late.found_at_once().0), Some(2), "{size}");
+        assert_eq!(count(late.found_at_once().0), None, "it is told once");
+        assert_eq!(count(begin(size, one(), false).found().await.0), Some(2), "{size}");
+        assert_eq!(count(begin(size, None, false).found().await.0), None, "{size}");
+    }
+    let failed = begin(1 << 20, one(), true);
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    assert_eq!(count(failed.found().await.0), None);
 }

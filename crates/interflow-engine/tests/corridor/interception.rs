@@ -293,3 +293,30 @@ async fn large_bodies_pass_through_intercepted_tls_unchanged() {
     wire.send(inside(&origin.authority(), &format!("/bytes/{}", body.len()))).await.unwrap();
     assert!(wire.answer().await.unwrap().body == body);
 }
+
+#[tokio::test]
+async fn the_origin_hears_what_the_client_speaks() {
+    let origin = Origin::https().alpn(&["h2", "http/1.1"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let client: H2Client = proxy.h2(&origin.authority()).await;
+    client.request(http::Request::get(origin.url("/")).body(()).unwrap(), Default::default()).await.unwrap();
+    for alpn in [&["http/1.1"][..], &[]] {
+        let mut wire = proxy.tls(&origin.authority(), alpn).await;
+        wire.send(inside(&origin.authority(), "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+    }
+    let versions: Vec<_> = origin.requests().into_iter().map(|r| r.version).collect();
+    assert_eq!(versions, ["HTTP/2", "HTTP/1.1", "HTTP/1.1"], "nothing is translated");
+}
+
+#[tokio::test]
+async fn an_origin_of_http2_alone_is_spoken_to_in_http2() {
+    let origin = Origin::https().alpn(&["h2"]).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    for _ in 0..2 {
+        wire.send(inside(&origin.authority(), "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200);
+    }
+    assert!(origin.requests().iter().all(|r| r.version == "HTTP/2"));
+}

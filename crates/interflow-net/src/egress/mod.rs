@@ -124,11 +124,16 @@ impl Egress {
         let mut protocol = effective(route, &head);
         let mut want = Want::Any;
         loop {
-            let host = self.pool.host(route, protocol);
+            let mut host = self.pool.host(route, protocol);
+            if host.only_http2.load(Ordering::Relaxed) && may_turn_to_http2(route, protocol) {
+                protocol = Protocol::Http2;
+                host = self.pool.host(route, protocol);
+            }
             let connection = match self.connection(route, protocol, &host, &head.method, want, x).await {
                 Ok(connection) => connection,
-                // An origin of HTTP/2 alone: the upgrade becomes an extended CONNECT (RFC 8441).
-                Err(e) if protocol != effective_over_http2(route, &head) && speaks_none_offered(&e) => {
+                // An origin of HTTP/2 alone: an upgrade becomes an extended CONNECT (RFC 8441).
+                Err(e) if may_turn_to_http2(route, protocol) && speaks_none_offered(&e) => {
+                    host.only_http2.store(true, Ordering::Relaxed);
                     protocol = Protocol::Http2;
                     continue;
                 }
@@ -150,7 +155,7 @@ impl Egress {
             };
             tracing::debug!(%error, authority = %route.authority, "sent again over a fresh connection");
             if error.kind() == Kind::Unsupported {
-                if route.protocol != Protocol::Auto || head.protocol.is_some() {
+                if !is_open(route.protocol) || head.protocol.is_some() {
                     return Err(error);
                 }
                 protocol = Protocol::Http1;
@@ -176,9 +181,9 @@ impl Egress {
     /// As [`send`](Self::send) until the connection is there.
     pub async fn alpn(&self, route: &Route, x: &mut Exchange<'_>) -> Result<Version, Error> {
         match (route.protocol, route.scheme) {
-            (Protocol::Http1, _) | (Protocol::Auto, Scheme::Http) => return Ok(Version::Http11),
+            (Protocol::Http1, _) | (Protocol::Auto | Protocol::Same, Scheme::Http) => return Ok(Version::Http11),
             (Protocol::Http2, _) => return Ok(Version::H2),
-            (Protocol::Auto, Scheme::Https) => {}
+            (Protocol::Auto | Protocol::Same, Scheme::Https) => {}
         }
         let host = self.pool.host(route, Protocol::Auto);
         if let Some(version) = host.version(&self.shared, route.tls.id()) {
@@ -330,7 +335,7 @@ impl Egress {
             return Ok((io, None));
         }
         let alpn = match protocol {
-            Protocol::Auto => Alpn::Both,
+            Protocol::Auto | Protocol::Same => Alpn::Both,
             Protocol::Http1 => Alpn::Http1,
             Protocol::Http2 => Alpn::Http2,
         };
@@ -341,20 +346,30 @@ impl Egress {
     }
 }
 
-/// The protocol of the route for this request: upgrades go over HTTP/1.1 unless HTTP/2 is demanded.
+/// The protocol of the route for this request; never [`Protocol::Same`]. Upgrades go over HTTP/1.1 unless HTTP/2 is demanded.
 fn effective(route: &Route, head: &RequestHead) -> Protocol {
     match route.protocol {
-        Protocol::Auto if head.protocol.is_some() => Protocol::Http1,
+        Protocol::Auto | Protocol::Same if head.protocol.is_some() => Protocol::Http1,
+        Protocol::Same if route.scheme == Scheme::Https && is_http1(head) && route.tls.fingerprint().is_none() => {
+            Protocol::Http1
+        }
+        Protocol::Same => Protocol::Auto,
         protocol => protocol,
     }
 }
 
-/// Where an upgrade may turn to when HTTP/1.1 is not spoken.
-fn effective_over_http2(route: &Route, head: &RequestHead) -> Protocol {
-    match route.protocol {
-        Protocol::Auto if head.protocol.is_some() => Protocol::Http2,
-        _ => effective(route, head),
-    }
+fn is_http1(head: &RequestHead) -> bool {
+    matches!(head.version, Version::Http10 | Version::Http11)
+}
+
+/// Whether the route leaves it to the origin what is spoken.
+const fn is_open(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Auto | Protocol::Same)
+}
+
+/// Whether a request that was to go over this protocol may go over HTTP/2 when the origin speaks nothing else.
+fn may_turn_to_http2(route: &Route, protocol: Protocol) -> bool {
+    protocol == Protocol::Http1 && is_open(route.protocol)
 }
 
 /// RFC 9110 9.2.2: again only what was certainly not looked at, or does no more harm twice than once.

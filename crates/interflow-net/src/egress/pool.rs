@@ -76,6 +76,8 @@ pub(crate) struct HostPool {
     /// How often such a connection could not be made.
     pub(crate) flights_failed: AtomicU64,
     version: AtomicU8,
+    /// HTTP/1.1 was offered alone, and the origin took none of it.
+    pub(crate) only_http2: AtomicBool,
     idle_in_pool: Arc<AtomicUsize>,
 }
 
@@ -141,6 +143,7 @@ impl Pool {
             flight: tokio::sync::Mutex::new(()),
             flights_failed: AtomicU64::new(0),
             version: AtomicU8::new(0),
+            only_http2: AtomicBool::new(false),
             idle_in_pool: self.idle.clone(),
         });
         if let Some(cap) = &host.cap {

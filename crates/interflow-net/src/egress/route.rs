@@ -16,6 +16,9 @@ pub enum Protocol {
     /// What ALPN agrees on over TLS, HTTP/1.1 in cleartext. Upgrades go over HTTP/1.1.
     #[default]
     Auto,
+    /// That of the request, so that nothing is translated: over TLS, HTTP/1 requests go over HTTP/1.1 as long as the origin
+    /// takes it and no fingerprint decides what is offered; everything else as with [`Auto`](Self::Auto).
+    Same,
     /// HTTP/1.1 only.
     Http1,
     /// HTTP/2 only; in cleartext with prior knowledge (RFC 9113 3.3).

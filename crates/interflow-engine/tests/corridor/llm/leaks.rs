@@ -1,7 +1,7 @@
 //! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
 
 use interflow_redact::{OutboundMode, RedactMode};
-use interflow_testkit::{Origin, llm};
+use interflow_testkit::{Ending, Origin, Reply, llm};
 use serde_json::{Value, json};
 
 use super::{Gate, MAIL, SSN, arrived, parrot};
@@ -123,6 +123,41 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
 }
 
 #[tokio::test]
+async fn what_is_flagged_is_told_however_large_the_request_is_and_however_it_ends() {
+    let text = |size: usize| format!("SSN {SSN}. {}", "and so it goes on ".repeat(size / 18));
+    let chat = |size: usize| json!({"model": "m", "messages": [{"role": "user", "content": text(size)}]}).to_string();
+    for (body, path, tag) in [
+        (chat(100), "/v1/chat/completions", "found:ssn"),
+        (chat(60 << 10), "/v1/chat/completions", "found:ssn"),
+        (chat(300 << 10), "/v1/chat/completions", "found:ssn"),
+        ("{\"model\": ".to_owned(), "/v1/chat/completions", "redact:unread"),
+    ] {
+        for answers in [true, false] {
+            let origin = match answers {
+                true => Origin::https().answering(|_| Reply::ok("{}")).start().await,
+                false => Origin::https().answering(|_| Reply::nothing(Ending::Cut)).start().await,
+            };
+            let gate = Gate::with(&origin, |r| {
+                r.redact.intercepted = RedactMode::Flag;
+                r.trusted = vec![&origin];
+            })
+            .await;
+            let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
+                origin.authority(),
+                body.len()
+            );
+            wire.send(head + &body).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, if answers { 200 } else { 502 });
+            let tags = gate.proxy.flow().await.tags;
+            assert!(tags.iter().any(|t| t == tag), "{} bytes, answers: {answers}: {tags:?}", body.len());
+            assert_eq!(tags.iter().any(|t| t == "redact:flagged"), tag == "found:ssn", "{tags:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn tool_arguments_come_back_with_the_escapes_they_need() {
     let origin = Origin::http()
         .answering(|r| {
@@ -132,7 +167,7 @@ async fn tool_arguments_come_back_with_the_escapes_they_need() {
             let chunk = |t: &str| json!({"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": t}}]}}]});
             let arguments = format!("{{\"path\": \"{told}\"}}");
             let (a, b) = arguments.split_at(half + 10);
-            interflow_testkit::Reply::ok(super::sse(&[chunk(a), chunk(b)])).header("Content-Type", "text/event-stream")
+            Reply::ok(super::sse(&[chunk(a), chunk(b)])).header("Content-Type", "text/event-stream")
         })
         .start()
         .await;

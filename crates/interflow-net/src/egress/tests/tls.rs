@@ -55,6 +55,8 @@ async fn each_protocol_is_spoken_where_both_sides_want_it() {
         (Alpn::None, Auto, "h1"),
         (Alpn::Both, Http1, "h1"),
         (Alpn::Both, Http2, "h2"),
+        (Alpn::Both, Same, "h1"),
+        (Alpn::None, Same, "h1"),
     ] {
         let (_origin, route) = origin(offered).await;
         let route = Route { protocol, ..route };
@@ -65,6 +67,40 @@ async fn each_protocol_is_spoken_where_both_sides_want_it() {
             assert!(leg.upstream.unwrap().tls.is_some() && leg.timings.tls.is_some() == (round == 0));
         }
     }
+}
+
+#[tokio::test]
+async fn what_the_client_speaks_is_spoken_to_the_origin_too() {
+    let (_origin, route) = origin(Alpn::Both).await;
+    let route = Route { protocol: Protocol::Same, ..route };
+    let egress = egress();
+    for (version, expected) in [
+        (Version::Http11, "h1"),
+        (Version::H2, "h2"),
+        (Version::Http10, "h1"),
+        (Version::Http11, "h1"),
+        (Version::H2, "h2"),
+    ] {
+        let mut request = get(&route);
+        request.head.version = version;
+        let answer = soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+        assert_eq!(text(answer.body).await, expected, "{version:?}");
+    }
+    assert_eq!(alpn(&egress, &route).await.unwrap(), Version::H2, "the client of another request may be offered it");
+}
+
+#[tokio::test]
+async fn an_origin_of_http2_alone_gets_requests_of_http1_translated_and_refuses_once() {
+    let (origin, route) = origin(Alpn::Http2).await;
+    let route = Route { protocol: Protocol::Same, ..route };
+    let egress = egress();
+    for _ in 0..3 {
+        assert_eq!(soon(fetch(&egress, &route)).await.0, "h2");
+    }
+    assert_eq!(origin.accepted(), 2, "one handshake that came to nothing, one connection");
+    let demanding = Route { protocol: Protocol::Http1, ..route };
+    let error = Leg::new().send(&egress, &demanding, get(&demanding)).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::UpstreamTls | Kind::Unsupported), "{error}");
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use tokio::io::AsyncWrite;
 
 /// Data up to this size is copied next to what stands around it; larger data is written from where it is.
 const COPY_MAX: usize = 2 * 1024;
+/// Room that is made at once: for a head, and a short body or a chunk's size behind it.
+const FIRST: usize = 1024;
 /// More is not taken in while this much waits to be written.
 const FULL: usize = 64 * 1024;
 /// Pieces in one system call.
@@ -49,6 +51,9 @@ impl Out {
 
     /// Lets a writer add small things.
     pub(crate) fn add(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.small.capacity() == 0 {
+            self.small.reserve(FIRST);
+        }
         let before = self.small.len();
         write(&mut self.small);
         let n = self.small.len() - before;
