@@ -11,6 +11,7 @@ use self::bodies::company_form;
 use self::weigh::{as_first, as_last, classify, foreign};
 use super::{Scan, address};
 use crate::Kind;
+use crate::lexicon::hash_letters;
 use crate::lexicon::mark::*;
 use crate::token::{Shape, Token};
 
@@ -56,23 +57,24 @@ pub(super) fn names(scan: &mut Scan<'_>) {
 }
 
 /// Whether a doubtful word that is no first name is written small elsewhere in the text: then it is the name of a thing.
-fn common_here(scan: &Scan<'_>, chunk: &Chunk, small: &mut Option<Vec<u32>>) -> bool {
+/// `small` keeps the hashes of the rare words in small letters, in order, once somebody asked.
+fn common_here(scan: &Scan<'_>, chunk: &Chunk, small: &mut Option<Vec<u64>>) -> bool {
     let list = scan.list();
     let token = &list[chunk.first];
     let doubtful = chunk.first == chunk.last && !token.has(FIRST | REGION | ORG) && token.is_capital();
     if !doubtful || !(SURE_ENOUGH..65).contains(&chunk.person.max(chunk.place).max(chunk.org)) {
         return false;
     }
-    let rare = |t: &Token| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST));
-    let small = small.get_or_insert_with(|| (0..).zip(list).filter(|(_, t)| rare(t)).map(|(n, _)| n).collect());
-    let word = scan.word(token);
-    small.iter().filter_map(|n| list.get(*n as usize)).any(|t| {
+    let hash = |t: &Token| hash_letters(scan.bytes, t.start(), t.end());
+    let small = small.get_or_insert_with(|| {
+        let rare = list.iter().filter(|t| t.shape == Shape::Lower && (t.class == 0 || t.has(PLACE | LAST)));
         // By itself: a mailbox, `anna.b@…`, tells of a name.
-        t.len() == token.len()
-            && scan.word(t).eq_ignore_ascii_case(word)
-            && starts_cleanly(scan, t)
-            && ends_cleanly(scan, t)
-    })
+        let mut hashes: Vec<u64> =
+            rare.filter(|t| starts_cleanly(scan, t) && ends_cleanly(scan, t)).map(hash).collect();
+        hashes.sort_unstable();
+        hashes
+    });
+    small.binary_search(&hash(token)).is_ok()
 }
 
 /// What default policies take out begins here; what is less sure need not be looked at twice.
