@@ -29,7 +29,7 @@ pub enum Interflow {
 /// How many flows the recording arm's store holds, once the arm has stopped.
 pub fn recorded_flows(lab: &Lab) -> Result<u64> {
     let mut list = Command::new(beside_us("interflow")?);
-    list.args(["flows", "list", "--format", "jsonl", "--limit", "1000000000"]).stdout(Stdio::piped());
+    list.args(["flows", "list", "--format", "jsonl", "--all"]).stdout(Stdio::piped());
     list.env("INTERFLOW_HOME", lab.path(Interflow::Recording.name()));
     let mut child = list.spawn()?;
     let out = child.stdout.take().ok_or("no standard output")?;

@@ -106,3 +106,34 @@ async fn without_a_recording_every_command_says_so() {
     }
     home.flows(&["dance"]).fails(2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_latest_of_very_many_are_listed_a_page_at_a_time_and_end_with_the_latest() {
+    let home = Home::new().await;
+    let entry = |i: usize| {
+        serde_json::json!({
+            "startedDateTime": format!("2026-01-01T{:02}:{:02}:{:02}.000Z", i / 3600, i / 60 % 60, i % 60), "time": 1,
+            "request": {"method": "GET", "url": format!("http://many.test/{i}"), "httpVersion": "HTTP/1.1", "headers": [],
+                "cookies": [], "queryString": [], "headersSize": -1, "bodySize": 0},
+            "response": {"status": 200, "statusText": "OK", "httpVersion": "HTTP/1.1", "headers": [], "cookies": [],
+                "content": {"size": 0, "mimeType": ""}, "redirectURL": "", "headersSize": -1, "bodySize": 0},
+            "cache": {}, "timings": {"send": 0, "wait": 1, "receive": 0},
+        })
+    };
+    let entries: Vec<Value> = (0..5_020).map(entry).collect();
+    let har =
+        serde_json::json!({"log": {"version": "1.2", "creator": {"name": "t", "version": "1"}, "entries": entries}});
+    let file = home.path("many.har");
+    std::fs::write(&file, har.to_string()).unwrap();
+    home.flows(&["import", &file]).ok();
+    let paths = |words: &[&str]| -> Vec<String> {
+        let listed = home.flows(&[&["list", "--format", "jsonl"], words].concat()).ok();
+        lines(&listed).iter().map(|f| f["request"]["path"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = paths(&["--all"]);
+    assert_eq!((all.len(), all[0].as_str(), all[5_019].as_str()), (5_020, "/0", "/5019"));
+    assert_eq!(paths(&["-n", "5010"]), all[10..]);
+    assert_eq!(paths(&["-n", "5020"]), all);
+    assert_eq!(paths(&["-n", "1000000000"]), all);
+    assert_eq!(paths(&["-n", "2"]), all[5_018..]);
+}
