@@ -22,7 +22,7 @@ mod text;
 mod token;
 mod vault;
 
-pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion, texts_of};
+pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion};
 pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule};
 pub use detect::Finding;
 pub use document::{Explanation, Format};

@@ -26,6 +26,9 @@ pub struct Redactor {
     memo: Option<Arc<Memo>>,
 }
 
+/// JSON in a string in a string is opened this deep: what a tool is given to pass on. Deeper JSON is looked at as text.
+const NESTED: usize = 4;
+
 /// What belongs to one request or one conversation: the vault, the context, and values drawn by chance.
 #[derive(Debug, Default)]
 pub struct Session {
@@ -252,7 +255,8 @@ impl Redactor {
                 .get(span.range.clone())
                 .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
             let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
-            let (own, told) = self.string_edits(raw, span.range.start, name, span.nested, session)?;
+            let (own, told) =
+                self.string_edits(raw, span.range.start, name, usize::from(span.nested) * NESTED, session)?;
             edits.extend(own.into_iter().map(|e| Edit {
                 range: e.range.start + span.range.start..e.range.end + span.range.start,
                 with: e.with,
@@ -263,18 +267,20 @@ impl Redactor {
         Ok(Redaction { output, spans: redacted })
     }
 
-    /// The edits of one string's raw bytes.
+    /// The edits of one string's raw bytes; `nested` says how many levels of JSON in strings are opened.
     fn string_edits(
         &self,
         raw: &[u8],
         base: usize,
         name: &str,
-        nested: bool,
+        nested: usize,
         session: &mut Session,
     ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let decoded = json::decode(raw, base)?;
-        if nested && let Ok(inner) = json::string_values(decoded.text.as_bytes()) {
-            return self.nested_edits(&decoded, inner, base, session);
+        if nested > 0
+            && let Ok(inner) = json::string_values(decoded.text.as_bytes())
+        {
+            return self.nested_edits(&decoded, inner, base, nested - 1, session);
         }
         let told = self.replacements(telling(name), &decoded.text, session)?;
         let mut edits = Vec::with_capacity(told.len());
@@ -296,15 +302,16 @@ impl Redactor {
         outer: &json::Decoded<'_>,
         inner: Vec<JsonSpan>,
         base: usize,
+        levels: usize,
         session: &mut Session,
     ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let (mut edits, mut told) = (Vec::new(), Vec::new());
         let bytes = outer.text.as_bytes();
         for span in inner {
             let name = span.name.clone().and_then(|n| outer.text.get(n)).unwrap_or_default();
-            // One level of nesting is what tool calls have; deeper JSON is looked at as text.
             let raw = bytes.get(span.range.clone()).unwrap_or_default();
-            let (own, own_told) = self.string_edits(raw, 0, name, false, session)?;
+            let deeper = if span.nested { levels } else { 0 };
+            let (own, own_told) = self.string_edits(raw, 0, name, deeper, session)?;
             for (edit, mut r) in own.into_iter().zip(own_told) {
                 let range = outer.map.start(edit.range.start + span.range.start)
                     ..outer.map.end(edit.range.end + span.range.start);

@@ -370,6 +370,26 @@ proptest! {
     }
 
     #[test]
+    fn json_in_strings_stays_json_however_deep(levels in 0usize..4, lead in "[a-z\n\"\\\\ ]{0,4}", tail in "[a-z\n\"\\\\\\t]{0,3}") {
+        let text = format!("{lead}\njenny@firm.com\n{tail}");
+        let mut body = json!({"n": 9_007_199_254_740_993_u64, "x": text});
+        for _ in 0..levels {
+            body = json!({"inner": body.to_string(), "more": [1.5, null]});
+        }
+        let body = serde_json::to_vec(&body).expect("JSON");
+        let mut session = reversible();
+        let out = Redactor::default().redact_json(&body, &mut session).expect("JSON").output.expect("a change");
+        let mut value: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        for _ in 0..levels {
+            value = serde_json::from_str(value["inner"].as_str().expect("a string")).expect("JSON inside");
+        }
+        prop_assert_eq!(&value["n"], &json!(9_007_199_254_740_993_u64));
+        let redacted = value["x"].as_str().expect("a string");
+        prop_assert!(!redacted.contains("jenny@"), "{}", redacted);
+        prop_assert_eq!(session.vault().expect("a vault").restore(redacted), text);
+    }
+
+    #[test]
     fn any_text_is_taken(text in "\\PC{0,80}") {
         let _ = redact(&Redactor::default(), &text);
     }

@@ -16,7 +16,7 @@ use interflow_flow::Egress;
 
 use crate::detect::Finding;
 use crate::memo::Memo;
-use crate::{JsonSpan, RedactError, json};
+use crate::RedactError;
 use service::Service;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};
@@ -119,30 +119,6 @@ impl Backends {
 
 fn shown(limit: Duration) -> String {
     interflow_flow::units::Span(limit).to_string()
-}
-
-/// The texts of a JSON body's spans, decoded, those of JSON inside strings too: what a service is to be asked about.
-///
-/// # Errors
-/// When a span is no string's inside.
-pub fn texts_of(body: &[u8], spans: impl IntoIterator<Item = JsonSpan>) -> Result<Vec<String>, RedactError> {
-    let mut texts = Vec::new();
-    for span in spans {
-        let raw = body
-            .get(span.range.clone())
-            .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
-        let decoded = json::decode(raw, span.range.start)?;
-        match span.nested.then(|| json::string_values(decoded.text.as_bytes())) {
-            Some(Ok(inner)) => {
-                for s in inner {
-                    let raw = decoded.text.as_bytes().get(s.range).unwrap_or_default();
-                    texts.push(json::decode(raw, 0)?.text.into_owned());
-                }
-            }
-            _ => texts.push(decoded.text.into_owned()),
-        }
-    }
-    Ok(texts)
 }
 
 #[cfg(test)]
