@@ -207,6 +207,10 @@ fn values_are_found_where_a_secret_is_expected() {
         ("my wifi password is Korn-Blume-77", "Korn-Blume-77"),
         ("PGPASSWORD=letMeIn99 psql", "letMeIn99"),
         ("machine api.firm.io login anna password dR7kqPz2", "dR7kqPz2"),
+        ("curl -u admin:53iO9BnzBX9D https://api.firm.io", "53iO9BnzBX9D"),
+        ("curl --user 'anna:kq7Xw2Zp' https://api.firm.io", "kq7Xw2Zp"),
+        ("Cookie: sessionid=njK0fmqiXVW0Jt2y8U8sdC2lis8i44wp", "njK0fmqiXVW0Jt2y8U8sdC2lis8i44wp"),
+        ("Authorization: SSWS 00ox7KDLnpm7l4mhULyOEbR4r7MEnaobIV", "00ox7KDLnpm7l4mhULyOEbR4r7MEnaobIV"),
     ] {
         assert!(secrets(text).iter().any(|s| s.contains(word)), "{text}: {:?}", secrets(text));
     }
@@ -248,6 +252,9 @@ fn what_only_looks_like_a_secret_stays() {
         "credentials: include",
         "secret_santa_list",
         "sk-learn is a library",
+        "cache key: linux-x64-node-18-npm-2f5d3a",
+        "docker run -u 1000:1000 image",
+        "curl -u $USER:$PASS https://firm.io",
     ] {
         let found = Redactor::default().find(text, &Session::one_way());
         assert!(!found.iter().any(|f| f.kind.is_secret()), "{text}: {found:?}");

@@ -14,9 +14,9 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use interflow_flow::Egress;
 
+use crate::RedactError;
 use crate::detect::Finding;
 use crate::memo::Memo;
-use crate::RedactError;
 use service::Service;
 
 pub use config::{BackendConfig, BackendFailure, BackendKind};

@@ -115,6 +115,18 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
     let run = |from: usize, f: fn(u8) -> bool| rest.get(from..).map_or(0, |r| r.iter().take_while(|b| f(**b)).count());
     let length = token.len();
     let found = match after {
+        // curl -u name:password
+        b':' if logged_in(scan, start) => {
+            let from = token.end() + 1;
+            let body = run(length + 1, |b| !b.is_ascii_whitespace() && !matches!(b, b'"' | b'\'' | b'$' | b'<'));
+            let value = scan.text.get(from..from + body).unwrap_or_default();
+            // `docker run -u 1000:1000` names users.
+            let numbers = value.bytes().all(|b| b.is_ascii_digit()) && token.is_digits();
+            if body >= 4 && !numbers && !is_placeholder(value) {
+                scan.push(Kind::Password, from, from + body, 85);
+            }
+            return false;
+        }
         // 1234567890:AA…
         b':' if token.is_digits() && (8..=10).contains(&length) && rest.get(length + 1..length + 3) == Some(b"AA") => {
             let body = run(length + 1, in_key);
@@ -151,6 +163,13 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
         scan.push(kind, from, end, 93);
     }
     random
+}
+
+/// Whether a login and a password are given to a program here: `-u `, `--user `.
+fn logged_in(scan: &Scan<'_>, start: usize) -> bool {
+    let before = scan.bytes.get(..start).unwrap_or_default();
+    let before = before.strip_suffix(b"\"").or_else(|| before.strip_suffix(b"'")).unwrap_or(before);
+    [&b" -u "[..], b" --user ", b" --user=", b" --proxy-user "].iter().any(|f| before.ends_with(f))
 }
 
 /// Three base64url parts, of which the first is a JSON header (RFC 7519 3).
@@ -375,7 +394,7 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
         _ => return None,
     };
     skip(&mut at, b" \t*", 8);
-    for word in ["Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token "] {
+    for word in ["Bearer ", "Basic ", "Token ", "bearer ", "basic ", "token ", "SSWS ", "ApiKey "] {
         if rest[at..].starts_with(word) {
             at += word.len();
         }
@@ -444,12 +463,21 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let random = (bits >= 3.5 && classes >= 3 || bits >= 3.0 && classes >= 2 && length >= 20) && digits >= 2;
     let wordy =
         value.split(['-', '_', '.', '/']).filter(|p| p.len() > 2).all(|p| p.bytes().all(|b| b.is_ascii_lowercase()));
-    match (random && !wordy, assigned || quoted != 0) {
+    match (random && !wordy && !slug(value), assigned || quoted != 0) {
         (true, true) if length >= 16 => Some(80),
         (true, true) => Some(60),
         (true, false) if length >= 20 && classes >= 3 => Some(60),
         _ => None,
     }
+}
+
+/// `linux-x64-node-18-npm-2f5d3a`: words and numbers in a row, the name of a thing.
+fn slug(value: &str) -> bool {
+    let parts = value.split(['-', '_', '.', '/']).filter(|p| !p.is_empty());
+    let (all, words) = parts.fold((0, 0), |(all, words), p| {
+        (all + 1, words + usize::from(p.len() > 2 && p.bytes().all(|b| b.is_ascii_lowercase())))
+    });
+    all >= 4 && words * 2 >= all && !value.bytes().any(|b| b.is_ascii_uppercase())
 }
 
 /// Whether upper and lower case change as they never do in words and in camelCase.
