@@ -93,6 +93,65 @@ pub fn mod23_letter(upper: &[u8]) -> bool {
     body.len() == 8 && number.is_some_and(|n| b"TRWAGMYFPDXBNJZSQVHLCKE"[(n % 23) as usize] == *letter)
 }
 
+/// Germany's identity card: nine places and perhaps their check digit, weights 7, 3, 1 (ICAO 9303).
+pub fn card_of_germany(upper: &[u8]) -> bool {
+    let Some((body, check)) = upper.split_at_checked(9) else { return false };
+    let value = |b: &u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b.wrapping_sub(b'A').wrapping_add(10) });
+    let sum: u32 = body.iter().zip([7, 3, 1].into_iter().cycle()).map(|(b, w)| value(b) * w).sum();
+    let written = |b: &u8| b.is_ascii_digit() || b.is_ascii_uppercase() && !b"ABDEIOQSU".contains(b);
+    check.len() <= 1
+        && upper.iter().all(written)
+        && check.first().is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
+}
+
+/// France's number: what is left of 97 by the first thirteen digits; `2A` and `2B` are Corsica's.
+pub fn nir(upper: &[u8]) -> bool {
+    let digits: Vec<u8> = upper.iter().map(|b| if b.is_ascii_alphabetic() { b'0' } else { *b }).collect();
+    let number = |d: &[u8]| std::str::from_utf8(d).ok().and_then(|t| t.parse::<u64>().ok());
+    let island = match upper.get(5..7) {
+        Some(b"2A") => 1_000_000,
+        Some(b"2B") => 2_000_000,
+        _ => 0,
+    };
+    // Corsica's letters count as 0 and a million or two less.
+    let (Some(body), Some(check)) = (digits.get(..13).and_then(number), digits.get(13..).and_then(number)) else {
+        return false;
+    };
+    body > island && 97 - (body - island) % 97 == check
+}
+
+/// The form of a bank identifier code: bank, country, place, perhaps a branch (ISO 9362).
+pub fn bic(upper: &[u8]) -> bool {
+    matches!(upper.len(), 8 | 11)
+        && upper[..6].iter().all(u8::is_ascii_uppercase)
+        && upper.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
+}
+
+/// Spain's companies: a letter, seven digits, and a check digit or letter.
+pub fn cif(upper: &[u8]) -> bool {
+    let Some(([kind, body @ ..], control)) = upper.split_at_checked(8).filter(|(_, c)| c.len() == 1) else {
+        return false;
+    };
+    if !b"ABCDEFGHJKLMNPQRSUVW".contains(kind) || !body.iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let sum: u32 = body
+        .iter()
+        .enumerate()
+        .map(|(i, b)| {
+            let d = u32::from(b - b'0') * if i % 2 == 0 { 2 } else { 1 };
+            d / 10 + d % 10
+        })
+        .sum();
+    let check = (10 - sum % 10) % 10;
+    let (digit, letter) = (b'0' + check as u8, b"JABCDEFGHI"[check as usize]);
+    match kind {
+        b'K' | b'P' | b'Q' | b'R' | b'S' | b'N' | b'W' => control[0] == letter,
+        b'A' | b'B' | b'E' | b'H' => control[0] == digit,
+        _ => control[0] == digit || control[0] == letter,
+    }
+}
+
 /// A vehicle identification number's check digit (49 CFR 565.15).
 pub fn vin(text: &[u8]) -> bool {
     const WEIGHTS: [u32; 17] = [8, 7, 6, 5, 4, 3, 2, 10, 0, 9, 8, 7, 6, 5, 4, 3, 2];
@@ -207,6 +266,16 @@ mod tests {
         assert!(mod11(&digits("11222333000181")) && !mod11(&digits("11222333000182")));
         assert!(mod23_letter(b"12345678Z") && mod23_letter(b"X1234567L") && !mod23_letter(b"12345678A"));
         assert!(!mod11(&[]) && !mod23_letter(&[]));
+    }
+
+    #[test]
+    fn numbers_of_banks_companies_and_cards_are_checked() {
+        assert!(bic(b"DEUTDEFF") && bic(b"DEUTDEFF500") && !bic(b"DEUTDEF") && !bic(b"DEU1DEFF"));
+        assert!(
+            cif(b"A58818501") && cif(b"B12345674") && !cif(b"A58818502") && !cif(b"I58818501") && !cif(b"A5881850")
+        );
+        assert!(card_of_germany(b"L01X00T471") && !card_of_germany(b"L01X00T472") && !card_of_germany(b"L01X"));
+        assert!(nir(b"255081416802538") && !nir(b"255081416802539") && !nir(b"2"));
     }
 
     #[test]

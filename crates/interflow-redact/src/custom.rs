@@ -192,6 +192,11 @@ fn valid(validator: Validator, value: &str) -> bool {
     match validator {
         Validator::Luhn => check::luhn(&digits),
         Validator::Verhoeff => check::verhoeff(&digits),
+        // France's number has its two check digits at the end.
+        Validator::Mod97 if upper.len() == 15 && upper[0].is_ascii_digit() => check::nir(&upper),
+        Validator::Bic => check::bic(&upper),
+        Validator::Personalausweis => check::card_of_germany(&upper),
+        Validator::EsCif => check::cif(&upper),
         Validator::Mod97 => upper.len() > 4 && check::mod97(upper[4..].iter().chain(&upper[..4]).copied()) == Some(1),
         Validator::Mod11 => check::mod11(&digits),
         Validator::Iso7064 => check::mod11_10(&digits),

@@ -47,8 +47,10 @@ pub struct Policy {
 pub(crate) struct Rule {
     /// The name in explanations and in `%t`.
     pub name: String,
-    /// The label in `%l`.
+    /// The word a placeholder begins with.
     pub label: String,
+    /// The classification, in `%l` and in conditions, where the policy gives one.
+    pub class: Option<String>,
     /// How sure the detector must be, in percent.
     pub confidence: u8,
     /// The first one whose condition holds is carried out.

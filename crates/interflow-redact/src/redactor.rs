@@ -331,7 +331,8 @@ impl Redactor {
         let fallback = Strategy::redact();
         // A piece left over from an overlap may fail the condition that its whole passed: it is redacted all the same.
         let strategy = chosen(rule, f, text, &session.context).unwrap_or(&fallback);
-        let subject = Subject { value, kind: f.kind, type_name: &rule.name, label: &rule.label };
+        let subject =
+            Subject { value, kind: f.kind, type_name: &rule.name, label: &rule.label, class: rule.class.as_deref() };
         let replacement = match (strategy, &mut session.vault) {
             (Strategy::Placeholder, Some(vault)) => vault.placeholder(f.kind, &rule.label, value)?,
             (random, _) if random.is_random() => {
@@ -388,6 +389,7 @@ fn chosen<'r>(rule: &'r Rule, f: &Finding, text: &str, context: &str) -> Option<
         context,
         confidence: f64::from(f.confidence) / 100.0,
         type_name: &rule.name,
+        class: rule.class.as_deref().unwrap_or(&rule.name),
         before: &text[before_at..f.start],
     };
     rule.strategies.iter().find(|(c, _)| c.as_ref().is_none_or(|c| c.holds(&facts))).map(|(_, s)| s)

@@ -184,6 +184,8 @@ pub(crate) struct Subject<'a> {
     pub kind: Kind,
     pub type_name: &'a str,
     pub label: &'a str,
+    /// What the policy calls it, where that is another name.
+    pub class: Option<&'a str>,
 }
 
 impl Strategy {
@@ -227,7 +229,7 @@ impl Strategy {
             Self::Placeholder => Self::redact().apply(subject, keys)?,
             Self::Redact { format } => format
                 .replace("%t", subject.type_name)
-                .replace("%l", &subject.label.to_ascii_lowercase())
+                .replace("%l", &subject.class.map_or_else(|| subject.label.to_ascii_lowercase(), str::to_owned))
                 .replace("%v", value),
             Self::Mask { character, length } => match length {
                 MaskLength::Same => character.to_string().repeat(value.chars().count()),
@@ -372,7 +374,7 @@ mod tests {
         )
         .expect("keys");
         strategy
-            .apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN" }, &keys)
+            .apply(&Subject { value, kind: Kind::Ssn, type_name: "ssn", label: "SSN", class: None }, &keys)
             .expect("a replacement")
     }
 

@@ -407,6 +407,23 @@ proptest! {
 }
 
 #[test]
+fn a_phileas_identifier_keeps_its_classification_and_its_validator() {
+    let policy = |validator: &str, condition: &str| {
+        let policy = json!({"identifiers": {"identifiers": [{
+            "pattern": "[A-Z][0-9]{8}", "classification": "case-no", "validator": {"name": validator},
+            "identifierFilterStrategies": [{"strategy": "REDACT", "redactionFormat": "<%t %l>", "condition": condition}],
+        }]}});
+        Redactor::new(Policy::parse(&policy.to_string()).expect("a policy"))
+    };
+    let told = |validator, condition, text| redact(&policy(validator, condition), text);
+    assert_eq!(told("es-cif", "confidence > 0.1", "A58818501 A58818502"), "<id case-no> A58818502");
+    assert_eq!(told("es-cif", "classification == \"case-no\"", "A58818501"), "<id case-no>");
+    assert_eq!(told("es-cif", "classification == \"other\"", "A58818501"), "A58818501");
+    assert_eq!(told("bic-structural", "confidence > 0.1", "A58818501"), "A58818501");
+    assert_eq!(told("de-personalausweis", "confidence > 0.1", "L22000129"), "<id case-no>");
+}
+
+#[test]
 fn numbers_that_count_things_are_nobodys() {
     for text in [
         "batch 235-262-8742 was scrapped",

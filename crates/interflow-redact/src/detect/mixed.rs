@@ -218,7 +218,7 @@ fn identity(scan: &mut Scan<'_>, i: usize, token: &Token, upper: &[u8]) -> bool 
             (upper[13] == b'Z' || near(&["gst", "gstin"])).then_some((Kind::Gstin, 90))
         }
         (_, 9 | 10)
-            if near(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"]) && card_of_germany(upper) =>
+            if near(&["personalausweis", "ausweis", "ausweisnummer", "ausweisnr"]) && check::card_of_germany(upper) =>
         {
             Some((Kind::Personalausweis, 90))
         }
@@ -389,16 +389,6 @@ fn dea(upper: &[u8]) -> bool {
     let d = digits(&upper[2..]);
     let sum = u32::from(d[0] + d[2] + d[4]) + 2 * u32::from(d[1] + d[3] + d[5]);
     matches!(upper[0], b'A'..=b'H' | b'J'..=b'M' | b'P' | b'R'..=b'U' | b'X') && sum % 10 == u32::from(d[6])
-}
-
-/// Germany's identity card: nine places and perhaps their check digit, weights 7, 3, 1 (ICAO 9303).
-fn card_of_germany(upper: &[u8]) -> bool {
-    let value = |b: &u8| u32::from(if b.is_ascii_digit() { b - b'0' } else { b - b'A' + 10 });
-    let sum: u32 = upper[..9].iter().zip([7, 3, 1].into_iter().cycle()).map(|(b, w)| value(b) * w).sum();
-    upper
-        .iter()
-        .all(|b| b.is_ascii_digit() || !matches!(b, b'A' | b'B' | b'D' | b'E' | b'I' | b'O' | b'Q' | b'S' | b'U'))
-        && upper.get(9).is_none_or(|c| u32::from(c.wrapping_sub(b'0')) == sum % 10)
 }
 
 /// Germany's health insurance card: a letter as two digits, then nine with weights 1 and 2.

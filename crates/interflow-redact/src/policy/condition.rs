@@ -19,6 +19,7 @@ enum Field {
     Context,
     Confidence,
     Type,
+    Class,
     /// The inhabitants of a ZIP area: not known here.
     Population,
 }
@@ -44,6 +45,8 @@ pub(crate) struct Facts<'a> {
     /// From 0 to 1.
     pub confidence: f64,
     pub type_name: &'a str,
+    /// The classification; the type's name where the policy gives none.
+    pub class: &'a str,
     /// The text before the value.
     pub before: &'a str,
 }
@@ -62,7 +65,8 @@ impl Condition {
                 "token" => Field::Token,
                 "context" => Field::Context,
                 "confidence" => Field::Confidence,
-                "type" | "classification" => Field::Type,
+                "type" => Field::Type,
+                "classification" => Field::Class,
                 "population" => Field::Population,
                 other => {
                     return Err(bad(&format!(
@@ -112,6 +116,7 @@ impl Comparison {
             Field::Token => self.text(facts.token),
             Field::Context => self.text(facts.context),
             Field::Type => self.text(facts.type_name),
+            Field::Class => self.text(facts.class),
             Field::Confidence => self.value.parse().is_ok_and(|v: f64| self.number(facts.confidence, v)),
             // Unknown here; that the strategy is carried out is the careful answer.
             Field::Population => true,
@@ -178,8 +183,14 @@ mod tests {
 
     #[test]
     fn conditions_hold_or_do_not() {
-        let facts =
-            Facts { token: "90210", context: "court", confidence: 0.8, type_name: "zip-code", before: "was born on " };
+        let facts = Facts {
+            token: "90210",
+            context: "court",
+            confidence: 0.8,
+            type_name: "zip-code",
+            class: "zip-code",
+            before: "was born on ",
+        };
         for (text, holds) in [
             ("", true),
             ("token startswith \"90\"", true),

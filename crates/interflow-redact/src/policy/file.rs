@@ -245,6 +245,12 @@ pub enum Validator {
     Mod23Letter,
     /// Vehicles.
     Vin,
+    /// Bank identifier codes: their form (ISO 9362).
+    Bic,
+    /// Germany's identity card.
+    Personalausweis,
+    /// Spain's companies.
+    EsCif,
 }
 
 /// The key of `encrypt`.

@@ -127,6 +127,7 @@ fn identifier(known: &Identifier, value: &Map<String, Value>, builder: &mut Buil
         let rule = Rule {
             name: (*name).to_owned(),
             label: kind.label().to_owned(),
+            class: None,
             confidence: least(*kind),
             strategies: strategies.clone(),
             ignore: ignore.clone(),
@@ -152,6 +153,7 @@ fn dictionary(value: &Map<String, Value>, builder: &mut Builder) -> Result<(), R
     }
     let name = text(value, "classification").unwrap_or(Kind::Custom.as_str());
     let mut rule = rule_of(Kind::Custom.as_str(), &label_from(name), 0, Strategy::redact());
+    rule.class = Some(name.to_owned());
     rule.strategies = strategies(value.get("customFilterStrategies"), "dictionaries")?;
     let rule = builder.own_rule(rule)?;
     let fuzzy = flag(value, "fuzzy", false);
@@ -175,6 +177,7 @@ fn custom_identifier(value: &Map<String, Value>, builder: &mut Builder) -> Resul
         .ok_or_else(|| RedactError::Policy("an entry of `identifiers` has no `pattern`".to_owned()))?;
     let class = text(value, "classification").unwrap_or("custom-identifier");
     let mut rule = rule_of(Kind::Identifier.as_str(), &label_from(class), 0, Strategy::redact());
+    rule.class = Some(class.to_owned());
     rule.strategies = strategies(value.get("identifierFilterStrategies"), "identifiers")?;
     own_ignores(value, &mut rule.ignore)?;
     let rule = builder.own_rule(rule)?;
@@ -192,8 +195,12 @@ fn validator_named(name: &str) -> Result<Validator, RedactError> {
         "mod23-letter" => Ok(Validator::Mod23Letter),
         "mod97" => Ok(Validator::Mod97),
         "de-steuerid" => Ok(Validator::Iso7064),
+        "bic-structural" => Ok(Validator::Bic),
+        "de-personalausweis" => Ok(Validator::Personalausweis),
+        "es-cif" => Ok(Validator::EsCif),
         _ => Err(RedactError::Policy(format!(
-            "there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, de-steuerid"
+            "there is no validator `{name}`; there are luhn, mod11, mod23-letter, mod97, bic-structural, de-personalausweis, \
+             de-steuerid, es-cif"
         ))),
     }
 }
