@@ -194,6 +194,18 @@ pub trait Conversations {
     /// The database said no.
     fn cursor(&self) -> Result<Option<FlowId>>;
 
+    /// What the owner said of endpoints, as it was given; empty when nothing was said.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn endpoints(&self) -> Result<String>;
+
+    /// Keeps what the owner says of endpoints.
+    ///
+    /// # Errors
+    /// The store is read-only, or the file cannot be written.
+    fn set_endpoints(&self, text: &str) -> Result<()>;
+
     /// Conversations, the one that was spoken in last first.
     ///
     /// # Errors

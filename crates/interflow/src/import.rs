@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec};
 use interflow_engine::approvals::{Approvals, open_of_greyproxy, wellknown};
+use interflow_engine::conversations::endpoints::{DECODERS, Endpoint, Endpoints};
 use interflow_engine::conversations::live::Keeper;
 use interflow_flow::Timestamp;
-use interflow_record::formats::greyproxy::{GreyproxyDb, GreyproxyRule};
+use interflow_record::formats::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
 use interflow_record::formats::jsonl::JsonlWriter;
 use interflow_record::formats::{Exporter as _, ImportReport};
 use interflow_record::{EmbeddedStore, Store as _};
@@ -64,6 +65,7 @@ pub fn run(command: &ImportCommand, config: &Config, home: &Home) -> Result<(), 
     if args.no_traffic {
         report.not("its recorded traffic, by your wish");
     } else {
+        endpoints(&db, config, home, &into, &mut report)?;
         traffic(&db, config, home, &into, &mut report)?;
     }
     let rest = db.rest().map_err(|e| unreadable(&e))?;
@@ -71,7 +73,6 @@ pub fn run(command: &ImportCommand, config: &Config, home: &Home) -> Result<(), 
         (rest.conversations, "conversation that it put together: Interflow's are made of the traffic"),
         (rest.pending, "pending request"),
         (rest.names, "name of an address"),
-        (rest.endpoints, "rule for what is a conversation: that is told by the bodies"),
     ] {
         if n > 0 {
             let (word, why) = what.split_once(':').unwrap_or((what, ""));
@@ -304,6 +305,49 @@ fn open_all(db: &GreyproxyDb, key: Option<&[u8]>) -> Result<(Vec<Opened>, u64), 
     Ok((opened, closed))
 }
 
+/// What its owner says of endpoints goes before the traffic that is read by it.
+fn endpoints(
+    db: &GreyproxyDb,
+    config: &Config,
+    home: &Home,
+    into: &Keeping,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let found = db.endpoints().map_err(|e| unreadable(&e))?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let mut list: Vec<Endpoint> = match into {
+        Keeping::Instance(api) => serde_json::from_value(api.get("/conversations/endpoints")?["endpoints"].take())
+            .map_err(|e| Failure::Failed(e.to_string()))?,
+        Keeping::Here(_) => Endpoints::of(&store(config, home)?)?.list().to_vec(),
+    };
+    let mut taken = 0;
+    for e in found {
+        let Some((_, shape)) = DECODERS.iter().find(|(name, _)| *name == e.decoder) else {
+            report.not(format!("the endpoint rule for {}{}: there is no decoder `{}`", e.host, e.path, e.decoder));
+            continue;
+        };
+        let id = list.iter().map(|e| e.id + 1).max().unwrap_or_default().max(Endpoint::FIRST);
+        let GreyproxyEndpoint { host, path, method, priority, enabled, .. } = e;
+        let new = Endpoint { id, host, path, method, shape: *shape, priority, enabled };
+        taken += 1;
+        if !list.iter().any(|old| Endpoint { id, ..old.clone() } == new) {
+            list.push(new);
+        }
+    }
+    match into {
+        Keeping::Instance(api) => drop(api.put("/conversations/endpoints", &json!({"endpoints": list}))?),
+        Keeping::Here(_) => Endpoints::new(list).map_err(Failure::Failed)?.keep(&store(config, home)?)?,
+    }
+    report.took(counted(taken, "endpoint rule"));
+    Ok(())
+}
+
+fn store(config: &Config, home: &Home) -> Result<EmbeddedStore, Failure> {
+    Ok(EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?)
+}
+
 fn traffic(db: &GreyproxyDb, config: &Config, home: &Home, into: &Keeping, report: &mut Report) -> Result<(), Failure> {
     let mut progress = Progress::new("importing");
     let mut n = 0;
@@ -324,7 +368,7 @@ fn traffic(db: &GreyproxyDb, config: &Config, home: &Home, into: &Keeping, repor
             (done.imported, done.present, read)
         }
         Keeping::Here(_) => {
-            let store = EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?;
+            let store = store(config, home)?;
             let (mut new, mut present) = (0, 0);
             let read = db.flows(&mut |flow| {
                 n += 1;
@@ -357,7 +401,7 @@ fn rebuild(config: &Config, home: &Home, into: &Keeping) -> Result<u64, Failure>
         }
         Keeping::Here(_) => {
             let pricing = rooms::conversations::pricing(config, home)?;
-            let store = EmbeddedStore::open(&home.join(&config.record.dir), &config.record)?;
+            let store = store(config, home)?;
             let mut progress = Progress::new("reading exchanges");
             Ok(Keeper::new(&store, pricing).rebuild(&mut |n| progress.at(n, 0))?)
         }

@@ -7,7 +7,9 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use interflow_engine::conversations::endpoints::{Endpoint, Endpoints};
 use interflow_engine::conversations::export::{self, Form};
+use interflow_engine::conversations::live::Live;
 use interflow_engine::conversations::open;
 use interflow_flow::Timestamp;
 use interflow_flow::units::Span;
@@ -18,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, Result};
 use super::hostile;
-use super::input::{Params, flow_id, query};
+use super::input::{Input, Params, flow_id, query};
 use super::work::ask;
 use crate::server::AdminState;
 
@@ -227,11 +229,36 @@ pub(crate) async fn of_flows(
     .await
 }
 
-/// `POST /conversations/rebuild`
-pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
-    let live = state.conversations.clone().ok_or_else(|| {
+/// What the owner says of endpoints.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GivenEndpoints {
+    endpoints: Vec<Endpoint>,
+}
+
+/// `GET /conversations/endpoints`
+pub(crate) async fn endpoints(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    ask(&state, |store, _| Ok(Json(json!({"endpoints": Endpoints::of(store)?.list()})))).await
+}
+
+/// `PUT /conversations/endpoints`: all of them at once.
+pub(crate) async fn set_endpoints(
+    State(state): State<Arc<AdminState>>,
+    Input(given): Input<GivenEndpoints>,
+) -> Result<Json<Value>> {
+    let endpoints = Endpoints::new(given.endpoints).map_err(ApiError::bad_request)?;
+    live(&state)?.heed(endpoints.clone()).await?;
+    Ok(Json(json!({"endpoints": endpoints.list()})))
+}
+
+fn live(state: &AdminState) -> Result<Live> {
+    state.conversations.clone().ok_or_else(|| {
         ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "not_recording", "no conversations are put together here")
             .remedy("set record.enabled = true and start without --no-record")
-    })?;
-    Ok(Json(json!({"exchanges": live.rebuild().await?})))
+    })
+}
+
+/// `POST /conversations/rebuild`
+pub(crate) async fn rebuild(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
+    Ok(Json(json!({"exchanges": live(&state)?.rebuild().await?})))
 }

@@ -247,7 +247,7 @@ fn of_flows() -> Vec<Route> {
 }
 
 fn of_conversations() -> Vec<Route> {
-    use conversations::{changes, export, list, of_flows, rebuild, show, totals};
+    use conversations::{changes, endpoints, export, list, of_flows, rebuild, set_endpoints, show, totals};
     let get = Method::GET;
     vec![
         Route::new(
@@ -286,6 +286,21 @@ fn of_conversations() -> Vec<Route> {
             json("Rebuilt"),
             rebuild,
         ),
+        Route::new(
+            get.clone(),
+            "/conversations/endpoints",
+            "What the owner says is spoken at endpoints whose bodies and paths do not tell",
+            json("Endpoints"),
+            endpoints,
+        ),
+        Route::new(
+            Method::PUT,
+            "/conversations/endpoints",
+            "Say what is spoken at which endpoint, all of them at once; what ends from then on is read so",
+            json("Endpoints"),
+            set_endpoints,
+        )
+        .takes(json("Endpoints")),
         Route::new(
             get.clone(),
             "/conversations/{conversation}",

@@ -192,6 +192,11 @@ fn conversations() -> Value {
         "Totals": object(&[("since", number()), ("span", number()), ("totals", list(&total))], &[]),
         "Exchanges": object(&[("flows", json!({"type": "object", "additionalProperties": of_flow}))], &[]),
         "Rebuilt": object(&[("exchanges", number())], &[]),
+        "Endpoints": object(&[("endpoints", list(&object(&[
+            ("id", number()), ("host", text()), ("path", text()), ("method", text()),
+            ("shape", json!({"enum": ["anthropic", "chat", "responses", "gemini", "converse", "ollama"]})),
+            ("priority", number()), ("enabled", flag()),
+        ], &[])))], &[]),
     })
 }
 
@@ -523,6 +528,8 @@ fn approvals() -> Value {
             ("layer", json!({"enum": ["builtin", "session", "global"]})),
             ("removable", flag()),
             ("used", number()),
+            ("made", number()),
+            ("last_used", maybe(&number())),
         ],
         &optional,
     );
@@ -550,6 +557,7 @@ fn approvals() -> Value {
             ("hosts", texts()),
             ("plain_http", flag()),
             ("used", number()),
+            ("given", number()),
             ("session", maybe(&text())),
         ],
         &[],

@@ -7,6 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use interflow_engine::approvals::config::Mode;
 use interflow_engine::config::InterceptMode;
+use interflow_engine::conversations::endpoints::DECODERS;
 use interflow_flow::units::Span;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -184,11 +185,5 @@ pub(super) async fn maintenance() -> Json<Value> {
 
 /// `GET /api/dissectors`: what is read, whatever the host.
 pub(super) async fn dissectors() -> Json<Value> {
-    let names = ["anthropic", "openai", "openai-ws", "openai-chat", "google-ai", "bedrock", "ollama"];
-    Json(json!({"items": names.map(|n| json!({"name": n}))}))
-}
-
-/// `GET /api/endpoint-rules`: exchanges are recognised by what they are, so there are no rules for it.
-pub(super) async fn endpoint_rules() -> Json<Value> {
-    Json(json!({"items": [], "total": 0}))
+    Json(json!({"items": DECODERS.map(|(name, _)| json!({"name": name}))}))
 }

@@ -2,6 +2,7 @@
 //! pending requests, sessions and credentials are our approvals, its transactions our flows.
 
 mod config;
+mod endpoints;
 mod events;
 mod instance;
 mod pending;
@@ -47,8 +48,8 @@ pub(crate) struct Grey {
     /// What sessions said of themselves that we have no place for, by their ids.
     said: Mutex<HashMap<String, sessions::Said>>,
     theme: Mutex<String>,
-    /// Numbers that rules had before they were changed, and those they have now.
-    renamed: Mutex<HashMap<i64, i64>>,
+    /// Held while what the owner says of endpoints is changed.
+    endpoints: tokio::sync::Mutex<()>,
 }
 
 type Shared = State<Arc<Grey>>;
@@ -150,7 +151,7 @@ impl Greyproxy {
             news: broadcast::Sender::new(WAITING),
             said: Mutex::default(),
             theme: Mutex::new("system".to_owned()),
-            renamed: Mutex::default(),
+            endpoints: tokio::sync::Mutex::default(),
         });
         Ok(Some(Self { router: router(grey, address), listener }))
     }
@@ -186,7 +187,8 @@ fn router(grey: Arc<Grey>, address: SocketAddr) -> Router {
         .route("/api/conversations/{id}", get(traffic::conversation))
         .route("/api/conversations/{id}/subagents", get(traffic::subagents))
         .route("/api/dissectors", get(instance::dissectors))
-        .route("/api/endpoint-rules", get(instance::endpoint_rules))
+        .route("/api/endpoint-rules", get(endpoints::list).post(endpoints::create))
+        .route("/api/endpoint-rules/{id}", put(endpoints::update).delete(endpoints::remove))
         .route("/api/sessions", get(sessions::list).post(sessions::create))
         .route("/api/sessions/{id}", delete(sessions::remove))
         .route("/api/sessions/{id}/heartbeat", post(sessions::heartbeat))

@@ -90,16 +90,8 @@ pub(super) async fn update(State(grey): Shared, Path(id): Path<i64>, Given(given
     all.action = given.action.or_else(|| Some(if old.spec.action == Action::Deny { "deny" } else { "allow" }.into()));
     all.expires_at = given.expires_at.or_else(|| old.spec.until.clone());
     all.notes = given.notes.or_else(|| old.spec.note.clone());
-    let made = grey.approvals.add_rule(all.spec().map_err(Refused::bad)?)?;
-    if made.id != old.id {
-        grey.approvals.remove_rule(&old.id)?;
-        let mut renamed = grey.renamed.lock();
-        if renamed.len() >= MOST_RENAMED {
-            renamed.clear();
-        }
-        renamed.insert(id, shapes::number(&made.id));
-    }
-    Ok(Json(shapes::rule(&made)))
+    let changed = grey.approvals.change_rule(&old.id, all.spec().map_err(Refused::bad)?)?;
+    Ok(Json(shapes::rule(&changed)))
 }
 
 /// `DELETE /api/rules/:id`
@@ -111,20 +103,9 @@ pub(super) async fn remove(State(grey): Shared, Path(id): Path<i64>) -> Answer {
     Ok(Json(json!({"status": "ok", "deleted": deleted})))
 }
 
-/// Rules whose former numbers are remembered.
-const MOST_RENAMED: usize = 1000;
-
-/// The rule of this number that can be changed. A rule that was changed is a new one of ours, and is found by the number
-/// that it had before too.
-fn find(grey: &super::Grey, mut id: i64) -> Result<RuleView, Refused> {
+/// The rule of this number that can be changed.
+fn find(grey: &super::Grey, id: i64) -> Result<RuleView, Refused> {
     let rules = grey.approvals.rules();
-    let renamed = grey.renamed.lock();
-    for _ in 0..renamed.len() {
-        match renamed.get(&id) {
-            Some(now) => id = *now,
-            None => break,
-        }
-    }
     let found = rules.iter().find(|r| shapes::number(&r.id) == id).ok_or_else(|| Refused::missing("rule"))?;
     if !found.removable || found.layer != Layer::Global {
         return Err(Refused::bad("this rule comes from the configuration or a session, and is changed there"));

@@ -207,7 +207,7 @@ fn credential(secret: &SecretView) -> Value {
         "label": secret.label,
         "placeholder": secret.placeholder,
         "value_preview": "***",
-        "created_at": Value::Null,
+        "created_at": Some(secret.given).filter(|at| *at != 0).map(|at| shapes::moment(at * 1_000_000)),
         "hosts": secret.hosts,
     })
 }

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
 pub use held::{Answered, Held, HeldQuestion};
 pub use rules::Layer;
+pub(crate) use rules::is_like;
 pub use secrets::{SecretView, open_of_greyproxy};
 pub use sessions::SessionView;
 pub use stage::ApprovalsStage;
@@ -92,6 +93,10 @@ pub struct RuleView {
     pub removable: bool,
     /// How often it decided since the start.
     pub used: u64,
+    /// When it was made, in seconds since the Unix epoch; of one in the configuration, when that was read.
+    pub made: u64,
+    /// When it decided last since the start, in seconds since the Unix epoch.
+    pub last_used: Option<u64>,
     /// The rule.
     #[serde(flatten)]
     pub spec: RuleSpec,
@@ -324,6 +329,27 @@ impl Approvals {
         Ok(view(&rule))
     }
 
+    /// Puts another rule in the place of one that was made while running: it keeps its id, and the time when it was made.
+    ///
+    /// # Errors
+    /// It is wrong, another one says the same, there is none of this id, or the disk says no.
+    pub fn change_rule(&self, id: &str, spec: RuleSpec) -> Result<RuleView, ApprovalsError> {
+        let mut rule = Rule::new(id.to_owned(), Layer::Global, spec).map_err(ApprovalsError::Wrong)?;
+        let mut state = self.state.lock();
+        if let Some(same) = state.made.iter().find(|r| r.id != id && r.spec == rule.spec) {
+            return Err(ApprovalsError::Wrong(format!("the rule {} says the same", same.id)));
+        }
+        let Some(place) = state.made.iter_mut().find(|r| r.id == id) else {
+            return Err(ApprovalsError::Nothing(format!("rule {id} that was made while running")));
+        };
+        rule.made = place.made;
+        let rule = Arc::new(rule);
+        *place = Arc::clone(&rule);
+        self.keep_rules(&state)?;
+        self.changed(state);
+        Ok(view(&rule))
+    }
+
     /// Takes a rule back that was made while running.
     ///
     /// # Errors
@@ -551,7 +577,8 @@ impl Approvals {
     }
 
     fn keep_rules(&self, state: &State) -> Result<(), ApprovalsError> {
-        let made: Vec<_> = state.made.iter().map(|r| Kept { id: r.id.clone(), rule: r.spec.clone() }).collect();
+        let made: Vec<_> =
+            state.made.iter().map(|r| Kept { id: r.id.clone(), made: Some(r.made), rule: r.spec.clone() }).collect();
         let text =
             serde_json::to_vec_pretty(&KeptRules { rules: made }).map_err(|e| ApprovalsError::Disk(e.to_string()))?;
         let path = self.home.join(&self.settings.load().file);
@@ -568,6 +595,9 @@ impl Approvals {
 #[serde(deny_unknown_fields)]
 struct Kept {
     id: String,
+    /// In seconds since the Unix epoch; a file of an earlier version does not say.
+    #[serde(default)]
+    made: Option<u64>,
     rule: RuleSpec,
 }
 
@@ -585,8 +615,13 @@ fn read_made(path: &Path) -> Result<Vec<Arc<Rule>>, String> {
         Err(e) => return Err(wrong(e.to_string())),
     };
     let kept: KeptRules = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+    let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let written = written.and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok()).map_or_else(now, |d| d.as_secs());
     let rule = |k: Kept| {
-        Rule::new(k.id.clone(), Layer::Global, k.rule).map(Arc::new).map_err(|e| wrong(format!("rule {}: {e}", k.id)))
+        let mut rule =
+            Rule::new(k.id.clone(), Layer::Global, k.rule).map_err(|e| wrong(format!("rule {}: {e}", k.id)))?;
+        rule.made = k.made.unwrap_or(written);
+        Ok(Arc::new(rule))
     };
     kept.rules.into_iter().map(rule).collect()
 }
@@ -627,6 +662,8 @@ fn view(rule: &Rule) -> RuleView {
         layer: rule.layer,
         removable: rule.layer == Layer::Global && !rule.id.starts_with("config-") && !rule.id.starts_with("preset-"),
         used: rule.used.load(Relaxed),
+        made: rule.made,
+        last_used: Some(rule.last.load(Relaxed)).filter(|at| *at != 0),
         spec: rule.spec.clone(),
     }
 }

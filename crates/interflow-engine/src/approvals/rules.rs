@@ -10,6 +10,7 @@ use interflow_flow::Host;
 
 use super::config::{Action, RuleSpec};
 use super::hosts::{HostPattern, literals, shown};
+use super::sessions::now;
 
 /// Where a rule comes from; what comes later here goes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -56,6 +57,10 @@ pub(crate) struct Rule {
     pub spec: RuleSpec,
     /// How often it decided.
     pub used: AtomicU64,
+    /// When it decided last, in seconds since the Unix epoch; 0 when it did not.
+    pub last: AtomicU64,
+    /// When it was made, in seconds since the Unix epoch.
+    pub made: u64,
     /// The session that it lives with, and until when that does.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     until: u64,
@@ -101,6 +106,8 @@ impl Rule {
             id,
             layer,
             used: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            made: now(),
             session: None,
             until,
             hosts: spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>()?,
@@ -221,7 +228,7 @@ fn normal(path: &str) -> String {
 }
 
 /// Whether a name is like a pattern, in which `*` stands for any characters; upper and lower case are one.
-fn is_like(pattern: &str, name: &str) -> bool {
+pub(crate) fn is_like(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = after(name, first) else { return false };
@@ -292,6 +299,7 @@ impl Book {
         let matching = self.candidates(&host).filter(|r| q.request.is_some() || !r.needs_request());
         let best = matching.filter_map(|r| Some((r.weigh(q, &host)?, r))).max_by_key(|(weight, _)| *weight)?;
         best.1.used.fetch_add(1, Relaxed);
+        best.1.last.store(q.now, Relaxed);
         Some(Ruling { action: best.1.spec.action, rule: Arc::clone(best.1) })
     }
 

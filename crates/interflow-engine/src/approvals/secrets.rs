@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
 use super::hosts::{HostPattern, shown};
+use super::sessions::now;
 
 /// What placeholders of ours begin with.
 const PREFIX: &str = "interflow-secret-";
@@ -34,6 +35,8 @@ pub(crate) struct Secret {
     pub plain_http: bool,
     /// How often it was put in.
     pub used: AtomicU64,
+    /// When it was given, in seconds since the Unix epoch; 0 when a file of an earlier version does not say.
+    pub given: u64,
     /// The session that it lives with, and until when that does, in seconds since the Unix epoch.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
@@ -82,6 +85,7 @@ impl Secret {
             hosts: spec.hosts,
             plain_http: spec.plain_http,
             used: AtomicU64::new(0),
+            given: now(),
             session: None,
             value: spec.value,
             patterns,
@@ -136,6 +140,8 @@ pub struct SecretView {
     pub plain_http: bool,
     /// How often it was put in since the start.
     pub used: u64,
+    /// When it was given, in seconds since the Unix epoch; 0 when that is not known.
+    pub given: u64,
     /// The session that it lives with.
     pub session: Option<String>,
 }
@@ -148,6 +154,7 @@ impl From<&Secret> for SecretView {
             hosts: secret.hosts.clone(),
             plain_http: secret.plain_http,
             used: secret.used.load(Relaxed),
+            given: secret.given,
             session: secret.session.as_ref().map(|(id, _)| id.to_string()),
         }
     }
@@ -162,6 +169,8 @@ struct Sealed {
     hosts: Vec<String>,
     #[serde(default)]
     plain_http: bool,
+    #[serde(default)]
+    given: u64,
     nonce: String,
     sealed: String,
 }
@@ -230,6 +239,7 @@ fn seal(cipher: &Aes256Gcm, secret: &Secret) -> Result<Sealed, String> {
         placeholder: secret.placeholder.clone(),
         hosts: secret.hosts.clone(),
         plain_http: secret.plain_http,
+        given: secret.given,
         nonce: STANDARD.encode(nonce),
         sealed: STANDARD.encode(sealed),
     })
@@ -251,6 +261,7 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
     }
     let payload = Payload { msg: &packed, aad: &secret.bound() };
     let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    secret.given = sealed.given;
     secret.value = String::from_utf8(value).map_err(|_| wrong)?;
     Ok(secret)
 }

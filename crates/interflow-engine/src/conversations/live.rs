@@ -12,6 +12,7 @@ use interflow_record::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use super::endpoints::Endpoints;
 use super::read::{self, Socket};
 use super::rows::{self, Pricing};
 
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 enum Wish {
     /// Put everything together anew.
     Rebuild(oneshot::Sender<Result<u64, StoreError>>),
+    /// Read by another word of the owner's from now on.
+    Heed(Endpoints, oneshot::Sender<Result<u64, StoreError>>),
     /// Read everything that is recorded by now.
     Settle(oneshot::Sender<Result<u64, StoreError>>),
 }
@@ -70,6 +73,7 @@ impl Live {
                         },
                         wish = asked.recv() => match wish {
                             Some(Wish::Rebuild(reply)) => drop(reply.send(keeper.rebuild(&mut |_| {}))),
+                            Some(Wish::Heed(endpoints, reply)) => drop(reply.send(keeper.heed(endpoints))),
                             Some(Wish::Settle(reply)) => drop(reply.send(keeper.catch_up(&mut |_| {}))),
                             None => return,
                         },
@@ -96,6 +100,15 @@ impl Live {
         self.ask(Wish::Settle).await.map(drop)
     }
 
+    /// Keeps what the owner says of endpoints, and reads what ends from now on by it; [`rebuild`](Self::rebuild) reads the
+    /// rest anew.
+    ///
+    /// # Errors
+    /// The store refused, or the thread has ended.
+    pub async fn heed(&self, endpoints: Endpoints) -> Result<(), StoreError> {
+        self.ask(|reply| Wish::Heed(endpoints, reply)).await.map(drop)
+    }
+
     async fn ask(
         &self,
         wish: impl FnOnce(oneshot::Sender<Result<u64, StoreError>>) -> Wish,
@@ -110,6 +123,7 @@ impl Live {
 pub struct Keeper<'s> {
     store: &'s dyn Store,
     pricing: Arc<Pricing>,
+    endpoints: Endpoints,
     assembler: Assembler,
     findings: Findings,
     /// Flows that may hold an exchange and still run; WebSockets with what has been read of them.
@@ -123,6 +137,7 @@ impl<'s> Keeper<'s> {
         Self {
             store,
             pricing,
+            endpoints: Endpoints::default(),
             assembler: Assembler::default(),
             findings: Findings::default(),
             running: BTreeMap::new(),
@@ -145,6 +160,10 @@ impl<'s> Keeper<'s> {
     /// # Errors
     /// The store refused; what was found until then is kept.
     pub fn catch_up(&mut self, progress: &mut dyn FnMut(u64)) -> Result<u64, StoreError> {
+        self.endpoints = Endpoints::of(self.store).unwrap_or_else(|e| {
+            tracing::warn!("what was said of endpoints does not count: {e}");
+            Endpoints::default()
+        });
         self.assembler = Assembler::default();
         self.findings = Findings::default();
         self.running.clear();
@@ -157,7 +176,7 @@ impl<'s> Keeper<'s> {
             for row in &rows {
                 self.newest = self.newest.max(Some(row.id));
                 let summary = row.summary(now);
-                if !read::may_hold(&summary) {
+                if !read::may_hold(&summary, &self.endpoints) {
                 } else if row.state == FlowState::Open {
                     self.running.insert(row.id, None);
                 } else {
@@ -179,6 +198,12 @@ impl<'s> Keeper<'s> {
         Ok(done)
     }
 
+    fn heed(&mut self, endpoints: Endpoints) -> Result<u64, StoreError> {
+        endpoints.keep(self.store)?;
+        self.endpoints = endpoints;
+        Ok(0)
+    }
+
     /// Hears of flows that began, went on or ended.
     ///
     /// # Errors
@@ -188,7 +213,7 @@ impl<'s> Keeper<'s> {
         let mut ended: Vec<(u64, FlowId)> = Vec::new();
         for flow in flows {
             self.newest = self.newest.max(Some(flow.id));
-            if !read::may_hold(flow) {
+            if !read::may_hold(flow, &self.endpoints) {
                 self.running.remove(&flow.id);
             } else if flow.state != FlowState::Open {
                 ended.push((flow.started.micros() + flow.duration, flow.id));
@@ -220,7 +245,7 @@ impl<'s> Keeper<'s> {
         let found = match row.kind {
             FlowKind::WebSocket => self.rest_of_socket(&row),
             _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
-            _ => read::exchange(self.store, &row).map(|e| e.into_iter().collect()),
+            _ => read::exchange(self.store, &row, &self.endpoints).map(|e| e.into_iter().collect()),
         };
         let found = match found {
             Ok(found) => found,

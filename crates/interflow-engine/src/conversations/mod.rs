@@ -3,6 +3,7 @@
 //! [`read`] makes exchanges of recorded flows, [`live`] shows them to the assembler as flows end and keeps what it finds,
 //! [`open`] lays a kept conversation out for reading.
 
+pub mod endpoints;
 pub mod export;
 pub mod live;
 pub mod open;

@@ -9,6 +9,8 @@ use interflow_llm::recognise;
 use interflow_record::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow, Store, StoreError, content, media_type};
 use serde_json::Value;
 
+use super::endpoints::Endpoints;
+
 /// The longest body that is read, in bytes: an exchange of more is left alone.
 const LONGEST: u64 = 256 << 20;
 /// The shortest JSON that may be a question to a model.
@@ -19,9 +21,13 @@ const LONGEST_UNKNOWN: u64 = 16 << 20;
 const STEP: u64 = 256;
 
 /// Whether a flow may hold an exchange with a language model, by what is known without its body.
-pub fn may_hold(flow: &FlowSummary) -> bool {
+pub fn may_hold(flow: &FlowSummary, endpoints: &Endpoints) -> bool {
     let Some(path) = flow.path.as_deref() else { return false };
-    let by_path = Shape::of_path(path);
+    let told = endpoints.shape(flow);
+    if told.is_some() && flow.kind == FlowKind::Http {
+        return flow.request_size >= SHORTEST;
+    }
+    let by_path = told.or_else(|| Shape::of_path(path));
     match flow.kind {
         FlowKind::WebSocket => by_path == Some(Shape::Responses),
         FlowKind::Tunnel => false,
@@ -36,18 +42,21 @@ pub fn may_hold(flow: &FlowSummary) -> bool {
 }
 
 /// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole.
-pub fn exchange(store: &dyn Store, row: &FlowRow) -> Result<Option<Recorded>, StoreError> {
+pub fn exchange(store: &dyn Store, row: &FlowRow, endpoints: &Endpoints) -> Result<Option<Recorded>, StoreError> {
     let Some(body) = question(store, row)? else { return Ok(None) };
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let Some(shape) = Shape::told(endpoints.shape_of(row), path, &body) else { return Ok(None) };
     let answer = decoded(store, row, Direction::Response)?;
     let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
-    Ok(with_seen(row, |seen| Recorded::read(seen, body, &media, &answer)))
+    Ok(Some(with_seen(row, |seen| Recorded::read_as(shape, seen, body, &media, &answer))))
 }
 
 /// The request of an HTTP flow as it was understood.
 pub fn request(store: &dyn Store, row: &FlowRow) -> Result<Option<Request>, StoreError> {
     let Some(body) = question(store, row)? else { return Ok(None) };
     let path = row.request.as_ref().map_or("", |r| &r.path);
-    Ok(Shape::of(path, &body).map(|shape| parse::request(shape, path, body)))
+    let told = Endpoints::of(store)?.shape_of(row);
+    Ok(Shape::told(told, path, &body).map(|shape| parse::request(shape, path, body)))
 }
 
 fn question(store: &dyn Store, row: &FlowRow) -> Result<Option<Value>, StoreError> {

@@ -66,12 +66,17 @@ impl Recorded {
     /// without parameters, in lower case; the bodies without content coding.
     pub fn read(seen: &Seen<'_>, request: Value, media_type: &str, reply: &[u8]) -> Option<Self> {
         let shape = Shape::of(seen.path, &request)?;
+        Some(Self::read_as(shape, seen, request, media_type, reply))
+    }
+
+    /// As [`read`](Self::read), for a shape that is known.
+    pub fn read_as(shape: Shape, seen: &Seen<'_>, request: Value, media_type: &str, reply: &[u8]) -> Self {
         let request = parse::request(shape, seen.path, request);
         let reply = match seen.status {
             0 => Reply::default(),
             status => parse::reply(shape, media_type, status, reply),
         };
-        Some(Self::of(seen, request, reply, shape))
+        Self::of(seen, request, reply, shape)
     }
 
     /// An exchange whose two sides have been read already: of a WebSocket's messages.

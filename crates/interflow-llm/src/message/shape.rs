@@ -52,10 +52,14 @@ impl Shape {
 
     /// The shape of a request's body that came on this path; `None` when it is no question to a language model.
     pub fn of(path: &str, body: &Value) -> Option<Self> {
-        match Self::of_path(path) {
-            Some(shape) if shape.fits(body) => Some(shape),
-            _ => Self::of_body(body),
-        }
+        Self::told(None, path, body)
+    }
+
+    /// As [`of`](Self::of), when the owner says what is spoken there: the owner's word goes before the path's promise, as
+    /// long as the body can be of that shape.
+    pub fn told(told: Option<Self>, path: &str, body: &Value) -> Option<Self> {
+        let mut known = [told, Self::of_path(path)].into_iter().flatten();
+        known.find(|shape| shape.fits(body)).or_else(|| Self::of_body(body))
     }
 
     /// Whether a body can have this shape.

@@ -47,6 +47,8 @@ const SUMS: &str = "count(*), coalesce(sum(input), 0), coalesce(sum(output), 0),
 const EXCHANGE: &str = "flow, part, conversation, started, leaf, agent, model, provider, input, output, cache_read, \
      cache_write, reasoning, cost, facts";
 
+/// Where stands, beside the database, what the owner said of endpoints.
+const ENDPOINTS: &str = "endpoints.json";
 /// Bodies longer than this are compressed.
 const SQUEEZED: usize = 256;
 /// The longest body that is read back, in bytes: what a damaged length may ask for.
@@ -209,6 +211,22 @@ impl Conversations for EmbeddedStore {
             let found = db.query_row("SELECT flow FROM conversation_cursor", [], |r| r.get::<_, [u8; 16]>(0));
             Ok(found.optional()?.map(flow_of))
         })
+    }
+
+    fn endpoints(&self) -> Result<String> {
+        let path = self.dir().join(ENDPOINTS);
+        match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(StoreError::io("could not read", &path)(e)),
+            text => Ok(text.unwrap_or_default()),
+        }
+    }
+
+    fn set_endpoints(&self, text: &str) -> Result<()> {
+        self.shared()?;
+        let path = self.dir().join(ENDPOINTS);
+        let part = path.with_extension("part");
+        let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, &path));
+        written.map_err(StoreError::io("could not write", &path))
     }
 
     fn conversations(&self, options: &ConversationOptions) -> Result<Vec<Listed>> {

@@ -140,6 +140,10 @@ impl EmbeddedStore {
         self.writing.as_ref().map(|w| &*w.shared).ok_or(StoreError::ReadOnly)
     }
 
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Lends a connection for reading.
     pub(super) fn read<T>(&self, f: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         let db = self.connection()?;

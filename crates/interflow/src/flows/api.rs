@@ -57,6 +57,12 @@ impl Api {
         read(request.header("Content-Type", "application/json").send(input.to_string()))
     }
 
+    /// Asks for something to be put in the place of what is there.
+    pub fn put(&self, path: &str, input: &Value) -> Result<Value, Failure> {
+        let request = self.agent.put(self.url(path)).header("Authorization", self.bearer());
+        read(request.header("Content-Type", "application/json").send(input.to_string()))
+    }
+
     /// Asks for a change.
     pub fn patch(&self, path: &str, input: &Value) -> Result<Value, Failure> {
         let request = self.agent.patch(self.url(path)).header("Authorization", self.bearer());

@@ -31,6 +31,10 @@ CREATE TABLE sessions (session_id TEXT PRIMARY KEY, container_name TEXT, mapping
     metadata_json TEXT);
 CREATE TABLE global_credentials (id TEXT PRIMARY KEY, label TEXT UNIQUE, placeholder TEXT UNIQUE, value_enc BLOB,
     value_preview TEXT, created_at DATETIME);
+CREATE TABLE endpoint_rules (id INTEGER PRIMARY KEY, host_pattern TEXT, path_pattern TEXT, method TEXT, decoder_name TEXT,
+    priority INTEGER DEFAULT 0, enabled BOOLEAN DEFAULT 1, user_defined BOOLEAN DEFAULT 0);
+INSERT INTO endpoint_rules VALUES (1, 'api.anthropic.com', '/v1/messages', 'POST', 'anthropic', 0, 1, 0),
+    (2, 'llm.corp.test', '/ask', 'POST', 'openai-chat', 5, 1, 1), (3, 'old.corp.test', '/run', 'POST', 'cobol', 5, 1, 1);
 CREATE TABLE dns_cache (ip TEXT PRIMARY KEY, hostname TEXT, updated_at DATETIME);
 INSERT INTO rules (id, container_pattern, destination_pattern, port_pattern, action, expires_at, notes, session_id) VALUES
     (1, 'claude*', '*.example.com', '443', 'allow', NULL, 'docs', NULL),

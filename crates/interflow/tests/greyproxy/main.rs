@@ -2,6 +2,7 @@
 //! `interflow import greyproxy`.
 
 mod database;
+mod endpoints;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -454,6 +455,8 @@ fn a_database_is_taken_over_with_a_report_of_what_was_not() {
         "rule 4: it is for unknown-127.0.0.1",
         "1 conversation that it put together",
         "1 pending request",
+        "1 endpoint rule",
+        "there is no decoder `cobol`",
         "`no host` is no host",
     ] {
         assert!(report.contains(line), "{line}: {report}");

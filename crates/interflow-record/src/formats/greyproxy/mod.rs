@@ -62,6 +62,23 @@ pub struct GreyproxySession {
     pub labels: String,
 }
 
+/// What its owner says is spoken at an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GreyproxyEndpoint {
+    /// A glob over hosts.
+    pub host: String,
+    /// A glob over paths.
+    pub path: String,
+    /// A method, or `*`.
+    pub method: String,
+    /// What reads it.
+    pub decoder: String,
+    /// The highest counts.
+    pub priority: i64,
+    /// Whether it counts.
+    pub enabled: bool,
+}
+
 /// How much there is of what has no place here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GreyproxyRest {
@@ -71,8 +88,6 @@ pub struct GreyproxyRest {
     pub pending: u64,
     /// Names of addresses.
     pub names: u64,
-    /// Rules for what is read as a conversation.
-    pub endpoints: u64,
 }
 
 type Result<T> = std::result::Result<T, rusqlite::Error>;
@@ -176,6 +191,32 @@ impl GreyproxyDb {
         })
     }
 
+    /// What its owner says of endpoints; what it knows by itself is left out.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn endpoints(&self) -> Result<Vec<GreyproxyEndpoint>> {
+        let columns = self.columns("endpoint_rules")?;
+        if !columns.iter().any(|c| c == "user_defined") {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT host_pattern, path_pattern, method, decoder_name, priority, enabled FROM endpoint_rules \
+                   WHERE user_defined ORDER BY id";
+        self.all("endpoint_rules", sql, |row| {
+            let pattern = |at| -> Result<String> {
+                Ok(text(row, at)?.filter(|t| !t.is_empty()).unwrap_or_else(|| "*".to_owned()))
+            };
+            Ok(GreyproxyEndpoint {
+                host: pattern(0)?,
+                path: pattern(1)?,
+                method: pattern(2)?,
+                decoder: text(row, 3)?.unwrap_or_default(),
+                priority: row.get::<_, Option<i64>>(4)?.unwrap_or_default(),
+                enabled: row.get::<_, Option<bool>>(5)?.unwrap_or(true),
+            })
+        })
+    }
+
     /// What has no place here.
     ///
     /// # Errors
@@ -190,7 +231,6 @@ impl GreyproxyDb {
             conversations: count("conversations")?,
             pending: count("pending_requests")?,
             names: count("dns_cache")?,
-            endpoints: count("endpoint_rules")?,
         })
     }
 

@@ -1,0 +1,171 @@
+//! What the owner says of endpoints: which wire shape is spoken there, where bodies and paths do not say enough.
+
+use interflow_llm::message::Shape;
+use interflow_record::{FlowKind, FlowRow, FlowSummary, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::approvals::is_like;
+
+/// The most endpoints.
+const MOST: usize = 1000;
+/// The longest pattern, in bytes.
+const LONGEST: usize = 1000;
+
+/// What decoders are called in Greyproxy's API and database; of several names of one shape the first is told.
+pub const DECODERS: [(&str, Shape); 8] = [
+    ("anthropic", Shape::Anthropic),
+    ("openai", Shape::Responses),
+    ("openai-ws", Shape::Responses),
+    ("openai-ws-event", Shape::Responses),
+    ("openai-chat", Shape::Chat),
+    ("google-ai", Shape::Gemini),
+    ("bedrock", Shape::Converse),
+    ("ollama", Shape::Ollama),
+];
+
+/// The decoder of a shape.
+pub fn decoder(shape: Shape) -> &'static str {
+    DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
+}
+
+/// The owner's word on an endpoint. In patterns, `*` stands for any characters; upper and lower case are one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Endpoint {
+    /// Its number, from [`FIRST`](Self::FIRST) on.
+    pub id: u64,
+    /// The origin's host, without the port.
+    pub host: String,
+    /// The path, without the query.
+    pub path: String,
+    /// The method, or `*`.
+    pub method: String,
+    /// What is spoken there.
+    pub shape: Shape,
+    /// Of several that match, the one of the highest priority counts, and of two alike the one with the lower number.
+    pub priority: i64,
+    /// Whether it counts.
+    pub enabled: bool,
+}
+
+impl Endpoint {
+    /// The first number that is given out; those below are for what is known without being told.
+    pub const FIRST: u64 = 1001;
+
+    fn matches(&self, host: &str, path: &str, method: &str) -> bool {
+        self.enabled && is_like(&self.method, method) && is_like(&self.host, host) && is_like(&self.path, path)
+    }
+}
+
+/// All that the owner says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints(Vec<Endpoint>);
+
+impl Endpoints {
+    /// Puts them in order.
+    ///
+    /// # Errors
+    /// What is wrong with them: a pattern that is empty or too long, two of one number, too many.
+    pub fn new(mut list: Vec<Endpoint>) -> Result<Self, String> {
+        if list.len() > MOST {
+            return Err(format!("there can be {MOST} endpoints at most"));
+        }
+        for e in &list {
+            for (name, pattern) in [("host", &e.host), ("path", &e.path), ("method", &e.method)] {
+                if pattern.is_empty() || pattern.len() > LONGEST {
+                    return Err(format!("the pattern of the {name} must have 1 to {LONGEST} bytes"));
+                }
+            }
+        }
+        list.sort_by_key(|e| e.id);
+        if list.windows(2).any(|pair| pair[0].id == pair[1].id) {
+            return Err("two endpoints have the same number".to_owned());
+        }
+        list.sort_by_key(|e| std::cmp::Reverse(e.priority));
+        Ok(Self(list))
+    }
+
+    /// Reads what a store keeps of them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or makes no sense.
+    pub fn of(store: &dyn Store) -> Result<Self, StoreError> {
+        let text = store.endpoints()?;
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let list = serde_json::from_str(&text).map_err(|e| e.to_string()).and_then(Self::new);
+        list.map_err(|what| StoreError::Damaged { place: "endpoints.json".into(), what })
+    }
+
+    /// Has a store keep them.
+    ///
+    /// # Errors
+    /// The store refused.
+    pub fn keep(&self, store: &dyn Store) -> Result<(), StoreError> {
+        store.set_endpoints(&serde_json::to_string_pretty(&self.0).unwrap_or_default())
+    }
+
+    /// In the order in which they count.
+    pub fn list(&self) -> &[Endpoint] {
+        &self.0
+    }
+
+    /// What a flow speaks by the owner's word, by what is known without its bodies.
+    pub(super) fn shape(&self, flow: &FlowSummary) -> Option<Shape> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let host = flow.authority.host.to_string();
+        self.find(&host, flow.path.as_deref()?, flow.kind, flow.method.as_deref().unwrap_or_default())
+    }
+
+    /// As [`shape`](Self::shape), of a whole row.
+    pub(super) fn shape_of(&self, row: &FlowRow) -> Option<Shape> {
+        let request = row.request.as_ref().filter(|_| !self.0.is_empty())?;
+        self.find(&row.host(), &request.path, row.kind, &request.method)
+    }
+
+    fn find(&self, host: &str, path: &str, kind: FlowKind, method: &str) -> Option<Shape> {
+        let path = path.split('?').next().unwrap_or_default();
+        // The messages of a WebSocket have a method of their own in Greyproxy's rules.
+        let method = if kind == FlowKind::WebSocket { "WS_REQ" } else { method };
+        self.0.iter().find(|e| e.matches(host, path, method)).map(|e| e.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(id: u64, host: &str, path: &str, priority: i64, shape: Shape) -> Endpoint {
+        let (host, path) = (host.to_owned(), path.to_owned());
+        Endpoint { id, host, path, method: "POST".into(), shape, priority, enabled: true }
+    }
+
+    #[test]
+    fn the_one_of_the_highest_priority_that_matches_and_is_enabled_counts() {
+        let off = Endpoint { enabled: false, ..endpoint(4, "*", "*", 99, Shape::Ollama) };
+        let list = vec![
+            endpoint(1, "*.corp.test", "/*", 0, Shape::Chat),
+            endpoint(2, "llm.corp.test", "/v1/*", 5, Shape::Anthropic),
+            endpoint(3, "llm.corp.test", "/v1/*", 5, Shape::Gemini),
+            off,
+        ];
+        let all = Endpoints::new(list).unwrap();
+        let find = |host, path, method| all.find(host, path, FlowKind::Http, method);
+        assert_eq!(find("LLM.corp.test", "/v1/x?y=/v2", "post"), Some(Shape::Anthropic));
+        assert_eq!(find("llm.corp.test", "/v2/x", "POST"), Some(Shape::Chat));
+        assert_eq!(find("llm.corp.test", "/v1/x", "GET"), None);
+        assert_eq!(find("corp.test", "/v1/x", "POST"), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let one = |host: &str| endpoint(1, host, "/", 0, Shape::Chat);
+        assert!(Endpoints::new(vec![one("")]).unwrap_err().contains("host"));
+        assert!(Endpoints::new(vec![one(&"a".repeat(LONGEST + 1))]).is_err());
+        assert!(Endpoints::new(vec![one("a"), one("b")]).unwrap_err().contains("same number"));
+        assert!(Endpoints::new((0..=MOST as u64).map(|id| Endpoint { id, ..one("a") }).collect()).is_err());
+    }
+}

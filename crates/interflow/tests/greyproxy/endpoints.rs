@@ -1,0 +1,98 @@
+//! Endpoint rules: what the owner says is spoken where is what exchanges are read as, and it stays.
+
+use interflow_testkit::{Origin, Reply};
+use serde_json::{Value, json};
+
+use super::{Running, said, spoken, until};
+
+/// A question that names no model, on a path that says nothing, and not as JSON: by itself it is none.
+fn ask(it: &Running, host: &str, port: u16, words: &str) {
+    let body = json!({"messages": [{"role": "user", "content": words}]}).to_string();
+    let head = format!(
+        "PUT http://{host}:{port}/ask/anything HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: text/plain\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = spoken(it.proxy(), head.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+fn ids(it: &Running) -> Vec<Value> {
+    let listed = it.get("/api/endpoint-rules");
+    listed["items"].as_array().unwrap().iter().map(|e| e["id"].clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_taken_back() {
+    let reply =
+        json!({"choices": [{"message": {"role": "assistant", "content": "by the rule"}, "finish_reason": "stop"}]});
+    let origin = Origin::http().answering(move |_| Reply::json(&reply)).start().await;
+    let it = Running::start("[upstream.resolve]\n'llm.corp.test' = ['127.0.0.1']\n", &[]);
+    let built_in = ids(&it);
+    assert!(built_in.len() > 6);
+    let rule = json!({"host_pattern": "llm.*.test", "path_pattern": "/ask/*", "method": "PUT", "decoder_name": "openai-chat",
+        "priority": 10});
+    ask(&it, "llm.corp.test", origin.port(), "before the rule");
+    let (status, made) = it.call("POST", "/api/endpoint-rules", rule.clone());
+    assert_eq!((status, &made["enabled"], &made["user_defined"]), (201, &json!(true), &json!(true)), "{made}");
+    assert_eq!(it.get("/api/endpoint-rules")["items"][0], made, "the highest priority comes first");
+    ask(&it, "llm.corp.test", origin.port(), "under the rule");
+    let list = || said(it.command(&["conversations", "list", "--format", "jsonl"]));
+    let listed = until("the conversation", || Some(list()).filter(|l| !l.is_empty()));
+    assert!(listed.contains("under the rule") && !listed.contains("before the rule"), "{listed}");
+
+    let place = format!("/api/endpoint-rules/{}", made["id"]);
+    let (status, changed) = it.call("PUT", &place, json!({"enabled": false, "priority": 3}));
+    assert_eq!(
+        (status, &changed["id"], &changed["enabled"], &changed["priority"]),
+        (200, &made["id"], &json!(false), &json!(3))
+    );
+    assert_eq!(changed["host_pattern"], "llm.*.test", "what is not given stays");
+    for (wrong, status) in [
+        (json!({"host_pattern": "a.test"}), 400),
+        (json!({"decoder_name": "anthropic"}), 400),
+        (json!({"host_pattern": "a.test", "decoder_name": "cobol"}), 400),
+        (json!({"host_pattern": "a".repeat(5000), "decoder_name": "anthropic"}), 400),
+    ] {
+        assert_eq!(it.call("POST", "/api/endpoint-rules", wrong.clone()).0, status, "{wrong}");
+    }
+    assert_eq!(it.call("PUT", &format!("/api/endpoint-rules/{}", built_in[0]), json!({"enabled": false})).0, 400);
+    assert_eq!(it.call("DELETE", "/api/endpoint-rules/1", Value::Null).0, 400, "built in");
+    assert_eq!(it.call("PUT", "/api/endpoint-rules/77777", json!({"enabled": false})).0, 404);
+
+    assert_eq!(it.call("PUT", &place, json!({"enabled": true})).0, 200);
+    let rebuilt = said(it.command(&["conversations", "rebuild"]));
+    assert!(rebuilt.contains("2 exchanges"), "anew, it holds for what was recorded before: {rebuilt}");
+    assert_eq!(it.call("DELETE", &place, Value::Null).1["deleted"], true);
+    assert_eq!(it.call("DELETE", &place, Value::Null).0, 404);
+    assert_eq!(ids(&it), built_in);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_and_credentials_tell_when_they_were_made_and_used() {
+    let origin = Origin::http().start().await;
+    let it = Running::start("[approvals]\nmode = 'ask'\n[upstream.resolve]\n'shop.test' = ['127.0.0.1']\n", &[]);
+    let this_year = jiff::Timestamp::now().strftime("%Y-").to_string();
+    let recent = |value: &Value| value.as_str().is_some_and(|t| t.starts_with(&this_year));
+    let (_, made) = it.call("POST", "/api/rules", json!({"destination_pattern": "shop.test"}));
+    assert!(recent(&made["created_at"]) && made["last_used_at"].is_null(), "{made}");
+    super::through(it.proxy(), "shop.test", origin.port(), "/status/200", "");
+    let (status, changed) = it.call("PUT", &format!("/api/rules/{}", made["id"]), json!({"notes": "the shop"}));
+    assert_eq!(
+        (status, &changed["id"], &changed["created_at"]),
+        (200, &made["id"], &made["created_at"]),
+        "it is the same"
+    );
+    super::through(it.proxy(), "shop.test", origin.port(), "/status/200", "");
+    let all = it.get("/api/rules");
+    for rule in all["items"].as_array().unwrap() {
+        assert!(recent(&rule["created_at"]), "{rule}");
+    }
+    let used = all["items"].as_array().unwrap().iter().find(|r| r["id"] == made["id"]).unwrap();
+    assert!(recent(&used["last_used_at"]), "{used}");
+    let (_, other) = it.call("POST", "/api/rules", json!({"destination_pattern": "other.test"}));
+    let same = json!({"destination_pattern": "shop.test", "notes": "the shop"});
+    assert_eq!(it.call("PUT", &format!("/api/rules/{}", other["id"]), same).0, 400, "two of the same are one");
+    let kept = it.call("POST", "/api/credentials", json!({"label": "GITHUB_TOKEN", "value": "ghp_x"})).1;
+    assert!(recent(&kept["created_at"]), "{kept}");
+}
