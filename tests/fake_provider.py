@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import struct
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -56,8 +57,12 @@ class FakeProvider(BaseHTTPRequestHandler):
         return body
 
     @classmethod
-    def serve(cls):
-        """Listens, says where, and answers until it is ended."""
+    def serve(cls, certificate=None):
+        """Listens, says where, and answers until it is ended; over TLS when there is a PEM file of key and certificate."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), cls)
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         print(f"listening on 127.0.0.1:{server.server_port}", flush=True)
         server.serve_forever()

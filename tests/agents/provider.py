@@ -212,4 +212,4 @@ class Provider(FakeProvider):
         self.stream("application/vnd.amazon.eventstream", frames)
 
 
-Provider.serve()
+Provider.serve(*sys.argv[1:])

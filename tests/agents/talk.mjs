@@ -1,22 +1,23 @@
 // Agents' talks with the SDKs for Node: `node talk.mjs gateway GATEWAY` with our base URLs, `node talk.mjs proxy PROVIDER PROXY` with
-// the providers' own names through the proxy. Tools in parallel, streams, an error.
+// the providers' own names through the proxy, `tls` the same over HTTPS that is looked into. Tools in parallel, streams, an error.
 import assert from "node:assert";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { ProxyAgent, setGlobalDispatcher, fetch as proxied } from "undici";
 
 const [mode, place, proxy] = process.argv.slice(2);
-const through = mode === "proxy";
+const through = mode !== "gateway";
+const scheme = mode === "tls" ? "https" : "http";
 if (through) setGlobalDispatcher(new ProxyAgent(proxy));
 const port = place.split(":").pop();
-const base = (host, door) => (through ? `http://${host}:${port}` : `${place}/${door}`);
+const base = (host, door) => (through ? `${scheme}://${host}:${port}` : `${place}/${door}`);
 const common = { apiKey: "k", maxRetries: 0, ...(through ? { fetch: proxied } : {}) };
 const schema = { type: "object", properties: { city: { type: "string" } } };
 
 async function anthropic() {
   const client = new Anthropic({ baseURL: base("api.anthropic.com", "anthropic"), ...common });
   const tools = [{ name: "weather", input_schema: schema }, { name: "Task", input_schema: { type: "object" } }];
-  const metadata = { user_id: `user_session_${through ? "bbbbbbbb" : "aaaaaaaa"}-1111-2222-3333-444455556666` };
+  const metadata = { user_id: `user_session_${{ gateway: "aaaaaaaa", proxy: "bbbbbbbb", tls: "cccccccc" }[mode]}-1111-2222-3333-444455556666` };
   const ask = { model: "claude-x", max_tokens: 200, tools, metadata };
   const messages = [{ role: "user", content: `Node ${mode} Anthropic: use the tools` }];
   const first = await client.messages.stream({ ...ask, messages }).finalMessage();

@@ -194,6 +194,19 @@ pub trait Conversations {
     /// The database said no.
     fn cursor(&self) -> Result<Option<FlowId>>;
 
+    /// Flows that were recorded after the one at `cursor` although their ids come before it, because the clock had been set
+    /// back; the latest of them, at most so many, in the order in which they were recorded.
+    ///
+    /// # Errors
+    /// The database said no.
+    fn set_back(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>>;
+
+    /// The place of a flow in the order in which flows were recorded, whatever the clock said; `None` when it is not there.
+    ///
+    /// # Errors
+    /// The database said no.
+    fn place(&self, flow: FlowId) -> Result<Option<u64>>;
+
     /// What the owner said of endpoints, as it was given; empty when nothing was said.
     ///
     /// # Errors

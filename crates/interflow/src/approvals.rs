@@ -9,6 +9,7 @@ use interflow_flow::units::Span;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
+use crate::counted::counted;
 use crate::flows::Api;
 use crate::home::Home;
 
@@ -299,7 +300,10 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
         match api.post(&format!("/approvals/{id}"), &input) {
             Ok(done) => {
                 let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
-                print(&format!("{id}: {action}, {} flows{rule}\n", member(&done, "flows")));
+                print(&format!(
+                    "{id}: {action}, {}{rule}\n",
+                    counted(done["flows"].as_u64().unwrap_or_default(), "flow")
+                ));
             }
             // A rule made for an earlier one may have answered it.
             Err(_) if args.id == "all" => {}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::FlowId;
+use interflow_flow::{FlowId, Timestamp};
 use interflow_llm::conversation::{Assembler, Recorded};
 use interflow_query::Query;
 use interflow_record::{
@@ -20,6 +20,11 @@ use super::rows::{self, Pricing};
 const PAGE: usize = 500;
 /// Exchanges that are kept at once.
 const BATCH: usize = 64;
+/// Flows looked at that were recorded while the clock was set back.
+const MOST_SET_BACK: usize = 10_000;
+/// How far, in microseconds, a flow may have begun before one that was recorded earlier: flows get their rows when they end, or
+/// after a moment. More than that means that the clock was set back.
+const SET_BACK: u64 = 2_000_000;
 /// How long to wait after the store refused.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -167,35 +172,47 @@ impl<'s> Keeper<'s> {
         self.assembler = Assembler::default();
         self.findings = Findings::default();
         self.running.clear();
-        let mut ended: Vec<(u64, FlowId)> = Vec::new();
+        let mut ended: Vec<Ended> = Vec::new();
         let mut after = self.store.cursor()?;
+        for id in after.map_or_else(|| Ok(Vec::new()), |cursor| self.store.set_back(cursor, MOST_SET_BACK))? {
+            match self.store.get(id) {
+                Ok(row) if !row.imported => self.look_at(&row, &mut ended)?,
+                Ok(_) | Err(StoreError::NotFound(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
         loop {
             let page = ListOptions { query: Query::all(), order: Order::Oldest, after, limit: PAGE };
             let rows = self.store.list(&page)?;
-            let now = interflow_flow::Timestamp::now();
             for row in &rows {
                 self.newest = self.newest.max(Some(row.id));
-                let summary = row.summary(now);
-                if !read::may_hold(&summary, &self.endpoints) {
-                } else if row.state == FlowState::Open {
-                    self.running.insert(row.id, None);
-                } else {
-                    ended.push((row.started.micros() + summary.duration, row.id));
-                }
+                self.look_at(row, &mut ended)?;
             }
             after = rows.last().map(|r| r.id);
             if rows.len() < PAGE {
                 break;
             }
         }
-        ended.sort_unstable();
         let mut done = 0;
-        for (_, id) in ended {
+        for id in in_order(ended) {
             done += self.ended(id)?;
             progress(done);
         }
         self.keep()?;
         Ok(done)
+    }
+
+    /// Notes a recorded flow that may hold an exchange.
+    fn look_at(&mut self, row: &FlowRow, ended: &mut Vec<Ended>) -> Result<(), StoreError> {
+        let summary = row.summary(Timestamp::now());
+        if !read::may_hold(&summary, &self.endpoints) {
+        } else if row.state == FlowState::Open {
+            self.running.insert(row.id, None);
+        } else {
+            let place = if row.imported { None } else { self.store.place(row.id)? };
+            ended.push(Ended { id: row.id, started: row.started.micros(), duration: summary.duration, place });
+        }
+        Ok(())
     }
 
     fn heed(&mut self, endpoints: Endpoints) -> Result<u64, StoreError> {
@@ -309,6 +326,35 @@ impl<'s> Keeper<'s> {
         findings.cursor = oldest.into_iter().chain(self.newest).min();
         self.store.keep(findings)
     }
+}
+
+/// A flow that has ended.
+struct Ended {
+    id: FlowId,
+    /// In microseconds since the Unix epoch.
+    started: u64,
+    /// In microseconds.
+    duration: u64,
+    /// Its place in the order in which flows were recorded; `None` for one that was imported.
+    place: Option<u64>,
+}
+
+/// Flows in the order in which they ended. Where the clock was set back between two that were recorded one after the other, the
+/// later one and those behind it count from where the earlier ones ended: what went on from an answer comes behind it.
+fn in_order(mut flows: Vec<Ended>) -> Vec<FlowId> {
+    flows.sort_unstable_by_key(|f| f.place);
+    let (mut latest, mut over, mut behind) = (0_u64, 0_u64, 0_u64);
+    for flow in flows.iter_mut().filter(|f| f.place.is_some()) {
+        let began = flow.started.saturating_add(behind);
+        if began.saturating_add(SET_BACK) < latest {
+            behind = behind.saturating_add(over.saturating_sub(began));
+        }
+        flow.started = flow.started.saturating_add(behind);
+        latest = latest.max(flow.started);
+        over = over.max(flow.started.saturating_add(flow.duration));
+    }
+    flows.sort_unstable_by_key(|f| (f.started.saturating_add(f.duration), f.place, f.id));
+    flows.into_iter().map(|f| f.id).collect()
 }
 
 /// A minute apart.

@@ -119,6 +119,47 @@ fn exchanges_become_turns_with_tools_tokens_and_cost() {
     assert_eq!(open::find(&store, &id[..6]).unwrap(), Some(id));
 }
 
+/// The same flow as if the clock had been set `back` microseconds before it.
+fn set_back(mut flow: NewFlow, back: u64) -> NewFlow {
+    flow.row.started = Timestamp::from_micros(flow.row.started.micros() - back);
+    flow.row.id = FlowId::from_u128(flow.row.id.to_u128() - (u128::from(back / 1000) << 80));
+    flow
+}
+
+#[test]
+fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
+    const HOUR: u64 = 3_600_000_000;
+    let (_dir, store) = open_store();
+    let (_other, steady) = open_store();
+    let jumps = [0, HOUR, 5 * HOUR];
+    for (i, (f, s)) in three().into_iter().zip(three()).enumerate() {
+        store.insert(set_back(f, jumps[i])).unwrap();
+        steady.insert(s).unwrap();
+        // After each one a crash: what comes next has an id before the cursor.
+        assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 1, "exchange {i}");
+    }
+    assert_eq!(Keeper::new(&store, pricing()).catch_up(&mut |_| {}).unwrap(), 0, "nothing is read twice");
+    let said = |store: &EmbeddedStore| {
+        let id = open::find(store, "last").unwrap().unwrap();
+        let opened = open::open(store, &id, None).unwrap().unwrap();
+        let items = opened.thread.turns.iter().flat_map(|t| &t.items);
+        let said = items.map(|i| {
+            let mut what = serde_json::to_value(&i.what).unwrap();
+            // When it came is all that may differ.
+            what["result"]["at"].take();
+            what
+        });
+        said.collect::<Vec<_>>()
+    };
+    let live = everything(&store);
+    assert_eq!(Keeper::new(&store, pricing()).rebuild(&mut |_| {}).unwrap(), 3);
+    assert_eq!(everything(&store), live, "anew it is the same");
+    Keeper::new(&steady, pricing()).catch_up(&mut |_| {}).unwrap();
+    assert_eq!(said(&store), said(&steady), "and as if the clock had stood");
+    let all = ConversationOptions { all: true, ..ConversationOptions::default() };
+    assert_eq!(store.conversations(&all).unwrap().len(), 1);
+}
+
 #[test]
 fn live_anew_and_after_a_crash_it_is_the_same() {
     let (_dir, store) = open_store();

@@ -232,7 +232,12 @@ impl Session {
             return Spot { thread: at, known: 0, parent: None, begins: None, after: None };
         }
         if self.threads[at].row.facts.tools == Some(tools(seen)) {
-            return self.branch(at, Begins::Cleared);
+            // Who drops a history has heard the last answer to it: what is asked before that is another agent's.
+            if seen.started >= self.threads[at].row.updated {
+                return self.branch(at, Begins::Cleared);
+            }
+            let id = name(&["meanwhile", &main, &seen.flow.to_string(), &seen.part.to_string()]);
+            return self.add(seen, id, None, None);
         }
         // Another agent in the same session whose prompt nobody is known to have given: of one open call it is that one's.
         let open: Vec<(usize, usize)> = self.open_calls();

@@ -254,6 +254,22 @@ fn two_sub_agents_with_the_same_prompt_are_two() {
 }
 
 #[test]
+fn agents_that_ask_at_the_same_time_in_one_session_are_kept_apart() {
+    let mut w = World::new();
+    w.ask(Some("s"), &[user("paint the shed")], assistant("red?"));
+    // The second one asks before the first has its answer: this is no history that was dropped.
+    w.now -= 1_000_050;
+    w.ask(Some("s"), &[user("fix the roof")], assistant("tiles?"));
+    w.ask(Some("s"), &[user("paint the shed"), assistant("red?"), user("blue")], assistant("done"));
+    w.ask(Some("s"), &[user("fix the roof"), assistant("tiles?"), user("slate")], assistant("fixed"));
+    let mut words: Vec<String> = w.kept.conversations.keys().map(|id| w.kept.words(id).join(" ")).collect();
+    words.sort();
+    assert_eq!(words, ["u:fix the roof a:tiles? u:slate a:fixed", "u:paint the shed a:red? u:blue a:done"]);
+    assert!(w.kept.conversations.values().all(|c| c.parent.is_none()));
+    assert_same(&w.kept, &w.with_short_memory());
+}
+
+#[test]
 fn compaction_clear_edit_and_retry_are_branches() {
     let mut w = World::new();
     let long = "We were asked to fix the parser and have looked at every file of it but the last one, which is next.";

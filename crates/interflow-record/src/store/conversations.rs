@@ -213,6 +213,27 @@ impl Conversations for EmbeddedStore {
         })
     }
 
+    fn set_back(&self, cursor: FlowId, most: usize) -> Result<Vec<FlowId>> {
+        self.read(|db| {
+            let sql = "SELECT id FROM flows WHERE id <= ?1 AND seq > \
+                (SELECT seq FROM flows WHERE id <= ?1 ORDER BY id DESC LIMIT 1) ORDER BY seq DESC LIMIT ?2";
+            let mut statement = db.prepare_cached(sql)?;
+            let bytes = cursor.to_u128().to_be_bytes();
+            let found = statement.query_map(params![bytes, most as i64], |r| r.get(0).map(flow_of))?;
+            let mut found = found.collect::<Result<Vec<_>, _>>()?;
+            found.reverse();
+            Ok(found)
+        })
+    }
+
+    fn place(&self, flow: FlowId) -> Result<Option<u64>> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT seq FROM flows WHERE id = ?")?;
+            let found = statement.query_row([flow.to_u128().to_be_bytes()], |r| r.get::<_, i64>(0)).optional()?;
+            Ok(found.map(i64::unsigned_abs))
+        })
+    }
+
     fn endpoints(&self) -> Result<String> {
         let path = self.dir().join(ENDPOINTS);
         match std::fs::read_to_string(&path) {

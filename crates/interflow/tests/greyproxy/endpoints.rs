@@ -33,6 +33,10 @@ async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_tak
     let rule = json!({"host_pattern": "llm.*.test", "path_pattern": "/ask/*", "method": "PUT", "decoder_name": "openai-chat",
         "priority": 10});
     ask(&it, "llm.corp.test", origin.port(), "before the rule");
+    until("the recording", || {
+        (!said(it.command(&["flows", "list", "--format", "jsonl", "status:200"])).is_empty()).then_some(())
+    });
+    assert!(said(it.command(&["conversations", "rebuild"])).contains("0 exchanges"));
     let (status, made) = it.call("POST", "/api/endpoint-rules", rule.clone());
     assert_eq!((status, &made["enabled"], &made["user_defined"]), (201, &json!(true), &json!(true)), "{made}");
     assert_eq!(it.get("/api/endpoint-rules")["items"][0], made, "the highest priority comes first");

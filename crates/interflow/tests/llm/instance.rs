@@ -124,11 +124,22 @@ pub struct Running {
     child: Child,
     pub proxy: SocketAddr,
     pub gateway: SocketAddr,
-    admin: SocketAddr,
-    token: String,
+    pub admin: SocketAddr,
+    pub token: String,
 }
 
 impl Running {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as a power cut would.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Sends a request to the gateway.
     pub async fn post(&self, path: &str, fields: &str, body: &str) -> Answer {
         self.ask("POST", path, &format!("Content-Type: application/json\r\n{fields}"), body).await

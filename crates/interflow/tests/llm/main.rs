@@ -6,6 +6,7 @@ mod bad_input;
 mod filter;
 mod instance;
 mod providers;
+mod recorded;
 mod shapes;
 mod sockets;
 mod upstreams;
