@@ -74,11 +74,15 @@ pub fn write(results: &Path, page: &Path) -> Result<()> {
 }
 
 fn section(out: &mut String, table: &Table, images: &Path) -> Result<()> {
+    let runs = match table.name.as_str() {
+        "endurance" => String::new(),
+        _ => format!(" {} x {} s per row;", table.repeats, table.seconds),
+    };
     let pinned = if table.pinned { "proxies on a core of their own" } else { "cores not pinned" };
     let _ = write!(
         out,
-        "\n## `{}`: {}\n\n{}; {pinned}; commit {}, {}; {} x {} s per row; `{}`.\n\n",
-        table.name, table.title, table.machine, table.commit, table.began, table.repeats, table.seconds, table.command
+        "\n## `{}`: {}\n\n{}; {pinned}; commit {}, {};{runs} `{}`.\n\n",
+        table.name, table.title, table.machine, table.commit, table.began, table.command
     );
     for (arm, version) in &table.versions {
         let _ = writeln!(out, "- {arm}: {version}");

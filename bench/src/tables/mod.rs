@@ -66,6 +66,30 @@ impl Effort {
         self.wants(case) && (self.full || self.case.as_deref() == Some(case))
     }
 
+    /// The command that makes a table again.
+    fn command(&self, table: &str) -> String {
+        let mut command = format!("interflow-bench run {table}");
+        let mut word = |word: &str| command.push_str(word);
+        if self.full {
+            word(" --full");
+        }
+        if !self.arms.is_empty() {
+            word(&format!(" --arms {}", self.arms.join(",")));
+        }
+        if let Some(case) = &self.case {
+            word(&format!(" --case \"{case}\""));
+        }
+        if table == "endurance" {
+            word(&format!(" --flows {} --minutes {}", self.flows, self.minutes));
+        } else {
+            word(&format!(" --seconds {} --repeats {}", self.seconds, self.repeats));
+        }
+        if self.pin {
+            word(" --pin");
+        }
+        command
+    }
+
     fn warm_up(&self) -> f64 {
         (self.seconds * 0.25).clamp(0.3, 2.0)
     }
@@ -248,20 +272,13 @@ impl<'a> Session<'a> {
         let versions =
             arms.iter().filter(|a| !a.version.is_empty()).map(|a| (a.name.clone(), a.version.clone())).collect();
         eprintln!("{name}: {title}");
-        let only = effort.case.as_ref().map_or(String::new(), |case| format!(" --case \"{case}\""));
         let table = Table {
             name: name.into(),
             title: title.into(),
             machine: machine(),
             began: jiff::Timestamp::now().to_string(),
             commit: commit(),
-            command: format!(
-                "interflow-bench run {name}{}{only} --seconds {} --repeats {}{}",
-                if effort.full { " --full" } else { "" },
-                effort.seconds,
-                effort.repeats,
-                if effort.pin { " --pin" } else { "" }
-            ),
+            command: effort.command(name),
             seconds: effort.seconds,
             repeats: effort.repeats,
             pinned: effort.pin,
