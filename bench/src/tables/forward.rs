@@ -66,7 +66,7 @@ pub fn table(effort: &Effort) -> Result<Table> {
         session.case(&format!("{n} connections"), &what, Kind::Throughput, |arm| {
             let named = arm.name == "direct" || MANY.contains(&arm.name.as_str());
             let spec = plain(&lab, effort, arm, 71, *n).filter(|_| named)?;
-            Some(Spec { warm_up: 1.0 + *n as f64 / 4000.0, seconds: effort.seconds.max(2.0), ..spec })
+            Some(Spec { warm_up: 1.0 + *n as f64 / 4000.0, seconds: effort.seconds.max(1.2), ..spec })
         });
     }
     Ok(session.finish())

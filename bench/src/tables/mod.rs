@@ -43,11 +43,11 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// From the command line: 2 x 0.8 s for the short form, 5 x 8 s for the full one.
+    /// From the command line: 2 x 0.7 s for the short form, 5 x 8 s for the full one.
     pub fn new(args: &RunArgs) -> Self {
         Self {
             full: args.full,
-            seconds: args.seconds.unwrap_or(if args.full { 8.0 } else { 0.8 }),
+            seconds: args.seconds.unwrap_or(if args.full { 8.0 } else { 0.7 }),
             repeats: args.repeats.unwrap_or(if args.full { 5 } else { 2 }),
             arms: args.arms.clone(),
             case: args.case.clone(),
