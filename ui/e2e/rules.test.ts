@@ -199,6 +199,16 @@ describe('a rule file that is changed on the disk', () => {
   });
 });
 
+it('flows that were held bear a mark, and that of a denial says why it failed', async () => {
+  await page.goto(`http://${world.admin}/?q=${encodeURIComponent('tag:held error:denied')}`);
+  const row = page.locator('.drawn .line[data-id]').first();
+  await row.waitFor();
+  const marks = await row.locator('.mark').allTextContents();
+  for (const mark of ['!', 'held', 'rule']) expect(marks).toContain(mark);
+  await row.click();
+  await expect.poll(() => page.getByRole('tabpanel').textContent()).toContain('look at it');
+});
+
 it('nothing was asked of others, and the browser had nothing to say', () => {
   // The browser wraps replaced text in a style of its own, which the policy stops and the editor takes away.
   expect([world.complaints.filter((c) => !c.startsWith('Applying inline style')), world.strays]).toEqual([[], []]);

@@ -236,6 +236,22 @@ describe('the filter', () => {
     await expect.poll(() => rows().count()).toBe(all - 1);
   });
 
+  it('takes the model and the agent of a call', async () => {
+    const body = JSON.stringify({ model: 'claude-sonnet-4-5', messages: [{ role: 'user', content: 'hello' }] });
+    const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', 'user-agent': 'claude-cli/2.0.1 (external, cli)' };
+    await world.send('/v1/messages', { method: 'POST', headers, body });
+    await fresh('path:/v1/messages');
+    await page.locator('.drawn .model').first().hover({ timeout: 15_000 });
+    await page.getByRole('button', { name: '+', exact: true }).click();
+    await expect.poll(() => new URL(page.url()).searchParams.get('q')).toBe('path:/v1/messages model:claude-sonnet-4-5');
+    await expect.poll(() => rows().count()).toBe(1);
+    await rows().first().click();
+    const agent = panel().getByRole('row', { name: /^Agent/ });
+    await agent.hover();
+    await agent.getByRole('button', { name: 'Filter out agent:claude-code' }).click();
+    await page.getByText('No flow fits this filter').waitFor();
+  });
+
   it('f and F take the host, chips take common ones', async () => {
     await fresh('path:/orders');
     await press('j', 'f');
@@ -488,6 +504,11 @@ describe('live', () => {
 
 describe('many flows', () => {
   const N = 3000;
+  const scrollTo = (place: number) => page.locator('.scroller').evaluate((e, top) => {
+    e.scrollTo(0, top);
+    // The event of the scrolling, and the drawing behind it.
+    return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+  }, place);
 
   it('are scrolled through without gaps, and stand still while more come', async () => {
     let next = 0;
@@ -500,23 +521,20 @@ describe('many flows', () => {
     expect(await page.locator('.drawn .line').count()).toBeLessThan(80);
     const seen = new Set<string>();
     for (let n = 0; n < N; n += 20) {
-      await page.locator('.scroller').evaluate((e, top) => {
-        e.scrollTo(0, top);
-        // The event of the scrolling, and the drawing behind it.
-        return new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
-      }, n * 26);
+      await scrollTo(n * 26);
       await expect.poll(() => page.locator('.pending').count(), { message: `at row ${n}` }).toBe(0);
       for (const id of await rows().evaluateAll((list) => list.map((r) => (r as HTMLElement).dataset['id'] ?? ''))) seen.add(id);
     }
     expect(seen.size).toBe(N);
 
-    await page.locator('.scroller').evaluate((e) => e.scrollTo(0, 40_000));
+    await scrollTo(40_000);
     await expect.poll(() => page.locator('.pending').count()).toBe(0);
     const top = () => page.evaluate(() => {
       const frame = document.querySelector('.scroller')!.getBoundingClientRect();
       const row = [...document.querySelectorAll<HTMLElement>('.drawn .line')].find((r) => r.getBoundingClientRect().bottom > frame.top + 1);
       return `${row?.dataset['id']} ${Math.round(row!.getBoundingClientRect().top - frame.top)}`;
     });
+    await expect.poll(async () => Number((await top()).split(' ')[1])).toBeGreaterThan(-26);
     const before = await top();
     for (const n of [1, 2, 3]) await world.send(`/many/later/${n}`);
     await page.getByRole('button', { name: '3 new' }).waitFor();
