@@ -47,6 +47,11 @@ impl std::fmt::Debug for VaultKey {
     }
 }
 
+/// The place of an ASCII letter in the alphabet, in either case.
+fn letter(b: u8) -> Option<usize> {
+    b.is_ascii_alphabetic().then(|| usize::from(b.to_ascii_lowercase() - b'a'))
+}
+
 /// The map between placeholders and originals.
 pub struct Vault {
     mac: Hmac<Sha256>,
@@ -56,6 +61,8 @@ pub struct Vault {
     sorted: OnceLock<Vec<Box<str>>>,
     /// The bytes that a placeholder may begin with, in both cases.
     first: [bool; 256],
+    /// For each first letter, which letters may be the second: a bit for each, the highest for what is no letter.
+    second: [u32; 26],
     limit: usize,
 }
 
@@ -69,7 +76,14 @@ impl Vault {
     /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
         let mac = Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length");
-        Self { mac, originals: HashMap::new(), sorted: OnceLock::new(), first: [false; 256], limit: MOST_ENTRIES }
+        Self {
+            mac,
+            originals: HashMap::new(),
+            sorted: OnceLock::new(),
+            first: [false; 256],
+            second: [0; 26],
+            limit: MOST_ENTRIES,
+        }
     }
 
     /// The same with another bound on its placeholders.
@@ -168,15 +182,32 @@ impl Vault {
     }
 
     fn may_begin_with(&mut self, key: &str) {
-        if let Some(&b) = key.as_bytes().first() {
-            self.first[usize::from(b)] = true;
-            self.first[usize::from(b.to_ascii_uppercase())] = true;
+        let &[a, b, ..] = key.as_bytes() else { return };
+        self.first[usize::from(a)] = true;
+        self.first[usize::from(a.to_ascii_uppercase())] = true;
+        if let Some(mask) = letter(a).and_then(|a| self.second.get_mut(a)) {
+            *mask |= 1 << letter(b).unwrap_or(31);
         }
+    }
+
+    /// Whether the second byte speaks against a placeholder here; at the end of a piece it is still to come.
+    fn may_go_on(&self, text: &[u8]) -> bool {
+        let &[a, b, ..] = text else { return true };
+        let Some(mask) = letter(a).and_then(|a| self.second.get(a)) else { return true };
+        mask & (1 << letter(b).unwrap_or(31)) != 0
     }
 
     /// Where in the text a placeholder may begin next.
     pub(crate) fn next_start(&self, text: &[u8]) -> Option<usize> {
-        text.iter().position(|b| self.first[usize::from(*b)])
+        let mut at = 0;
+        loop {
+            let rest = text.get(at..)?;
+            at += rest.iter().position(|b| self.first[usize::from(*b)])?;
+            if self.may_go_on(&text[at..]) {
+                return Some(at);
+            }
+            at += 1;
+        }
     }
 
     /// Puts the originals back into a whole text. Borrowed when there was nothing to put back.

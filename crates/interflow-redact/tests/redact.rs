@@ -473,6 +473,9 @@ fn relatives_signatures_and_foreign_forms_are_found() {
         ("Invoice to Strandgaten 5, 5013 Bergen", Kind::StreetAddress, "Strandgaten 5, 5013 Bergen"),
         ("Tlf. 22 33 44 55", Kind::Phone, "22 33 44 55"),
         ("She spent two years at Billguard", Kind::Organization, "Billguard"),
+        ("Three suppliers bid: Flightstats, Onstar and Nonprofitmetrics.", Kind::Organization, "Nonprofitmetrics"),
+        ("The board of Rheinmetall met on Monday.", Kind::Organization, "Rheinmetall"),
+        ("@Tomasz can you review this?", Kind::Person, "Tomasz"),
         ("Wie heißt er? Ich heiße Bärbel Schuster.", Kind::Person, "Bärbel Schuster"),
     ] {
         assert!(found(text).contains(&(kind, value.to_owned())), "{text:?}: {:?}", found(text));

@@ -47,6 +47,7 @@ pub(super) fn names(scan: &mut Scan<'_>) {
         i = next.max(i + 1);
     }
     towns_of_regions(scan, &mut chunks);
+    bodies::listed(scan, &mut chunks);
     promote(scan, &mut chunks);
     let mut small = None;
     for chunk in chunks {
@@ -300,7 +301,12 @@ fn place_phrase(scan: &Scan<'_>, i: usize, end: usize, chunks: &mut Vec<Chunk>) 
 /// Whether the bytes around allow a word of prose here, not a part of code, of a path or of a longer name.
 fn starts_cleanly(scan: &Scan<'_>, token: &Token) -> bool {
     match scan.byte_before(token.start()) {
-        b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'@' | b'&' | b'~' | b'^' | b'%' | b'<' => false,
+        b'_' | b'/' | b'\\' | b'=' | b'$' | b'#' | b'&' | b'~' | b'^' | b'%' | b'<' => false,
+        // `@Tomasz, can you …` speaks to somebody; `@Test` and `a@b` do not.
+        b'@' => {
+            let spoken_to = token.has(FIRST) && !token.has(COMMON | WORD | TECH);
+            spoken_to && matches!(scan.byte_before(token.start() - 1), b' ' | b'\n' | b'"')
+        }
         b'.' => !scan.byte_before(token.start() - 1).is_ascii_alphanumeric() || initials_before(scan, token.start()),
         b':' => scan.byte_before(token.start() - 1) != b':',
         b'-' => scan.byte_before(token.start() - 1) != b'-' || token.start() < 2,

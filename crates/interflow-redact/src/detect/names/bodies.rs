@@ -46,6 +46,54 @@ pub(super) fn firm(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     double_name(scan, i, partner(scan, i)?)
 }
 
+/// What a list of bodies is announced by.
+const GROUPS: &[&str] = &[
+    "agencies",
+    "airlines",
+    "banks",
+    "brands",
+    "companies",
+    "competitors",
+    "employers",
+    "firms",
+    "insurers",
+    "manufacturers",
+    "organisations",
+    "organizations",
+    "retailers",
+    "sponsors",
+    "startups",
+    "suppliers",
+    "universities",
+    "vendors",
+];
+
+/// `the suppliers are: Foo, Bar and Baz`: a list behind a colon, in a sentence that says what is listed.
+pub(super) fn listed(scan: &Scan<'_>, chunks: &mut [Chunk]) {
+    let mut at = 0;
+    while at < chunks.len() {
+        let first = chunks[at].first;
+        if scan.gap_before(first) != ": " || !scan.near_word(first, GROUPS, 24, 0) {
+            at += 1;
+            continue;
+        }
+        loop {
+            let chunk = &mut chunks[at];
+            if chunk.person < 75 {
+                chunk.org = chunk.org.max(60).max(chunk.place + 1).max(chunk.person + 1);
+            }
+            let last = chunk.last;
+            let next = chunks.get(at + 1).map_or(0, |c| c.first);
+            let tied = next == last + 1 && matches!(scan.gap(last), ", " | " & ")
+                || next == last + 2 && matches!(scan.token(last + 1).map(|t| scan.word(t)), Some("and" | "or"));
+            at += 1;
+            if !tied {
+                break;
+            }
+        }
+    }
+}
+
 /// The last token of one family name: `Smith`, `O'Neil`, `Lopez-Garcia`.
 fn partner(scan: &Scan<'_>, i: usize) -> Option<usize> {
     let mut at = i;
