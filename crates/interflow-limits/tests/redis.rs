@@ -2,6 +2,7 @@
 //!
 //! Needs `redis-server`; `make test` installs it where it may. Without it these tests say so and end.
 
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -262,6 +263,21 @@ async fn a_cut_connection_refuses_until_the_server_is_back() {
     while l.begin(subject(), ASK).await.is_err() {
         assert!(Instant::now() < until, "it does not come back");
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(l.shared().unwrap().reachable);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_made_anew_without_a_refusal() {
+    let Some(server) = Server::start() else { return };
+    let l = limits(&server.url(), Failure::Closed, budget(1_000));
+    l.begin(subject(), ASK).await.unwrap().settle(&Tokens { input: 30, ..Tokens::default() });
+    let mut other = std::net::TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    for _ in 0..3 {
+        other.write_all(b"CLIENT KILL TYPE normal SKIPME yes\r\n").unwrap();
+        let mut answer = [0; 64];
+        assert!(other.read(&mut answer).unwrap() > 0);
+        assert!(l.begin(subject(), ASK).await.is_ok());
     }
     assert!(l.shared().unwrap().reachable);
 }

@@ -156,6 +156,8 @@ impl EventReader {
             Kind::Whole(buf) | Kind::Lines(buf, _) => {
                 return (!buf.is_empty()).then(|| json_event(buf.split().freeze()));
             }
+            // Where an array was asked for, some say what they have to say in one object.
+            Kind::Array(buf, _) if buf.contains(&b'{') => return Some(json_event(buf.split().freeze())),
             Kind::EventStream(buf) | Kind::Array(buf, _) => buf.split().freeze(),
             Kind::Sse(parser) => return Some(parser.rest()).filter(|rest| !rest.is_empty()).map(sse_event),
         };

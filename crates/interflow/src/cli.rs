@@ -201,6 +201,9 @@ pub enum ConfigCommand {
         /// Its YAML file.
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Where the keys of clients are written, as hashes: a new file.
+        #[arg(long, value_name = "FILE")]
+        keys: Option<PathBuf>,
     },
 }
 

@@ -40,19 +40,30 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
         }
         ConfigCommand::Schema => serde_json::to_string_pretty(&Config::schema()).expect("a schema is JSON") + "\n",
         ConfigCommand::Reference => reference::markdown(),
-        ConfigCommand::ImportPhilter { file } => imported(file)?,
+        ConfigCommand::ImportPhilter { file, keys } => imported(file, keys.as_deref())?,
     };
     // A reader that has seen enough (`head`) is no error.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     Ok(())
 }
 
-fn imported(file: &Path) -> Result<String, Failure> {
+fn imported(file: &Path, keys: Option<&Path>) -> Result<String, Failure> {
     let shown = file.display();
     let yaml = std::fs::read_to_string(file).map_err(|e| format!("{shown} cannot be read: {e}"))?;
     let imported = philter::import(&yaml).map_err(|e| format!("{shown}: {e}"))?;
     for note in imported.notes {
         anstream::eprintln!("{note}");
+    }
+    match (imported.keys, keys) {
+        (Some(text), Some(path)) => {
+            let wrong = |e| format!("{} cannot be written: {e}", path.display());
+            let mut file = std::fs::File::create_new(path).map_err(wrong)?;
+            file.write_all(text.as_bytes()).map_err(wrong)?;
+        }
+        (Some(_), None) => {
+            anstream::eprintln!("auth.apiKeys: --keys FILE writes them, as hashes; name that file in keys.file")
+        }
+        (None, _) => {}
     }
     Ok(imported.text)
 }

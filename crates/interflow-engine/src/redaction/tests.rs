@@ -300,3 +300,22 @@ async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     assert_eq!(count(failed.found().await.0), None);
 }
+
+#[test]
+fn the_last_event_needs_no_end_of_its_own_and_one_that_was_cut_is_an_error() {
+    let session = session();
+    let told = redacted(&session, VALUES[0]);
+    let event = json!({"choices": [{"index": 0, "delta": {"content": told}}]}).to_string();
+    for (framing, before) in
+        [(Framing::Sse, "data: "), (Framing::Lines, ""), (Framing::Array, ""), (Framing::Array, "[")]
+    {
+        let whole = format!("{before}{event}");
+        let out = String::from_utf8(edited(framing, whole.as_bytes(), 5, &session)).unwrap();
+        assert!(out.contains(VALUES[0]) && !out.contains(&told), "{framing:?}: {out}");
+        let mut editor = Editor::new(framing, Restoring::new(Arc::clone(&session)));
+        let mut out = Vec::new();
+        editor.feed(&whole.as_bytes()[..whole.len() - 3], &mut out).unwrap();
+        let halt = editor.finish(&mut out).unwrap_err();
+        assert_eq!(halt.code, "response_cut", "{framing:?}");
+    }
+}

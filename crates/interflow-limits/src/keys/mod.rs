@@ -57,6 +57,11 @@ fn shown<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S:
     }
 }
 
+/// A key as the keys file holds it: `sha256:` and 64 hex digits.
+pub fn hash_of(key: &str) -> String {
+    Digest::of(key).to_string()
+}
+
 /// Whether a key may be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -79,9 +79,10 @@ impl RedisLedger {
         Ok(Self { client: client.map_err(wrong)?, options, connection: Mutex::new(Connection::None), scripts })
     }
 
-    async fn connection(&self) -> Result<MultiplexedConnection, LedgerError> {
+    /// The connection, and whether it was there already.
+    async fn connection(&self) -> Result<(MultiplexedConnection, bool), LedgerError> {
         match &*self.connection.lock() {
-            Connection::Open(connection) => return Ok(connection.clone()),
+            Connection::Open(connection) => return Ok((connection.clone(), true)),
             Connection::Failed(at, why) if at.elapsed() < PAUSE => return Err(LedgerError(why.clone())),
             Connection::Failed(..) | Connection::None => {}
         }
@@ -98,7 +99,7 @@ impl RedisLedger {
         match connected {
             Ok(connection) => {
                 *kept = Connection::Open(connection.clone());
-                Ok(connection)
+                Ok((connection, false))
             }
             Err(why) => {
                 let why = format!("the Redis server of the limits cannot be reached: {why}");
@@ -109,7 +110,23 @@ impl RedisLedger {
     }
 
     async fn run<T: redis::FromRedisValue>(&self, script: &Script, call: &Call) -> Result<T, LedgerError> {
-        let mut connection = self.connection().await?;
+        let (connection, kept) = self.connection().await?;
+        match self.run_on(connection, script, call).await {
+            // Servers close connections that rest for long; that they did so shows at the next question only.
+            Err(Unanswered { dropped: true, .. }) if kept => {
+                let (connection, _) = self.connection().await?;
+                self.run_on(connection, script, call).await.map_err(|e| e.error)
+            }
+            answer => answer.map_err(|e| e.error),
+        }
+    }
+
+    async fn run_on<T: redis::FromRedisValue>(
+        &self,
+        mut connection: MultiplexedConnection,
+        script: &Script,
+        call: &Call,
+    ) -> Result<T, Unanswered> {
         let mut prepared = script.prepare_invoke();
         call.keys.iter().for_each(|k| {
             prepared.key(k);
@@ -121,15 +138,16 @@ impl RedisLedger {
         match tokio::time::timeout(self.options.timeout, invoked).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(e)) => {
-                if e.is_io_error() || e.is_connection_dropped() || e.is_unrecoverable_error() {
+                let dropped = e.is_io_error() || e.is_connection_dropped() || e.is_unrecoverable_error();
+                if dropped {
                     *self.connection.lock() = Connection::None;
                 }
-                Err(LedgerError(format!("the Redis server of the limits: {e}")))
+                Err(Unanswered { error: LedgerError(format!("the Redis server of the limits: {e}")), dropped })
             }
             Err(_) => {
                 let why = format!("the Redis server of the limits gave no answer within {:?}", self.options.timeout);
                 *self.connection.lock() = Connection::Failed(Instant::now(), why.clone());
-                Err(LedgerError(why))
+                Err(Unanswered { error: LedgerError(why), dropped: false })
             }
         }
     }
@@ -144,6 +162,12 @@ impl RedisLedger {
         }
         call
     }
+}
+
+/// A question without an answer, and whether the connection was gone.
+struct Unanswered {
+    error: LedgerError,
+    dropped: bool,
 }
 
 struct Call {

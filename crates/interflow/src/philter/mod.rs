@@ -1,0 +1,432 @@
+//! `interflow config import-philter`: reads the YAML of philter-ai-proxy and writes the same as our configuration, with notes
+//! on what has no counterpart.
+
+mod keys;
+mod known;
+
+use serde_yaml_ng::Value as Yaml;
+use toml::{Table, Value};
+
+/// A configuration, and what its owner must do by hand.
+pub struct Imported {
+    /// TOML.
+    pub text: String,
+    /// The keys of clients, as the keys file has them; `None` when there are none.
+    pub keys: Option<String>,
+    /// Notes, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Reads a configuration of philter-ai-proxy.
+///
+/// # Errors
+/// When it is no YAML, or of another version than 1.
+pub fn import(yaml: &str) -> Result<Imported, String> {
+    let root: Yaml = serde_yaml_ng::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
+    if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
+        return Err("only version 1 of its schema is known".into());
+    }
+    let mut import = Import::default();
+    for key in known::unknown(&root) {
+        import.note(format!("{key}: this key is not known; nothing was made of it"));
+    }
+    import.listen(&root["listen"]);
+    import.providers(&root["providers"]);
+    import.philter(&root["philter"], &root["defaults"]);
+    import.defaults(&root["defaults"]);
+    import.routes(&root["routes"]);
+    let keys = import.keys(&root["auth"]);
+    import.outward(&root);
+    import.removed(&root);
+    let text = toml::to_string_pretty(&import.config).map_err(|e| e.to_string())?;
+    Ok(Imported { text, keys, notes: import.notes })
+}
+
+#[derive(Default)]
+struct Import {
+    config: Table,
+    notes: Vec<String>,
+}
+
+impl Import {
+    fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    fn set(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        self.section(section).insert(key.into(), value.into());
+    }
+
+    fn section(&mut self, name: &str) -> &mut Table {
+        let section = self.config.entry(name).or_insert_with(|| Table::new().into());
+        section.as_table_mut().expect("sections are tables")
+    }
+
+    fn push(&mut self, section: &str, key: &str, value: impl Into<Value>) {
+        let list = self.section(section).entry(key).or_insert(Value::Array(Vec::new()));
+        if let Value::Array(list) = list {
+            let value = value.into();
+            if !list.contains(&value) {
+                list.push(value);
+            }
+        }
+    }
+
+    /// A value with what it refers to put in its place, as they do when they begin: `${NAME}`, `file:PATH`.
+    fn value(&mut self, theirs: &str) -> Option<String> {
+        if let Some(path) = theirs.strip_prefix("file:") {
+            match std::fs::read_to_string(path) {
+                Ok(text) => return Some(text.trim().to_owned()),
+                Err(e) => self.note(format!("{path} cannot be read: {e}")),
+            }
+            return None;
+        }
+        let mut out = String::new();
+        let mut rest = theirs;
+        while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?)))
+        {
+            let Ok(value) = std::env::var(name) else {
+                self.note(format!("the environment variable {name} is not set, so that `{theirs}` is not known"));
+                return None;
+            };
+            out.push_str(before);
+            out.push_str(&value);
+            rest = after;
+        }
+        Some(out + rest)
+    }
+
+    fn listen(&mut self, listen: &Yaml) {
+        let port = listen["port"].as_u64().unwrap_or(8080);
+        self.push("gateway", "listen", format!("0.0.0.0:{port}"));
+        if let (Some(certificate), Some(key)) = (listen["cert"].as_str(), listen["key"].as_str()) {
+            let tls = [("certificate".to_owned(), certificate.into()), ("key".to_owned(), key.into())];
+            self.set("gateway", "tls", Table::from_iter(tls));
+        } else {
+            self.note("listen: without cert and key the gateway speaks plain HTTP; listen.devSelfSignedCert has no counterpart");
+        }
+        if !listen["clientCA"].is_null() {
+            self.note("listen.clientCA: clients' certificates are NOT asked for; require keys, or narrow [[access.rule]] by address");
+        }
+        if !listen["trustedProxies"].is_null() {
+            self.note("listen.trustedProxies: X-Forwarded-For is not believed; name the balancers in proxy.proxy_protocol_from");
+        }
+        if let Some(bytes) = listen["maxRequestBodyBytes"].as_u64() {
+            self.set("redact", "max_body", bytes.to_string());
+            self.set("llm", "max_body", bytes.to_string());
+        }
+        if let Some(bytes) = listen["maxHeaderBytes"].as_u64() {
+            self.set("limits", "head_bytes", bytes.to_string());
+        }
+        if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
+            let allow = Table::from_iter([("concurrent".to_owned(), Value::Integer(most as i64))]);
+            let rule = [("name".to_owned(), "all".into()), ("allow".to_owned(), allow.into())];
+            self.push("quota", "rule", Table::from_iter(rule));
+            self.note(
+                "listen.maxConcurrentRequests: as a rule of quota; what is too much gets 429 concurrency_exceeded",
+            );
+        }
+        for (theirs, ours) in
+            [("readHeaderTimeoutMs", "head"), ("readTimeoutMs", "body"), ("tlsHandshakeTimeoutMs", "handshake")]
+        {
+            if let Some(ms) = listen[theirs].as_u64().filter(|ms| *ms > 0) {
+                self.set("timeouts", ours, format!("{ms}ms"));
+            }
+        }
+        let drain = &listen["shutdownTimeout"];
+        if let Some(span) = drain.as_str().map(str::to_owned).or_else(|| drain.as_u64().map(|s| format!("{s}s"))) {
+            self.set("proxy", "drain", span);
+        }
+        if !listen["maxConcurrentTLSHandshakes"].is_null() {
+            self.note("listen.maxConcurrentTLSHandshakes: limits.connections and limits.accepts_per_second bound connections instead");
+        }
+    }
+
+    fn providers(&mut self, providers: &Yaml) {
+        let mut upstreams = Table::new();
+        let named = providers.as_mapping().into_iter().flatten().filter_map(|(k, v)| Some((k.as_str()?, v)));
+        for (name, own) in named.filter(|(name, _)| *name != "openaiCompatible") {
+            let upstream = self.provider(name, own);
+            if !upstream.is_empty() {
+                upstreams.insert(name.into(), upstream.into());
+            }
+        }
+        let compatible = providers["openaiCompatible"].as_mapping().into_iter().flatten();
+        for (name, own) in compatible.filter_map(|(k, v)| Some((k.as_str()?, v))) {
+            let upstream = self.provider(name, own);
+            upstreams.insert(name.into(), upstream.into());
+        }
+        if !upstreams.is_empty() {
+            self.set("llm", "upstream", upstreams);
+        }
+        let all: Vec<&Yaml> = providers.as_mapping().into_iter().flatten().map(|(_, own)| own).collect();
+        let compatible = providers["openaiCompatible"].as_mapping().into_iter().flatten().map(|(_, own)| own);
+        let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
+        let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
+        for (theirs, section, ours) in [
+            ("connectMs", "timeouts", "connect"),
+            ("responseHeaderMs", "timeouts", "response"),
+            ("idleConnMs", "upstream", "idle"),
+        ] {
+            if let Some(ms) = longest(theirs).filter(|ms| *ms > 0) {
+                self.set(section, ours, format!("{ms}ms"));
+                self.note(format!("providers.*.timeouts.{theirs}: the longest one holds for all, as {section}.{ours}"));
+            }
+        }
+        if longest("tlsHandshakeMs").is_some() {
+            self.note("providers.*.timeouts.tlsHandshakeMs: timeouts.handshake holds for both legs");
+        }
+    }
+
+    /// Hosts whose certificates are not looked at.
+    fn verify(&mut self, own: &Yaml, url: Option<&str>, at: &str) {
+        if own["tlsVerify"].as_bool() != Some(false) {
+            return;
+        }
+        match url.and_then(|t| t.split("://").nth(1)?.split(['/', ':']).next()) {
+            Some(host) => self.push("upstream", "danger_insecure_hosts", host),
+            None => self.note(format!("{at}.tlsVerify: the provider's own certificate is verified all the same")),
+        }
+    }
+
+    fn provider(&mut self, name: &str, own: &Yaml) -> Table {
+        let mut upstream = Table::new();
+        let keys = [("target", "target"), ("endpoint", "target"), ("apiVersion", "api_version"), ("region", "region")];
+        for (theirs, ours) in keys {
+            if let Some(value) = own[theirs].as_str().and_then(|v| self.value(v)) {
+                upstream.insert(ours.into(), value.into());
+            }
+        }
+        let target = upstream.get("target").and_then(Value::as_str).map(str::to_owned);
+        self.verify(own, target.as_deref(), &format!("providers.{name}"));
+        if name == "bedrock" && !own.is_null() {
+            upstream.insert("access_key".into(), "env:AWS_ACCESS_KEY_ID".into());
+            upstream.insert("secret_key".into(), "env:AWS_SECRET_ACCESS_KEY".into());
+            if let Some(role) = own["roleArn"].as_str() {
+                upstream.insert("role_arn".into(), role.into());
+            }
+            self.note("providers.bedrock: requests are signed with the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile's: llm.upstream.bedrock.profile");
+        }
+        if name == "vertex" && !own.is_null() {
+            self.note("providers.vertex: the client's own token goes on; set llm.upstream.vertex.service_account to send one of the gateway's");
+        }
+        if own["entraID"].as_bool() == Some(true) {
+            for (key, value) in [
+                ("tenant", "TENANT"),
+                ("client_id", "env:AZURE_CLIENT_ID"),
+                ("client_secret", "env:AZURE_CLIENT_SECRET"),
+            ] {
+                upstream.insert(key.into(), value.into());
+            }
+            self.note("providers.azure.entraID: tokens are fetched with AZURE_CLIENT_ID and AZURE_CLIENT_SECRET; write the tenant's id in llm.upstream.azure.tenant");
+        }
+        upstream
+    }
+
+    fn philter(&mut self, philter: &Yaml, defaults: &Yaml) {
+        let Some(endpoint) = philter["endpoint"].as_str().and_then(|v| self.value(v)) else { return };
+        self.verify(philter, Some(&endpoint), "philter");
+        if let Some(ca) = philter["caCert"].as_str() {
+            self.push("upstream", "extra_ca", ca);
+        }
+        let mut backend = Table::new();
+        backend.insert("kind".into(), "philter".into());
+        backend.insert("url".into(), endpoint.into());
+        for key in ["policy", "context"] {
+            if let Some(value) = defaults[key].as_str() {
+                backend.insert(key.into(), value.into());
+            }
+        }
+        if let Some(ms) = philter["timeouts"]["responseHeaderMs"].as_u64().filter(|ms| *ms > 0) {
+            backend.insert("timeout".into(), format!("{ms}ms").into());
+        }
+        let breaker = &philter["circuitBreaker"];
+        if breaker["enabled"].as_bool() == Some(true) && breaker["fallback"].as_str() == Some("passthrough") {
+            backend.insert("failure".into(), "open".into());
+            self.note("philter.circuitBreaker.fallback passthrough: the backend's failure = \"open\"; the built-in detectors still take out what they find");
+        }
+        if !philter["retry"].is_null() || !breaker.is_null() {
+            self.note("philter.retry, philter.circuitBreaker: the server is asked once; when it fails, the request is refused");
+        }
+        self.push("redact", "backend", backend);
+        self.note("philter.endpoint: the server is asked beside the built-in detectors; take redact.backend out to do without it, or give it redact.backend.token for Philter 4");
+    }
+
+    fn defaults(&mut self, defaults: &Yaml) {
+        if let Some(context) = defaults["context"].as_str().filter(|c| *c != "none") {
+            self.set("redact", "context", context);
+        }
+        self.set("redact", "outbound", outbound(&defaults["outbound"]));
+        self.set("redact", "restore", false);
+        if defaults["outbound"]["allowUnscannedStreams"].as_bool() == Some(true) {
+            self.note("defaults.outbound.allowUnscannedStreams: streams are looked at as they pass");
+        }
+        self.note(
+            "redact.restore is off, as answers stayed redacted before; take the line out to have originals put back",
+        );
+        if let Some(policy) = defaults["policy"].as_str() {
+            self.note(format!(
+                "defaults.policy: save the policy {policy} as JSON from Philter and name its file in redact.policy"
+            ));
+        }
+    }
+
+    fn routes(&mut self, routes: &Yaml) {
+        let mut all = Vec::new();
+        for (i, theirs) in routes.as_sequence().into_iter().flatten().enumerate() {
+            let matches = &theirs["match"];
+            let mut route = Table::new();
+            for key in ["path", "model"] {
+                if let Some(value) = matches[key].as_str() {
+                    route.insert(key.into(), value.into());
+                }
+            }
+            if matches["path"].is_string() {
+                self.note(format!("routes[{i}].match.path: it holds for the paths below it too"));
+            }
+            if let (Some(header), Some(value)) = (matches["header"].as_str(), matches["value"].as_str()) {
+                let mut headers = Table::new();
+                headers.insert(header.into(), value.into());
+                route.insert("headers".into(), headers.into());
+            }
+            if let Some(context) = theirs["context"].as_str() {
+                route.insert("context".into(), context.into());
+            }
+            // A route of theirs takes nothing over from the defaults.
+            route.insert("outbound".into(), outbound(&theirs["outbound"]).into());
+            if let Some(policy) = theirs["policy"].as_str() {
+                self.note(format!(
+                    "routes[{i}].policy: save the policy {policy} as JSON and name its file in redact.route[{i}].policy"
+                ));
+            }
+            all.push(Value::Table(route));
+        }
+        if !all.is_empty() {
+            self.set("redact", "route", all);
+        }
+    }
+
+    /// The keys file. Their keys stand beside the client's own credentials, which go on.
+    fn keys(&mut self, auth: &Yaml) -> Option<String> {
+        let keys = auth["apiKeys"].as_sequence().filter(|keys| !keys.is_empty())?;
+        self.set("keys", "required", auth["enabled"].as_bool() != Some(false));
+        self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
+        let (file, notes) = keys::file(keys, &mut |theirs| self.value(theirs));
+        self.notes.extend(notes);
+        Some(file)
+    }
+
+    fn outward(&mut self, root: &Yaml) {
+        if root["logging"]["enabled"].as_bool() != Some(false) {
+            self.set("audit", "enabled", true);
+            self.set("audit", "file", root["logging"]["file"].as_str().unwrap_or("-"));
+        }
+        let tracing = &root["tracing"];
+        if tracing["enabled"].as_bool() == Some(true) {
+            self.set("telemetry", "endpoint", "http://127.0.0.1:4318");
+            if let Some(service) = tracing["serviceName"].as_str() {
+                self.set("telemetry", "service", service);
+            }
+            self.note("tracing: OTEL_* are not read; write the collector's address in telemetry.endpoint");
+        }
+        if root["metrics"]["enabled"].as_bool() != Some(false) {
+            self.note("metrics: they are at /metrics of the admin port, under the same names; admin.open_metrics lets them be read without the token");
+        }
+    }
+
+    fn removed(&mut self, root: &Yaml) {
+        for (section, instead) in [
+            (
+                "rateLimit",
+                "write [[quota.rule]] with allow = { requests = \"60/m\", burst = 10 }, and quota.shared for Redis",
+            ),
+            ("quotas", "write [[quota.rule]] with per = \"key\" and allow = { tokens_per_day = … }"),
+            ("usage", "use is at GET /api/v1/limits"),
+            ("cache", "answers are not cached"),
+        ] {
+            if !root[section].is_null() {
+                self.note(format!("{section}: not taken over; {instead}"));
+            }
+        }
+    }
+}
+
+fn outbound(theirs: &Yaml) -> &'static str {
+    if theirs["enabled"].as_bool() != Some(true) {
+        return "off";
+    }
+    match theirs["action"].as_str() {
+        Some("block") => "block",
+        Some("flag") => "flag",
+        _ => "redact",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const THEIRS: &str = r#"
+version: 1
+listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, shutdownTimeout: 30s }
+philter: { endpoint: "https://philter:8080", tlsVerify: false, caCert: /etc/ca.pem, timeouts: { responseHeaderMs: 7000 }, circuitBreaker: { enabled: true, fallback: passthrough } }
+providers:
+  openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500 } }
+  azure: { target: "https://r.openai.azure.com", apiVersion: "2024-10-21", entraID: true }
+  bedrock: { region: us-east-1 }
+  openaiCompatible: { groq: { target: "https://api.groq.com/openai" } }
+defaults: { policy: hipaa, context: ward, outbound: { enabled: true, action: block } }
+routes:
+  - { match: { model: gpt-4 }, policy: strict }
+  - { match: { header: x-team, value: red, path: /v1/messages }, policy: p, outbound: { enabled: true, action: flag } }
+auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" } ] }
+rateLimit: { requests: 5 }
+logging: { file: /var/log/audit.jsonl }
+lisen: { port: 1 }
+"#;
+
+    #[test]
+    fn what_has_a_counterpart_is_taken_over_and_the_rest_is_said() {
+        let imported = import(THEIRS).unwrap();
+        let config: Config = toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
+        assert_eq!(config.gateway.listen[0].port(), 8443);
+        assert!(config.gateway.tls.is_some());
+        assert_eq!(config.redact.max_body.0, 1 << 20);
+        assert_eq!(config.llm.upstream["openai"].target.as_deref(), Some("https://openai.internal:8443/base"));
+        assert_eq!(config.upstream.danger_insecure_hosts, ["openai.internal", "philter"]);
+        assert_eq!(config.upstream.extra_ca, [std::path::PathBuf::from("/etc/ca.pem")]);
+        assert_eq!(config.llm.upstream["bedrock"].region.as_deref(), Some("us-east-1"));
+        assert_eq!(config.llm.upstream["groq"].target.as_deref(), Some("https://api.groq.com/openai"));
+        let redact = &config.redact;
+        assert_eq!((redact.context.as_str(), redact.outbound), ("ward", interflow_redact::OutboundMode::Block));
+        assert_eq!(
+            (redact.route[0].outbound, redact.route[1].outbound),
+            (Some(interflow_redact::OutboundMode::Off), Some(interflow_redact::OutboundMode::Flag))
+        );
+        assert_eq!(redact.route[1].headers["x-team"], "red");
+        assert_eq!(redact.backend[0].url, "https://philter:8080");
+        assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
+        assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.head.0.as_secs()), (1500, 5));
+        assert_eq!((config.quota.rule[0].allow.concurrent, config.proxy.drain.0.as_secs()), (Some(9), 30));
+        assert_eq!((config.keys.required, config.keys.header.as_str()), (true, "x-team-key"));
+        assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
+        let ring = interflow_limits::KeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
+        let key = ring.find_now("plain-word").unwrap();
+        assert_eq!(
+            (&*key.id, &key.scope.models[..], &key.scope.paths[..]),
+            ("a", &["gpt-4*".to_owned()][..], &["/v1/chat*".to_owned()][..])
+        );
+        assert!(!imported.keys.unwrap().contains("plain-word") && !imported.text.contains("plain-word"));
+        for says in ["hipaa", "strict", "entraID", "apiKeys[1].key", "rateLimit: ", "lisen: this key is not known"] {
+            assert!(imported.notes.iter().any(|n| n.contains(says)), "{says}: {:?}", imported.notes);
+        }
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        assert!(import("version: 2").is_err());
+        assert!(import("- [").is_err());
+        assert!(import("{}").is_ok());
+    }
+}
