@@ -1,5 +1,7 @@
 //! Server-sent events, read as they come (WHATWG HTML 9.2): each event's bytes to hand on, and what they say.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 
 /// Reads an event stream.
@@ -166,16 +168,21 @@ impl SseEvent {
                     }
                     none => none.insert(String::new()),
                 };
-                data.push_str(&String::from_utf8_lossy(value));
+                data.push_str(&text(value));
             }
-            b"event" => self.event = Some(String::from_utf8_lossy(value).into_owned()),
-            b"id" if !value.contains(&0) => self.id = Some(String::from_utf8_lossy(value).into_owned()),
+            b"event" => self.event = Some(text(value).into_owned()),
+            b"id" if !value.contains(&0) => self.id = Some(text(value).into_owned()),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
                 self.retry = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
             }
             _ => {}
         }
     }
+}
+
+/// The bytes as a text, what is no UTF-8 replaced. Nearly all of them are: the quick look comes first.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// The lines of a block; CR, LF and CRLF each end one.

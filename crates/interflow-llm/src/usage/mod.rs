@@ -2,6 +2,9 @@
 
 mod scanner;
 
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
 use serde_json::Value;
 
 use interflow_flow::ByteStr;
@@ -55,11 +58,12 @@ impl Usage {
 }
 
 /// Words one of which stands in every part of an answer that tells its counts.
-const TELLING: [&[u8]; 4] = [b"\"usage", b"eval_count\"", b"invocationMetrics\"", b"\"tokens\""];
+static TELLING: LazyLock<[Finder<'static>; 4]> =
+    LazyLock::new(|| ["\"usage", "eval_count\"", "invocationMetrics\"", "\"tokens\""].map(Finder::new));
 
 /// Whether this JSON may tell counts; a quick look without reading it.
 pub(crate) fn may_tell(json: &[u8]) -> bool {
-    TELLING.iter().any(|word| memchr::memmem::find(json, word).is_some())
+    TELLING.iter().any(|word| word.find(json).is_some())
 }
 
 /// What an answer, or one event of it, says of itself.
