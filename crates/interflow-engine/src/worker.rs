@@ -169,8 +169,6 @@ impl Worker {
         (role, listener): (Role, Arc<str>),
         _permit: Permit,
     ) {
-        // Small answers go out at once; a failure here only means that the client is gone already.
-        let _ = stream.set_nodelay(true);
         let live = self.live();
         let wanted = (role == Role::Transparent).then(|| ingress::original_destination(&stream, local));
         let mut client = ClientInfo {
