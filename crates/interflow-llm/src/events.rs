@@ -226,6 +226,8 @@ struct Scan {
     depth: usize,
     in_string: bool,
     escaped: bool,
+    /// It is no array, but one object.
+    alone: bool,
 }
 
 impl Scan {
@@ -238,10 +240,13 @@ impl Scan {
                 b'\\' if self.in_string => self.escaped = true,
                 b'"' => self.in_string = !self.in_string,
                 _ if self.in_string => {}
-                b'{' | b'[' => self.depth += 1,
+                b'{' | b'[' => {
+                    self.alone |= self.depth == 0 && byte == b'{';
+                    self.depth += 1;
+                }
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 1 && byte == b'}' {
+                    if self.depth == 1 && byte == b'}' && !self.alone {
                         let end = self.at;
                         self.at = 0;
                         return Some(end);

@@ -305,7 +305,7 @@ async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that
 fn the_last_event_needs_no_end_of_its_own_and_one_that_was_cut_is_an_error() {
     let session = session();
     let told = redacted(&session, VALUES[0]);
-    let event = json!({"choices": [{"index": 0, "delta": {"content": told}}]}).to_string();
+    let event = json!({"choices": [{"index": 0, "delta": {"content": told}}], "usage": {"n": 1}}).to_string();
     for (framing, before) in
         [(Framing::Sse, "data: "), (Framing::Lines, ""), (Framing::Array, ""), (Framing::Array, "[")]
     {
