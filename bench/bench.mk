@@ -30,6 +30,11 @@ bench-instructions:
 bench-pii:
 	@bench/pii/run
 
+.PHONY: bench-conversations
+# What it costs to put conversations together as their histories grow, and how many exchanges of 100 KB a core takes.
+bench-conversations:
+	@cargo run --locked --release -q -p interflow-llm --example conversation_cost -- bench/results/conversations.json
+
 .PHONY: bench-media-costs bench-media-viewers media-soak
 # Playlists, manifests, decryption by themselves, beside openssl and mediaflow-proxy's decrypter.
 bench-media-costs:

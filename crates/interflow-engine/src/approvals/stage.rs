@@ -1,15 +1,18 @@
 //! The stage of approvals: asks about tunnels that pass unseen and about every request, and puts secrets in for placeholders
 //! where nobody looks any more.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use interflow_flow::{
     Authority, Body, ByteStr, Direction, Error, Flow, Headers, Host, Interest, Kind, Message, MessageKind, Phase,
     RequestHead, ResponseHead, Scheme, Scope, Stage, Step, Transport, Verdict, Way,
 };
+
+use interflow_llm::coding;
 
 use super::held::HeldQuestion;
 use super::rules::Question;
@@ -23,6 +26,11 @@ use crate::dns::CalledByDns;
 /// Bodies up to this size, in bytes, are read whole, so that their length can be told beforehand.
 const WHOLE: usize = 1 << 20;
 
+/// The most bytes that a body's content coding may hide.
+const LARGEST_PLAIN: u64 = 16 << 20;
+/// The shortest secret, in bytes, that is looked for in base64: a shorter one would be found where it is not.
+const SHORTEST_PACKED: usize = 8;
+
 /// See the module.
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
@@ -32,6 +40,8 @@ pub struct ApprovalsStage {
 #[derive(Default)]
 struct Used {
     secrets: Vec<Arc<Secret>>,
+    /// Basic credentials that they were put into, and how those stood before.
+    packed: Vec<(Vec<u8>, Vec<u8>)>,
     /// What takes them out again, made when it is needed.
     hides: Option<Arc<Swap>>,
 }
@@ -396,17 +406,47 @@ fn note_used(flow: &mut Flow, secrets: &[Arc<Secret>], found: &[usize]) {
     }
 }
 
-/// What takes the secrets out of a response again, as they are and as JSON writes them.
+/// What takes the secrets out of a response again, in whatever form an origin may repeat them.
 fn hiding(flow: &mut Flow) -> Option<Arc<Swap>> {
     flow.note::<Used>()?;
     let used = flow.note_mut::<Used>();
     if used.hides.is_none() {
-        let pair = |value: Vec<u8>, s: &Secret| (value, s.placeholder.as_bytes().to_vec());
-        let plain = used.secrets.iter().map(|s| pair(s.value().as_bytes().to_vec(), s));
-        let json = used.secrets.iter().map(|s| pair(in_json(s.value()), s));
-        used.hides = Swap::new(plain.chain(json).collect()).map(Arc::new);
+        let of = |s: &Arc<Secret>| {
+            let placeholder = s.placeholder.as_bytes().to_vec();
+            forms(s.value()).into_iter().map(move |form| (form, placeholder.clone())).collect::<Vec<_>>()
+        };
+        let pairs = used.secrets.iter().flat_map(of).chain(used.packed.iter().cloned());
+        used.hides = Swap::new(pairs.collect()).map(Arc::new);
     }
     used.hides.clone()
+}
+
+/// A secret as origins repeat it: as it is, in JSON, HTML and base64, and percent-coded as paths, forms and scripts do it.
+fn forms(value: &str) -> BTreeSet<Vec<u8>> {
+    let text = |kept: &str| String::from_utf8_lossy(&coded(value, kept)).into_owned();
+    let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mut all = BTreeSet::from([value.as_bytes().to_vec(), in_json(value)]);
+    if value.len() >= SHORTEST_PACKED {
+        all.insert(STANDARD_NO_PAD.encode(value).into_bytes());
+    }
+    for quote in ["&quot;", "&#34;"] {
+        all.insert(html.replace('"', quote).into_bytes());
+    }
+    for kept in ["", "/", "!*'()"] {
+        all.extend([coded(value, kept), lower_hex(&text(kept)), text(kept).replace("%20", "+").into_bytes()]);
+    }
+    all
+}
+
+/// The digits of percent-codes in lower case.
+fn lower_hex(text: &str) -> Vec<u8> {
+    let mut parts = text.split('%');
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
+        out.push_str(&format!("%{}{rest}", code.to_ascii_lowercase()));
+    }
+    out.into_bytes()
 }
 
 /// As it stands between the quotes of a JSON string.
@@ -424,6 +464,7 @@ async fn put_in(
 ) -> Result<Body, Verdict> {
     let Some(swap) = Swap::new(pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
     let (headers, mut found) = swapped_headers(&swap, &head.headers);
+    let packed = changed_basic(&head.headers, &headers);
     head.headers = headers;
     if let Some(swap) = Swap::new(pairs(&secrets, escaped))
         && let Some((path, more)) = swap.swap(head.url.path.as_bytes())
@@ -433,14 +474,16 @@ async fn put_in(
         found.extend(more);
     }
     note_used(flow, &secrets, &found);
+    if !packed.is_empty() {
+        flow.note_mut::<Used>().packed.extend(packed);
+    }
     if !found.is_empty() {
         // So that the response can be looked through for what was put in.
         let _ = head.headers.set("Accept-Encoding", "identity");
     }
-    let coded = head.headers.tokens("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"));
     let media = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
     // Messages of gRPC say their lengths, which would be wrong then.
-    if coded || body.is_empty() || media.starts_with("application/grpc") {
+    if body.is_empty() || media.starts_with("application/grpc") {
         return Ok(body);
     }
     let written: fn(&str) -> Vec<u8> = if media.contains("json") {
@@ -451,6 +494,9 @@ async fn put_in(
         |v| v.as_bytes().to_vec()
     };
     let Some(swap) = Swap::new(pairs(&secrets, written)) else { return Ok(body) };
+    if coding::is_coded(&head.headers) {
+        return put_into_coded(flow, head, body, &secrets, &swap).await;
+    }
     if body.remaining().is_none_or(|n| n > WHOLE as u64) {
         // What it holds shows later, so the response hides every secret of the host.
         secrets.iter().for_each(|s| flow.note_mut::<Used>().add(s));
@@ -482,6 +528,36 @@ async fn put_in(
     }
 }
 
+/// Puts the secrets into a body with a content coding, which loses the coding then. One without placeholders, or whose coding
+/// cannot be undone, goes on as it came; so does a very long one.
+async fn put_into_coded(
+    flow: &mut Flow,
+    head: &mut RequestHead,
+    body: Body,
+    secrets: &[Arc<Secret>],
+    swap: &Swap,
+) -> Result<Body, Verdict> {
+    let (bytes, trailers) = match body.collect(WHOLE).await {
+        Ok(whole) => whole,
+        Err(interflow_flow::CollectError::TooLarge(body)) => return Ok(body),
+        Err(interflow_flow::CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+    };
+    let plain = coding::decode(&head.headers, &bytes, LARGEST_PLAIN).ok().flatten();
+    let bytes = match plain.and_then(|plain| swap.swap(&plain)) {
+        None => bytes,
+        Some((plain, found)) => {
+            note_used(flow, secrets, &found);
+            head.headers.remove("content-encoding");
+            let _ = head.headers.set("Accept-Encoding", "identity");
+            plain.into()
+        }
+    };
+    Ok(match trailers {
+        None => Body::from(bytes),
+        Some(trailers) => whole_with_trailers(bytes, trailers),
+    })
+}
+
 /// A body that ends with trailers.
 fn whole_with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
     struct Two(Option<bytes::Bytes>, Option<Headers>);
@@ -499,9 +575,25 @@ fn whole_with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
 
 /// What may not stand in a path or query is percent-coded.
 fn escaped(value: &str) -> Vec<u8> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
+    coded(value, "")
+}
+
+/// Percent-coded (RFC 3986 2.1), but for what is unreserved and what is kept.
+fn coded(value: &str, kept: &str) -> Vec<u8> {
+    let plain =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') || kept.as_bytes().contains(&b);
     let coded = value.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") });
     coded.collect::<String>().into_bytes()
+}
+
+/// The Basic credentials that are others now, and as they were before.
+fn changed_basic(before: &Headers, after: &Headers) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let packed = |value: &[u8]| {
+        let (_, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
+        Some(packed.trim_ascii().to_vec()).filter(|p| p.len() >= 8)
+    };
+    let pairs = before.into_iter().zip(after).filter(|((_, old), (_, new))| old != new);
+    pairs.filter_map(|((_, old), (_, new))| Some((packed(new)?, packed(old)?))).collect()
 }
 
 /// The fields with everything put in, Basic credentials (RFC 7617) included, and the indices of what was found.

@@ -3,6 +3,7 @@
 
 mod database;
 mod endpoints;
+mod repeated;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
