@@ -66,6 +66,8 @@ fn the_demo_has_traffic_of_every_kind() {
         "resp.type:image/gif",
         "req.type:multipart/form-data",
         "path:/graphql",
+        "listener:gateway path:/media status:200 resp.type:video/mp4",
+        "host:cdn.example path:/film.mp4 status:200",
     ] {
         let found = said(&["flows", "list", "--format", "jsonl", query]);
         assert!(!found.trim().is_empty(), "nothing fits {query}");

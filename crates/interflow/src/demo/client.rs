@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::agent;
 use super::bank::Bank;
+use super::film::Film;
 
 /// The longest answer that is read, in bytes.
 const LONGEST: u64 = 4 << 20;
@@ -126,7 +127,7 @@ pub async fn reserve(world: World) {
 }
 
 /// A round of traffic of every kind.
-pub async fn round(world: World, bank: &Bank, round: u32) {
+pub async fn round(world: World, bank: &Bank, film: Option<&Film>, round: u32) {
     let shop = async {
         for path in
             ["/", "/app.css", "/products", "/pixel.gif", "/missing", "/broken", "/busy", "/cut", "/events", "/slow"]
@@ -190,5 +191,10 @@ pub async fn round(world: World, bank: &Bank, round: u32) {
         let _ = bank.pay(world).await;
         let _ = world.socket().await;
     };
-    tokio::join!(shop, agent::all(world, round));
+    let film = async {
+        if let Some(film) = film {
+            let _ = film.watch().await;
+        }
+    };
+    tokio::join!(shop, film, agent::all(world, round));
 }

@@ -4,6 +4,7 @@
 mod agent;
 mod bank;
 mod client;
+mod film;
 mod model;
 mod origin;
 mod script;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use interflow_engine::approvals::config::{Mode, RuleSpec};
 use interflow_flow::units::Span;
 use interflow_redact::RedactMode;
+use ipnet::IpNet;
 
 use crate::Failure;
 use crate::config::Config;
@@ -118,7 +120,9 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     let vault = home.ca().with_file_name("bank");
     let bank = bank::open(&vault).await.map_err(|e| format!("the demo's bank could not open: {e}"))?;
     config.upstream.extra_ca = vec![vault.join("ca.pem")];
+    config.media.allow_private = vec![IpNet::from(here[0])];
     let running = run::start(&config, home).await?;
+    let film = film::Film::link(&running, origin.port());
     let bank = bank::Bank::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
     let _announced = running.announce()?;
     let proxy =
@@ -128,7 +132,7 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     let traffic = async move {
         let mut round = 0;
         while args.rounds.is_none_or(|n| round < n) {
-            client::round(world, &bank, round).await;
+            client::round(world, &bank, film.as_ref(), round).await;
             round += 1;
             if args.rounds.is_none_or(|n| round < n) {
                 tokio::time::sleep(REST).await;

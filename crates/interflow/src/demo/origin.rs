@@ -16,6 +16,9 @@ const LONGEST: usize = 1 << 20;
 const THOUGHT: Duration = Duration::from_millis(180);
 const PIECE: Duration = Duration::from_millis(14);
 
+/// Pieces of the film, and bytes of each.
+const FILM: (usize, usize) = (40, 100_000);
+
 /// A picture of one pixel.
 const PIXEL: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x0b\x6e\x72\xff\xff\xff!\xf9\x04\x01\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
 
@@ -132,6 +135,14 @@ async fn page(stream: &mut (impl AsyncWrite + Unpin), path: &str, sent: &[u8]) -
             for n in 1..=6 {
                 stream.write_all(format!("event: stock\ndata: {{\"product\":1,\"left\":{}}}\n\n", 10 - n).as_bytes()).await?;
                 tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+            return stream.shutdown().await;
+        }
+        "/film.mp4" => {
+            begin(stream, 200, "video/mp4", Some(FILM.0 * FILM.1)).await?;
+            for n in 0..FILM.0 {
+                stream.write_all(&vec![n as u8; FILM.1]).await?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
             return stream.shutdown().await;
         }
