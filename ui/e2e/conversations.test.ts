@@ -138,6 +138,36 @@ describe('a thread', () => {
   });
 });
 
+it('a list longer than the server gives at once stays as long as it is, until another is asked for', async () => {
+  const used = { exchanges: 1, input: 1, output: 1, cache_read: 0, cache_write: 0, reasoning: 0, cost: 0, unpriced: 0 };
+  const listed = (i: number) => ({ id: `c${i}`, session: '', started: 1e15, updated: 1e15, agent: 'a', model: 'm', provider: '', host: '', title: `talk ${i}`, turns: 1, used });
+  let looks = 0;
+  await page.route('**/api/v1/conversations?*', (route) => {
+    looks += 1;
+    const asked = new URL(route.request().url()).searchParams;
+    const after = asked.get('after');
+    const from = asked.get('query') === 'new' ? 5000 : after ? Number(after.slice(1)) + 1 : 0;
+    const conversations = Array.from({ length: Number(asked.get('limit')) }, (_, i) => listed(from + i));
+    return route.fulfill({ json: { conversations, next: conversations.at(-1)!.id } });
+  });
+  await page.goto(`http://${world.admin}/conversations`);
+  const entries = page.locator('.entry');
+  for (let n = 100; n < 700; n += 100) {
+    await expect.poll(() => entries.count()).toBe(n);
+    await page.getByRole('button', { name: 'More' }).click();
+  }
+  await expect.poll(() => entries.count()).toBe(700);
+  const before = looks;
+  await expect.poll(() => looks, { timeout: 12_000 }).toBeGreaterThan(before + 1);
+  expect(await entries.count()).toBe(700);
+  const box = page.getByLabel('Filter conversations');
+  await box.fill('new');
+  await box.press('Enter');
+  await expect.poll(() => entries.first().textContent()).toContain('talk 5000');
+  expect(await entries.count()).toBe(500);
+  await page.unroute('**/api/v1/conversations?*');
+});
+
 describe('the pages', () => {
   it('ask for nothing elsewhere and complain of nothing', () => {
     expect(world.strays).toEqual([]);
