@@ -61,7 +61,7 @@ impl Default for RecordConfig {
             bodies: true,
             max_body: ByteSize(0),
             overflow: Overflow::Wait,
-            queue_bytes: ByteSize(16 << 20),
+            queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,
             mask_headers: MASKED.iter().map(|s| (*s).to_owned()).collect(),
             mask_query: MASKED_QUERY.iter().map(|s| (*s).to_owned()).collect(),

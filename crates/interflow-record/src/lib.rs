@@ -26,5 +26,5 @@ pub use model::{
 pub use recorder::StoreRecorder;
 pub use store::{
     Annotation, BodyReader, CheckReport, EmbeddedStore, Event, ListOptions, NewFlow, Order, Progress, Recovery, Store,
-    StoreStats, Subscription,
+    StoreStats, Subscription, Wanted,
 };

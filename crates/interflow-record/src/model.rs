@@ -515,7 +515,16 @@ impl FlowRow {
 
 /// The media type in a head, lower case, without parameters.
 pub fn media_type(headers: &Headers) -> Option<String> {
+    media_essence(headers).map(Cow::into_owned)
+}
+
+/// The same, borrowed where it is written in lower case.
+pub(crate) fn media_essence(headers: &Headers) -> Option<Cow<'_, str>> {
     let value = headers.get_str("content-type")?;
-    let essence = value.split(';').next().unwrap_or_default().trim();
-    (!essence.is_empty()).then(|| essence.to_ascii_lowercase())
+    let end = value.bytes().position(|b| b == b';').unwrap_or(value.len());
+    let essence = value[..end].trim_ascii();
+    match essence.bytes().any(|b| b.is_ascii_uppercase()) {
+        true => Some(essence.to_ascii_lowercase().into()),
+        false => (!essence.is_empty()).then_some(essence.into()),
+    }
 }

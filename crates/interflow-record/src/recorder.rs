@@ -50,8 +50,8 @@ impl Recorder for StoreRecorder {
         let news = News {
             queued: true,
             charge,
-            begin: Some(Box::new(Begin::of(flow, head))),
-            state: Some(Box::new(Snapshot::of(flow))),
+            begin: Some(Begin::of(flow, head)),
+            state: Some(Snapshot::of(flow)),
             missing,
             ..News::default()
         };
@@ -158,7 +158,7 @@ impl Capture for StoreCapture {
 
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
         self.tell(|news| {
-            news.response = Some(Box::new(head.clone()));
+            news.response = Some(head.clone());
             news.see(flow);
             head.headers.size() + PIECE
         });
@@ -180,7 +180,7 @@ impl Capture for StoreCapture {
 
     fn done(mut self: Box<Self>, flow: &Flow, outcome: Outcome<'_>) {
         self.ended = true;
-        let end = Box::new(End::of(flow, &outcome, self.is_tunnel));
+        let end = End::of(flow, &outcome, self.is_tunnel);
         self.tell(|news| {
             news.end = Some(end);
             news.see(flow);
@@ -197,7 +197,7 @@ impl Drop for StoreCapture {
         let is_tunnel = self.is_tunnel;
         self.tell(|news| {
             let tunnel = is_tunnel.then(TunnelBytes::default);
-            news.end = Some(Box::new(End { state: FlowState::Cut, tunnel, error: None, after: 0 }));
+            news.end = Some(End { state: FlowState::Cut, tunnel, error: None, after: 0 });
             PIECE
         });
     }

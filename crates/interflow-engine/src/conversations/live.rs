@@ -8,7 +8,7 @@ use interflow_flow::{FlowId, Timestamp};
 use interflow_llm::conversation::{Assembler, Recorded};
 use interflow_query::Query;
 use interflow_record::{
-    Event, Findings, FlowKind, FlowRow, FlowState, FlowSummary, ListOptions, Order, Store, StoreError,
+    Event, Findings, FlowKind, FlowRow, FlowState, FlowSummary, ListOptions, Order, Store, StoreError, Wanted,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -55,7 +55,7 @@ impl Live {
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
             runtime.block_on(async move {
                 // Subscribed before looking back, so that nothing falls between.
-                let mut news = store.subscribe();
+                let mut news = store.subscribe_to(wanted());
                 let mut keeper = Keeper::new(&*store, pricing);
                 let mut behind = true;
                 loop {
@@ -134,6 +134,22 @@ pub struct Keeper<'s> {
     /// Flows that may hold an exchange and still run; WebSockets with what has been read of them.
     running: BTreeMap<FlowId, Option<Socket>>,
     newest: Option<FlowId>,
+    /// `newest` when the cursor was kept the last time.
+    marked: Option<FlowId>,
+}
+
+/// Lets by what asks with a body, and WebSockets: a flow that is either stays so, and no other may hold an exchange. And once
+/// a minute any flow: the cursor has to follow.
+pub fn wanted() -> Wanted {
+    let mut last = None;
+    Box::new(move |row| {
+        let may = row.kind == FlowKind::WebSocket || row.request.as_ref().is_some_and(|r| r.body.size > 0);
+        let by = may || last.is_none_or(|l| far(l, row.id));
+        if by {
+            last = last.max(Some(row.id));
+        }
+        by
+    })
 }
 
 impl<'s> Keeper<'s> {
@@ -147,6 +163,7 @@ impl<'s> Keeper<'s> {
             findings: Findings::default(),
             running: BTreeMap::new(),
             newest: None,
+            marked: None,
         }
     }
 
@@ -226,7 +243,6 @@ impl<'s> Keeper<'s> {
     /// # Errors
     /// The store refused: it is time to catch up.
     pub fn hear(&mut self, flows: &[FlowSummary]) -> Result<(), StoreError> {
-        let before = self.newest;
         let mut ended: Vec<(u64, FlowId)> = Vec::new();
         for flow in flows {
             self.newest = self.newest.max(Some(flow.id));
@@ -246,7 +262,7 @@ impl<'s> Keeper<'s> {
             self.running.remove(&id);
         }
         // The cursor alone is worth a write only now and then.
-        if !self.findings.is_empty() || before.is_none_or(|b| self.newest.is_some_and(|n| far(b, n))) {
+        if !self.findings.is_empty() || self.marked.is_none_or(|m| self.newest.is_some_and(|n| far(m, n))) {
             self.keep()?;
         }
         Ok(())
@@ -324,7 +340,9 @@ impl<'s> Keeper<'s> {
         let mut findings = std::mem::take(&mut self.findings);
         let oldest = self.running.keys().next().map(|id| FlowId::from_u128(id.to_u128().saturating_sub(1)));
         findings.cursor = oldest.into_iter().chain(self.newest).min();
-        self.store.keep(findings)
+        self.store.keep(findings)?;
+        self.marked = self.newest;
+        Ok(())
     }
 }
 
@@ -357,7 +375,7 @@ fn in_order(mut flows: Vec<Ended>) -> Vec<FlowId> {
     flows.into_iter().map(|f| f.id).collect()
 }
 
-/// A minute apart.
+/// More than a minute apart.
 const fn far(a: FlowId, b: FlowId) -> bool {
     b.unix_millis().saturating_sub(a.unix_millis()) > 60_000
 }

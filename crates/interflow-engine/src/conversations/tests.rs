@@ -12,7 +12,7 @@ use interflow_record::{
 use serde_json::{Value, json};
 
 use super::export::{self, Form};
-use super::live::Keeper;
+use super::live::{Keeper, wanted};
 use super::open;
 use super::rows::Pricing;
 
@@ -158,6 +158,50 @@ fn a_clock_that_is_set_back_loses_no_exchange_and_changes_no_order() {
     assert_eq!(said(&store), said(&steady), "and as if the clock had stood");
     let all = ConversationOptions { all: true, ..ConversationOptions::default() };
     assert_eq!(store.conversations(&all).unwrap().len(), 1);
+}
+
+#[test]
+fn only_what_may_hold_an_exchange_is_heard_of_and_once_a_minute_anything() {
+    let mut wanted = wanted();
+    let mut asked = |second: u64, size: u64, kind: FlowKind| {
+        let mut row = flow(second, "a.test", "/", "", 200, "text/html", "").row;
+        row.kind = kind;
+        row.request.as_mut().unwrap().body.size = size;
+        wanted(&row)
+    };
+    for (second, size, kind, by) in [
+        (0, 0, FlowKind::Http, true),
+        (1, 0, FlowKind::Http, false),
+        (60, 0, FlowKind::Http, false),
+        (61, 0, FlowKind::Http, true),
+        (62, 1, FlowKind::Http, true),
+        (63, 0, FlowKind::WebSocket, true),
+        (120, 0, FlowKind::Http, false),
+        (121, 0, FlowKind::Http, false),
+        (124, 0, FlowKind::Http, true),
+    ] {
+        assert_eq!(asked(second, size, kind), by, "{second} {size}");
+    }
+    let mut tunnel = flow(500, "a.test", "/", "", 200, "text/html", "").row;
+    tunnel.request = None;
+    assert!(wanted(&tunnel));
+    assert!(!wanted(&tunnel));
+}
+
+#[test]
+fn the_cursor_follows_flows_that_hold_nothing() {
+    let (_dir, store) = open_store();
+    let now = Timestamp::now();
+    let mut keeper = Keeper::new(&store, pricing());
+    let seen: Vec<FlowId> = (0..100)
+        .map(|n| {
+            let new = flow(n, "a.test", "/", "", 200, "text/html", "");
+            keeper.hear(&[new.row.summary(now)]).unwrap();
+            new.row.id
+        })
+        .collect();
+    // Kept when the first was heard of, and a little more than a minute later.
+    assert_eq!(store.cursor().unwrap(), Some(seen[61]));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::select::{self, ListOptions, Order, Progress};
 use super::shared::{Annotation, Job, NewFlow, Shared};
 use super::writer::Writer;
 use super::{
-    CheckReport, Store, StoreStats, Subscription, check, messages, rows, schema, search, segment, segments_dir,
+    CheckReport, Store, StoreStats, Subscription, Wanted, check, messages, rows, schema, search, segment, segments_dir,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
@@ -287,9 +287,16 @@ impl Store for EmbeddedStore {
 
     fn subscribe(&self) -> Subscription {
         match &self.writing {
-            Some(w) => Subscription(w.shared.events.subscribe()),
+            Some(w) => Subscription(w.shared.feeds.subscribe()),
             // Nothing happens in a store that is only read: a channel whose sender is gone.
             None => Subscription(broadcast::channel(1).1),
+        }
+    }
+
+    fn subscribe_to(&self, wanted: Wanted) -> Subscription {
+        match &self.writing {
+            Some(w) => Subscription(w.shared.feeds.subscribe_to(wanted)),
+            None => self.subscribe(),
         }
     }
 }

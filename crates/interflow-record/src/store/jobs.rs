@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use interflow_flow::{Direction, FlowId, Message, Timestamp};
+use interflow_flow::{Direction, FlowId, Message};
 
 use super::assembly::Shelf;
 use super::rows;
@@ -10,7 +10,7 @@ use super::running::Running;
 use super::shared::{Annotation, NewFlow};
 use super::writer::Writer;
 use crate::error::{Result, StoreError};
-use crate::model::{BodyRow, FlowRow, FlowState, FlowSummary};
+use crate::model::{BodyRow, FlowRow, FlowState};
 
 impl Writer {
     /// Stores a flow with everything it has; false when one of this id is there already.
@@ -53,22 +53,14 @@ impl Writer {
             flow.marked.retain(|t| !change.remove_tags.contains(t));
             flow.marked.extend(change.add_tags.iter().cloned());
             annotate(&mut flow.row, change);
-            let summary = flow.row.summary(Timestamp::now());
-            self.announce(summary);
+            self.shared.feeds.tell_of(&flow.row);
             return Ok(());
         }
         let mut stored = rows::get(&self.db, id)?;
         annotate(&mut stored.row, change);
-        let [a, b] = &stored.refs;
-        rows::update(&self.db, stored.seq, &stored.row, [a, b], [&stored.inline[0], &stored.inline[1]])?;
-        self.announce(stored.row.summary(Timestamp::now()));
+        self.logged += rows::update(&self.db, &stored.as_new())?;
+        self.shared.feeds.tell_of(&stored.row);
         Ok(())
-    }
-
-    /// Tells subscribers of one flow.
-    fn announce(&self, summary: FlowSummary) {
-        // Nobody may be listening.
-        let _ = self.shared.events.send([summary].into());
     }
 
     /// Deletes flows that are over; how many there were.

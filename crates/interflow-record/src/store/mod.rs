@@ -10,6 +10,7 @@ mod detail;
 mod embedded;
 #[cfg(test)]
 mod fault_tests;
+mod feeds;
 mod jobs;
 mod mask;
 mod messages;
@@ -183,7 +184,13 @@ pub trait Store: Conversations + Send + Sync {
 
     /// Flows as they begin, go on and end.
     fn subscribe(&self) -> Subscription;
+
+    /// The same for the flows that `wanted` lets by: others cost nothing but the question.
+    fn subscribe_to(&self, wanted: Wanted) -> Subscription;
 }
+
+/// Says whether a subscriber wants to hear of a flow as it is now. Asked by the thread that writes, for every piece of news.
+pub type Wanted = Box<dyn FnMut(&FlowRow) -> bool + Send>;
 
 /// What a subscriber is told.
 #[derive(Clone, Debug)]

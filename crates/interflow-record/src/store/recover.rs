@@ -102,8 +102,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
                 *b = BodyRow { size: b.size, kept, missing: Some(Missing::Lost) };
             }
         }
-        let [a, b] = &stored.refs;
-        rows::update(db, stored.seq, &stored.row, [a, b], [&stored.inline[0], &stored.inline[1]])?;
+        rows::update(db, &stored.as_new())?;
     }
     for id in lost {
         db.prepare_cached("DELETE FROM chunks WHERE id = ?")?.execute([id])?;

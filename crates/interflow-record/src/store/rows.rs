@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
@@ -23,6 +24,14 @@ pub(crate) struct Stored {
     pub(crate) inline: [Bytes; 2],
 }
 
+impl Stored {
+    /// The flow as it is written again.
+    pub(crate) fn as_new(&self) -> New<'_> {
+        let [a, b] = &self.refs;
+        New { seq: self.seq, row: &self.row, refs: [a, b], inline: [&self.inline[0], &self.inline[1]] }
+    }
+}
+
 /// Columns in the order in which [`read`] wants them; `details.detail` is the last.
 pub(crate) const COLUMNS: &str = "f.seq, f.id, f.state, f.kind, f.started, f.transport, f.scheme, h.name, f.port, f.method, \
      f.path, f.version, f.user, f.listener, f.messages, f.error, f.tags, f.chunks, d.detail";
@@ -31,30 +40,56 @@ pub(crate) const SOURCES: &str = "flows f JOIN details d ON d.seq = f.seq JOIN h
 
 /// Numbers of hosts, so that a row names its host in a few bytes. Bounded: what does not fit is asked for again.
 #[derive(Default)]
-pub(crate) struct Hosts(HashMap<String, i64>);
+pub(crate) struct Hosts {
+    numbers: HashMap<String, i64>,
+    /// The one asked for last: flows of one host come together.
+    last: (String, i64),
+    /// The client's address written last.
+    client: Option<(IpAddr, String)>,
+}
 
 impl Hosts {
     /// The number of a host, given out when it has none.
     fn number(&mut self, db: &Connection, name: Cow<'_, str>) -> Result<i64> {
-        if let Some(n) = self.0.get(&*name) {
-            return Ok(*n);
+        if self.last.0 == *name && !name.is_empty() {
+            return Ok(self.last.1);
         }
+        let number = match self.numbers.get(&*name) {
+            Some(n) => *n,
+            None => self.look_up(db, &name)?,
+        };
+        self.last.0.clear();
+        self.last.0.push_str(&name);
+        self.last.1 = number;
+        Ok(number)
+    }
+
+    fn look_up(&mut self, db: &Connection, name: &str) -> Result<i64> {
         let found =
-            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([&*name], |r| r.get(0)).optional()?;
+            db.prepare_cached("SELECT id FROM hosts WHERE name = ?")?.query_row([name], |r| r.get(0)).optional()?;
         let number = match found {
             Some(n) => n,
-            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([&*name])?,
+            None => db.prepare_cached("INSERT INTO hosts(name) VALUES(?)")?.insert([name])?,
         };
-        if self.0.len() >= 4096 {
-            self.0.clear();
+        if self.numbers.len() >= 4096 {
+            self.numbers.clear();
         }
-        self.0.insert(name.into_owned(), number);
+        self.numbers.insert(name.to_owned(), number);
         Ok(number)
+    }
+
+    /// A client's address as text.
+    fn client(&mut self, peer: Option<SocketAddr>) -> Option<&str> {
+        let ip = peer?.ip();
+        if self.client.as_ref().is_none_or(|(known, _)| *known != ip) {
+            self.client = Some((ip, ip.to_string()));
+        }
+        self.client.as_ref().map(|(_, text)| text.as_str())
     }
 
     /// Forgets everything: after a transaction that did not hold.
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 }
 
@@ -64,8 +99,9 @@ const INSERT: &str = "INSERT INTO flows(seq, id, state, kind, started, duration,
 const INSERT_DETAILS: &str = "INSERT INTO details(seq, detail) VALUES";
 /// How many columns a flow has.
 const WIDTH: usize = 27;
-/// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes.
-pub(crate) const TOGETHER: usize = 32;
+/// So many flows go in with one statement: it is begun and ended once, and its cursors stay where the next row goes. With more,
+/// its parameters would not find room in the memory that SQLite keeps at hand for a connection.
+pub(crate) const TOGETHER: usize = 16;
 
 /// An insertion of so many rows of so many columns each.
 fn insertion(into: &str, width: usize, rows: usize) -> String {
@@ -77,7 +113,7 @@ fn insertion(into: &str, width: usize, rows: usize) -> String {
 const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5, request_size=?6, response_size=?7, \
      request_type=?8, response_type=?9, messages=?10, error=?11, tags=?12, kept=?13, chunks=?14, user=?15 WHERE seq=?1";
 
-/// A flow as it is written for the first time.
+/// A flow as it is written.
 pub(crate) struct New<'a> {
     pub(crate) seq: i64,
     pub(crate) row: &'a FlowRow,
@@ -85,11 +121,13 @@ pub(crate) struct New<'a> {
     pub(crate) inline: [&'a [u8]; 2],
 }
 
-/// Writes flows for the first time: as many at once as one statement takes, the rest one by one.
-pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> Result<()> {
+/// Writes flows for the first time: as many at once as one statement takes, the rest one by one. Gives the length of
+/// their details.
+pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> Result<usize> {
     static TEXTS: LazyLock<[[String; 2]; 2]> = LazyLock::new(|| {
         [1, TOGETHER].map(|rows| [insertion(INSERT, WIDTH, rows), insertion(INSERT_DETAILS, 2, rows)])
     });
+    let mut written = 0;
     let whole = flows.len() / TOGETHER * TOGETHER;
     let (many, few) = flows.split_at(whole);
     for (texts, flows, size) in [(&TEXTS[1], many, TOGETHER), (&TEXTS[0], few, 1)] {
@@ -101,24 +139,33 @@ pub(crate) fn insert(db: &Connection, hosts: &mut Hosts, flows: &[New<'_>]) -> R
         let now = Timestamp::now().micros() as i64;
         for (flows, numbers) in flows.chunks(size).zip(numbers.chunks(size)) {
             for (i, (flow, host)) in flows.iter().zip(numbers).enumerate() {
-                bind(&mut rows, i * WIDTH, flow, *host, now)?;
+                let client = hosts.client(flow.row.client.peer);
+                bind(&mut rows, i * WIDTH, flow, (*host, client), now)?;
                 details.raw_bind_parameter(i * 2 + 1, flow.seq)?;
-                details.raw_bind_parameter(i * 2 + 2, detail::encode(flow.row, flow.inline))?;
+                let detail = detail::encode(flow.row, flow.inline);
+                written += detail.len();
+                details.raw_bind_parameter(i * 2 + 2, detail)?;
             }
             rows.raw_execute()?;
             details.raw_execute()?;
         }
     }
-    Ok(())
+    Ok(written)
 }
 
 /// Gives a statement the columns of a flow, behind the first `before` parameters.
-fn bind(to: &mut Statement<'_>, before: usize, flow: &New<'_>, host: i64, now: i64) -> Result<()> {
+fn bind(
+    to: &mut Statement<'_>,
+    before: usize,
+    flow: &New<'_>,
+    (host, client): (i64, Option<&str>),
+    now: i64,
+) -> Result<()> {
     let New { seq, row, refs, .. } = flow;
     let c = Columns::of(row);
     let request = row.request.as_ref();
     let id = row.id.to_u128().to_be_bytes();
-    let (client, chunks) = (row.client.peer.map(|p| p.ip().to_string()), refs::encode(*refs));
+    let chunks = refs::encode(*refs);
     let columns: [&dyn ToSql; WIDTH] = [
         seq,
         &id,
@@ -154,14 +201,9 @@ fn bind(to: &mut Statement<'_>, before: usize, flow: &New<'_>, host: i64, now: i
     Ok(())
 }
 
-/// Writes what has changed of a flow.
-pub(crate) fn update(
-    db: &Connection,
-    seq: i64,
-    row: &FlowRow,
-    refs: [&[ChunkRef]; 2],
-    inline: [&[u8]; 2],
-) -> Result<()> {
+/// Writes what has changed of a flow. Gives the length of its details.
+pub(crate) fn update(db: &Connection, flow: &New<'_>) -> Result<usize> {
+    let New { seq, row, refs, inline } = flow;
     let c = Columns::of(row);
     db.prepare_cached(UPDATE)?.execute(params![
         seq,
@@ -177,28 +219,28 @@ pub(crate) fn update(
         row.error.as_ref().map(|e| &*e.kind),
         c.tags,
         c.kept,
-        refs::encode(refs),
+        refs::encode(*refs),
         row.user.as_deref(),
     ])?;
-    db.prepare_cached("UPDATE details SET detail = ?2 WHERE seq = ?1")?
-        .execute(params![seq, detail::encode(row, inline)])?;
-    Ok(())
+    let detail = detail::encode(row, *inline);
+    db.prepare_cached("UPDATE details SET detail = ?2 WHERE seq = ?1")?.execute(params![seq, detail])?;
+    Ok(detail.len())
 }
 
 /// The columns that are made from several parts of a row.
-struct Columns {
+struct Columns<'a> {
     duration: Option<i64>,
     status: Option<u16>,
     request_size: i64,
     response_size: i64,
-    request_type: Option<String>,
-    response_type: Option<String>,
+    request_type: Option<Cow<'a, str>>,
+    response_type: Option<Cow<'a, str>>,
     tags: Option<String>,
     kept: i64,
 }
 
-impl Columns {
-    fn of(row: &FlowRow) -> Self {
+impl<'a> Columns<'a> {
+    fn of(row: &'a FlowRow) -> Self {
         let body = |d| row.body(d).copied().unwrap_or_default();
         let (request, response) = (body(interflow_flow::Direction::Request), body(interflow_flow::Direction::Response));
         let sizes = row.tunnel.unwrap_or(TunnelRow { sent: request.size, received: response.size });
@@ -207,8 +249,8 @@ impl Columns {
             status: row.response.as_ref().map(|r| r.status),
             request_size: sizes.sent as i64,
             response_size: sizes.received as i64,
-            request_type: row.media_type(interflow_flow::Direction::Request),
-            response_type: row.media_type(interflow_flow::Direction::Response),
+            request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
+            response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
             kept: (request.kept + response.kept) as i64,
         }

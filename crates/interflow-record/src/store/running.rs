@@ -65,7 +65,7 @@ impl Running {
             self.row.interim.push(InterimRow { status: head.status.as_u16(), headers: mask.apply(head.headers) });
         }
         if let Some(head) = news.response.take() {
-            self.row.response = Some(response(*head, mask));
+            self.row.response = Some(response(head, mask));
         }
         let [request, response] = &mut news.trailers;
         if let (Some(t), Some(r)) = (request.take(), &mut self.row.request) {
@@ -75,10 +75,10 @@ impl Running {
             r.trailers = mask.apply(t);
         }
         if let Some(state) = news.state.take() {
-            self.see(*state);
+            self.see(state);
         }
         if let Some(end) = news.end.take() {
-            self.end(*end);
+            self.end(end);
         }
     }
 

@@ -61,8 +61,11 @@ pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
     db.pragma_update(None, "synchronous", "NORMAL")?;
     // Checkpoints are the writer's own business: segments have to be on the disk before rows are.
     db.pragma_update(None, "wal_autocheckpoint", 0)?;
-    db.pragma_update(None, "journal_size_limit", 4 << 20)?;
-    db.pragma_update(None, "cache_size", -(8 << 10))?;
+    // A log that is begun anew keeps its file: the room that is used again at once is not given back and asked for again.
+    // When nothing more comes, the writer cuts it.
+    db.pragma_update(None, "journal_size_limit", 24 << 20)?;
+    // Rows come at the ends of their trees: what is written next is a few pages.
+    db.pragma_update(None, "cache_size", -(3 << 10))?;
     db.pragma_update(None, "temp_store", "MEMORY")?;
     db.busy_timeout(PATIENCE)?;
     db.set_prepared_statement_cache_capacity(48);

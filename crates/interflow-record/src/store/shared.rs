@@ -7,12 +7,12 @@ use std::sync::mpsc::SyncSender;
 use bytes::Bytes;
 use interflow_flow::FlowId;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
 
+use super::feeds::Feeds;
 use super::queue::Queue;
 use crate::conversations::Findings;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRow, FlowSummary, MessageRow};
+use crate::model::{FlowRow, MessageRow};
 
 /// Where an answer goes.
 pub(crate) type Reply<T> = SyncSender<Result<T>>;
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     jobs: Mutex<Vec<Job>>,
     pub(crate) closing: AtomicBool,
     ended: AtomicBool,
-    pub(crate) events: broadcast::Sender<Arc<[FlowSummary]>>,
+    pub(crate) feeds: Feeds,
     suspended: Mutex<Option<String>>,
     /// Flows that were taken up but could not be written.
     pub(crate) lost_flows: AtomicU64,
@@ -74,9 +74,6 @@ pub(crate) struct Shared {
     pub(crate) segment: AtomicU64,
 }
 
-/// Batches of summaries that a slow subscriber may be behind before it is told that it missed some.
-const EVENT_BATCHES: usize = 256;
-
 impl Shared {
     pub(crate) fn new(queue: Queue) -> Self {
         Self {
@@ -84,7 +81,7 @@ impl Shared {
             jobs: Mutex::default(),
             closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            events: broadcast::channel(EVENT_BATCHES).0,
+            feeds: Feeds::new(),
             suspended: Mutex::default(),
             lost_flows: AtomicU64::new(0),
             recorded_flows: AtomicU64::new(0),

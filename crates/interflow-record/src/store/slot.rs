@@ -16,22 +16,23 @@ pub(crate) struct Slot {
     pub(crate) news: Mutex<News>,
 }
 
-/// What has come since the writer last looked, and what must be known to go on.
+/// What has come since the writer last looked, and what must be known to go on. All in one piece with its slot: parts of
+/// their own would be made by one thread and given back by another.
 #[derive(Default)]
 pub(crate) struct News {
     /// It stands in the queue, or the writer has it in hand.
     pub(crate) queued: bool,
     /// Bytes it was charged for.
     pub(crate) charge: usize,
-    pub(crate) begin: Option<Box<Begin>>,
+    pub(crate) begin: Option<Begin>,
     pub(crate) data: [Vec<Bytes>; 2],
     pub(crate) trailers: [Option<Headers>; 2],
     pub(crate) interim: Vec<ResponseHead>,
-    pub(crate) response: Option<Box<ResponseHead>>,
-    pub(crate) state: Option<Box<Snapshot>>,
+    pub(crate) response: Option<ResponseHead>,
+    pub(crate) state: Option<Snapshot>,
     /// Messages, and how long each was as it passed.
     pub(crate) messages: Vec<(Message, u64)>,
-    pub(crate) end: Option<Box<End>>,
+    pub(crate) end: Option<End>,
     /// Bytes that passed so far.
     pub(crate) sizes: [u64; 2],
     /// Why no more bytes are kept.
@@ -47,11 +48,7 @@ impl News {
 
     /// Notes how the flow stands now, in the place of what was noted before.
     pub(crate) fn see(&mut self, flow: &Flow) {
-        let now = Snapshot::of(flow);
-        match &mut self.state {
-            Some(state) => **state = now,
-            None => self.state = Some(Box::new(now)),
-        }
+        self.state = Some(Snapshot::of(flow));
     }
 
     /// Whether there is anything for the writer.

@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use interflow_flow::{FlowId, Message, Timestamp};
+use interflow_flow::{FlowId, Message};
 use rusqlite::Connection;
 
 use super::assembly::{Assembly, Shelf};
 use super::chunks::Chunks;
+use super::feeds::Told;
 use super::mask::Mask;
 use super::retention::Keeper;
 use super::rows::{self, Hosts};
@@ -22,7 +23,7 @@ use super::slot::{News, Slot};
 use super::{messages, schema};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
-use crate::model::{FlowRow, FlowState, FlowSummary, Missing};
+use crate::model::{FlowRow, FlowState, Missing};
 
 /// How long news gather before they are written.
 const GATHER: Duration = Duration::from_millis(20);
@@ -33,13 +34,17 @@ const IDLE: Duration = Duration::from_secs(10);
 /// One transaction holds about this much.
 const BATCH_BYTES: usize = 4 << 20;
 const BATCH_FLOWS: usize = 512;
+/// Flows that are over gather in a batch until they are so many, and get their rows then.
+const ROWS_AT_ONCE: usize = 4 * rows::TOGETHER;
 /// The database's log is taken into the database when it holds about this much, or after this time.
 const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
 /// The same when there is little to do: a log much longer than what it says is not left lying about.
 const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
 /// What a commit adds to the log beside its rows: pages are written whole.
-const COMMIT_BYTES: usize = 24 << 10;
+const COMMIT_BYTES: usize = 36 << 10;
+/// What a flow adds to the log beside its details: its columns, and its places in two indexes.
+const ROW_BYTES: usize = 224;
 /// After the disk refused, it is asked again this often.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -66,6 +71,29 @@ pub(crate) struct Writer {
     refused: Option<Instant>,
 }
 
+/// What is due with the database's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Due {
+    Nothing,
+    /// It is taken into the database, and its file is used again from the beginning.
+    Taking,
+    /// That, and its file is cut to nothing.
+    Cutting,
+}
+
+impl Due {
+    /// For a log that has grown by about `logged` bytes in the time since it was last seen to; `uncut` when its file has
+    /// not been cut since it was written.
+    fn of(logged: usize, uncut: bool, waited: Duration) -> Self {
+        let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
+        match waited >= CHECKPOINT_TIME {
+            true if logged > 0 || uncut => Self::Cutting,
+            _ if logged >= CHECKPOINT_BYTES || soon => Self::Taking,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 /// Whether running flows are looked at in a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sweep {
@@ -86,7 +114,7 @@ struct Batch {
     /// The first so many of these have their rows; of the others, so many have none.
     written: usize,
     unwritten: usize,
-    summaries: Vec<FlowSummary>,
+    told: Told,
 }
 
 impl Writer {
@@ -222,7 +250,7 @@ impl Writer {
             self.refuse(&e, &mut batch);
         }
         self.shared.queue.settle(batch.charge, batch.flows);
-        self.publish(batch);
+        self.shared.feeds.tell(batch.told);
     }
 
     fn write(&mut self, slots: Vec<Arc<Slot>>, sweep: Sweep, batch: &mut Batch) -> Result<()> {
@@ -246,7 +274,7 @@ impl Writer {
         for slot in slots {
             let before = batch.charge;
             self.absorb(&slot, batch)?;
-            if batch.unwritten >= rows::TOGETHER {
+            if batch.unwritten >= ROWS_AT_ONCE {
                 self.insert_finished(batch)?;
             }
             in_part += batch.charge - before;
@@ -276,7 +304,7 @@ impl Writer {
     fn insert_finished(&mut self, batch: &mut Batch) -> Result<()> {
         let finished = &mut batch.finished[batch.written..];
         let new: Vec<_> = finished.iter().filter_map(|f| Some(f.as_new(f.ends.as_ref()?))).collect();
-        rows::insert(&self.db, &mut self.hosts, &new)?;
+        self.logged += rows::insert(&self.db, &mut self.hosts, &new)?;
         for flow in finished {
             if flow.ends.take().is_some() {
                 self.stored(flow);
@@ -291,7 +319,7 @@ impl Writer {
         flow.touched = self.generation;
         flow.stored.get_or_insert(self.generation);
         flow.dirty = false;
-        self.logged += 2048;
+        self.logged += ROW_BYTES;
     }
 
     pub(crate) fn begin(&self) -> Result<()> {
@@ -322,7 +350,7 @@ impl Writer {
         let mut flow = match (self.open.remove(&slot.id), news.begin.take()) {
             (Some(flow), _) => flow,
             (None, Some(begin)) => {
-                let row = running::row_of(slot, *begin, &self.mask);
+                let row = running::row_of(slot, begin, &self.mask);
                 let seq = self.seq();
                 Running::begin(Some(slot.clone()), row, seq)
             }
@@ -332,7 +360,7 @@ impl Writer {
         flow.touched = self.generation;
         let over = news.end.is_some();
         let taken = self.take_up(&mut flow, &mut news).and_then(|()| if over { self.end(&mut flow) } else { Ok(()) });
-        self.summarise(&flow, batch);
+        self.shared.feeds.add(&flow.row, &mut batch.told);
         if over && taken.is_ok() {
             batch.unwritten += usize::from(flow.ends.is_some());
             batch.finished.push(flow);
@@ -405,10 +433,10 @@ impl Writer {
     fn save(&mut self, flow: &mut Running, ends: [Bytes; 2]) -> Result<()> {
         flow.touched = self.generation;
         let new = flow.as_new(&ends);
-        match flow.stored {
-            Some(_) => rows::update(&self.db, new.seq, new.row, new.refs, new.inline)?,
+        self.logged += match flow.stored {
+            Some(_) => rows::update(&self.db, &new)?,
             None => rows::insert(&self.db, &mut self.hosts, &[new])?,
-        }
+        };
         self.stored(flow);
         Ok(())
     }
@@ -444,7 +472,7 @@ impl Writer {
             // One that is over has waited here for the disk.
             let over = flow.row.state != FlowState::Open;
             let saved = if over { self.finish(&mut flow) } else { self.save_running(&mut flow) };
-            self.summarise(&flow, batch);
+            self.shared.feeds.add(&flow.row, &mut batch.told);
             if over && saved.is_ok() {
                 batch.finished.push(flow);
             } else {
@@ -458,18 +486,6 @@ impl Writer {
     pub(crate) const fn seq(&mut self) -> i64 {
         self.next_seq += 1;
         self.next_seq - 1
-    }
-
-    fn summarise(&self, flow: &Running, batch: &mut Batch) {
-        if self.shared.events.receiver_count() > 0 {
-            batch.summaries.push(flow.row.summary(Timestamp::now()));
-        }
-    }
-
-    fn publish(&self, batch: Batch) {
-        if !batch.summaries.is_empty() {
-            let _ = self.shared.events.send(batch.summaries.into());
-        }
     }
 
     /// While the disk refuses: news are counted and let go.
@@ -510,7 +526,7 @@ impl Writer {
         for flow in self.open.values_mut().filter(|f| f.touched == self.generation) {
             flow.undo(self.generation, first_chunk);
         }
-        batch.summaries.clear();
+        batch.told = Told::default();
         self.refused = Some(Instant::now());
         self.keeper.stop();
         self.chunks.revived = None;
@@ -542,17 +558,10 @@ impl Writer {
         if self.refused.is_some() {
             return;
         }
-        let waited = self.checkpointed.elapsed();
-        let soon = self.logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
-        let late = waited >= CHECKPOINT_TIME;
-        let due = self.logged >= CHECKPOINT_BYTES || soon || late;
-        let done = match due && self.logged > 0 {
-            true => self.checkpoint(),
-            false => Ok(()),
-        };
-        let done = match late && self.uncut {
-            true => done.and_then(|()| self.cut_log()),
-            false => done,
+        let done = match Due::of(self.logged, self.uncut, self.checkpointed.elapsed()) {
+            Due::Nothing => Ok(()),
+            Due::Taking => self.checkpoint(),
+            Due::Cutting => self.cut_log(),
         };
         if let Err(e) = done.and_then(|()| self.keep()) {
             self.refuse(&e, &mut Batch::default());
@@ -568,9 +577,11 @@ impl Writer {
         Ok(self.db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
-    /// Gives the log's room back to the disk; not while somebody reads from it.
+    /// The same, and the log's room is given back to the disk; not while somebody reads from it.
     fn cut_log(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
+        (self.uncut, self.logged) = (true, 0);
+        self.segments.sync()?;
         self.db.busy_timeout(Duration::ZERO)?;
         let cut = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0).map(|n| n != 0));
         self.db.busy_timeout(schema::PATIENCE)?;
@@ -638,5 +649,28 @@ impl Writer {
             Ok(_) => {}
         }
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_seen_to_by_one_decision() {
+        let seconds = Duration::from_secs_f64;
+        for (logged, uncut, waited, due) in [
+            (0, false, seconds(60.0), Due::Nothing),
+            (0, true, seconds(9.0), Due::Nothing),
+            (0, true, seconds(10.0), Due::Cutting),
+            (1, false, seconds(9.0), Due::Nothing),
+            (1, false, seconds(10.0), Due::Cutting),
+            (CHECKPOINT_SOON.0, true, seconds(0.9), Due::Nothing),
+            (CHECKPOINT_SOON.0, true, seconds(1.0), Due::Taking),
+            (CHECKPOINT_BYTES, false, Duration::ZERO, Due::Taking),
+            (CHECKPOINT_BYTES, true, seconds(10.0), Due::Cutting),
+        ] {
+            assert_eq!(Due::of(logged, uncut, waited), due, "{logged} {uncut} {waited:?}");
+        }
     }
 }

@@ -68,6 +68,44 @@ fn subscribers_hear_of_begin_and_end() {
 }
 
 #[test]
+fn who_chooses_hears_of_those_flows_alone_and_is_asked_for_every_piece_of_news() {
+    let (_dir, store) = store(&RecordConfig::default());
+    let mut everything = store.subscribe();
+    let (asked, count) = std::sync::mpsc::channel();
+    let mut chosen = store.subscribe_to(Box::new(move |row| {
+        asked.send(row.id).unwrap();
+        row.host() == "b.test"
+    }));
+    // One that is gone does not disturb those that came after it.
+    drop(store.subscribe_to(Box::new(|_| true)));
+    let mut late = store.subscribe_to(Box::new(|row| row.state != FlowState::Open));
+    let recorder = store.recorder().unwrap();
+    let flows: Vec<_> = ["a.test", "b.test", "a.test", "b.test"]
+        .map(|host| {
+            let flow = exchange(&recorder, host, "/", b"", b"");
+            store.flush().unwrap();
+            flow.id
+        })
+        .into();
+    store.annotate(flows[1], Annotation { add_tags: vec!["seen".into()], ..Annotation::default() }).unwrap();
+    store.close();
+    drop((recorder, store));
+    let ended = |events: &mut Subscription| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut ids = Vec::new();
+        while let Some(event) = runtime.block_on(events.next()) {
+            let Event::Flows(flows) = event else { panic!("{event:?}") };
+            ids.extend(flows.iter().filter(|f| f.state == FlowState::Complete).map(|f| f.id));
+        }
+        ids
+    };
+    assert_eq!(ended(&mut chosen), [flows[1], flows[3], flows[1]]);
+    assert_eq!(ended(&mut everything), [flows[0], flows[1], flows[2], flows[3], flows[1]]);
+    assert_eq!(ended(&mut late), [flows[0], flows[1], flows[2], flows[3], flows[1]]);
+    assert!(count.iter().count() >= 5);
+}
+
+#[test]
 fn a_slow_subscriber_is_told_what_it_missed() {
     let (_dir, store) = store(&RecordConfig::default());
     let mut events = store.subscribe();

@@ -5,6 +5,7 @@ use interflow_flow::{
     ClientInfo, ClientTls, Direction, Error, FlowId, Kind, Message, MessageKind, Outcome, Process, Recorder,
     StatusCode, Timestamp, TunnelBytes, UpstreamInfo, UpstreamTls, Version,
 };
+use interflow_query::Query;
 use interflow_record::*;
 
 use super::*;
@@ -253,4 +254,40 @@ fn an_imported_flow_is_stored_once() {
     assert!(back.imported && back.authority.to_string() == "[::1]:80");
     assert_eq!(back.response.as_ref().unwrap().body.kept, 100_000);
     assert_eq!(read(&store, back.id, Direction::Response), noise(100_000, 4));
+}
+
+#[test]
+fn flows_written_together_keep_their_own_host_client_and_type() {
+    let (_dir, store) = store(&RecordConfig::default());
+    let recorder = store.recorder().unwrap();
+    // More than one statement takes, and some that are left over; hosts, clients and types change from row to row.
+    let told: Vec<_> = (0..150u8)
+        .map(|i| {
+            let client = ClientInfo { peer: format!("10.0.{}.1:80", i / 2).parse().unwrap(), ..(*client()).clone() };
+            let host = ["a.test", "b.test", "[::1]"][usize::from(i) % 3];
+            let flow = Flow::begin(
+                Arc::new(client),
+                Transport::Connect,
+                Scheme::Https,
+                format!("{host}:443").parse().unwrap(),
+            );
+            let mut capture = recorder.begin(&flow, Some(&request(&flow, "POST", &format!("/{i}")))).unwrap();
+            let media = ["Text/HTML ; charset=x", "image/png", ""][usize::from(i) % 3];
+            let head = ResponseHead { headers: Headers::from_iter([("content-type", media)]), ..response(200) };
+            capture.response(&flow, &head);
+            capture.done(&flow, Outcome::Complete);
+            (flow.id, i)
+        })
+        .collect();
+    store.flush().unwrap();
+    let found = |query: &str| store.count(&Query::parse(query).unwrap()).unwrap();
+    for (id, i) in told {
+        let row = store.get(id).unwrap();
+        assert_eq!(row.host(), ["a.test", "b.test", "::1"][usize::from(i) % 3]);
+        assert_eq!(row.client.peer.unwrap().ip().to_string(), format!("10.0.{}.1", i / 2));
+        assert_eq!(row.request.unwrap().path, format!("/{i}"));
+        assert_eq!(found(&format!("client:10.0.{}.1", i / 2)), 2);
+    }
+    assert_eq!((found("resp.type:text/html"), found("resp.type:image/png"), found("host:b.test")), (50, 50, 50));
+    assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
 }
