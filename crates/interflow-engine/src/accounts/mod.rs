@@ -64,6 +64,11 @@ impl Passing {
         self.0.lock().micros += micros;
     }
 
+    /// Whether the answer was cut off already, and its client told.
+    pub fn is_cut(&self) -> bool {
+        self.0.lock().cut.is_some()
+    }
+
     /// The answer was cut off here.
     pub fn cut(&self, kind: &'static str, code: &'static str) {
         self.0.lock().cut = Some(Refused { kind, code });

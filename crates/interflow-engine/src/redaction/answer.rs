@@ -260,6 +260,8 @@ impl<P: Pen> BodyStream for Edited<P> {
                         self.halt(&halt, &mut out);
                     }
                 }
+                // The room before this one has told the client why.
+                Some(Err(e)) if self.answer.passing.is_cut() => return Poll::Ready(Some(Err(e))),
                 Some(Err(e)) => {
                     let halt = Halt::new("response_cut", format!("the provider's stream broke off: {e}"));
                     self.halt(&halt, &mut out);

@@ -117,6 +117,7 @@ async fn a_stream_that_ends_inside_an_event_ends_with_an_error() {
             let said = String::from_utf8_lossy(&wire.to_end().await.unwrap()).into_owned();
             let cut = said.contains("\"code\":\"response_cut\"");
             assert_eq!(cut, name != "whole", "{name}, outbound {outbound}: {said}");
+            assert_eq!(said.matches("\"code\":").count(), usize::from(cut), "one error: {said}");
             assert!(!said.contains("SSN_"), "{name}, outbound {outbound}: {said}");
             if outbound == "off" {
                 assert_eq!(said.matches(&format!("it is {SSN}")).count(), restored, "{name}: {said}");
