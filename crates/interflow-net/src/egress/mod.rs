@@ -190,7 +190,11 @@ impl Egress {
             return Ok(version);
         }
         match self.connection(route, Protocol::Auto, &host, &Method::GET, Want::Any, x).await? {
-            Connection::Http1(lease) => {
+            Connection::Http1(mut lease) => {
+                if goes_alike(route) {
+                    // The request that is likely to come looks for it there.
+                    lease.host = self.pool.host(route, Protocol::Http1);
+                }
                 lease.give_back();
                 Ok(Version::Http11)
             }
@@ -350,16 +354,15 @@ impl Egress {
 fn effective(route: &Route, head: &RequestHead) -> Protocol {
     match route.protocol {
         Protocol::Auto | Protocol::Same if head.protocol.is_some() => Protocol::Http1,
-        Protocol::Same if route.scheme == Scheme::Https && is_http1(head) && route.tls.fingerprint().is_none() => {
-            Protocol::Http1
-        }
+        Protocol::Same if goes_alike(route) && head.version.is_http1() => Protocol::Http1,
         Protocol::Same => Protocol::Auto,
         protocol => protocol,
     }
 }
 
-fn is_http1(head: &RequestHead) -> bool {
-    matches!(head.version, Version::Http10 | Version::Http11)
+/// Whether requests go over the protocol that they came by.
+fn goes_alike(route: &Route) -> bool {
+    route.protocol == Protocol::Same && route.scheme == Scheme::Https && route.tls.fingerprint().is_none()
 }
 
 /// Whether the route leaves it to the origin what is spoken.

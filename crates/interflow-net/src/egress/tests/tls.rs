@@ -90,6 +90,20 @@ async fn what_the_client_speaks_is_spoken_to_the_origin_too() {
 }
 
 #[tokio::test]
+async fn the_connection_that_was_made_to_ask_serves_the_request() {
+    for (offered, version) in [(Alpn::Http1, Version::Http11), (Alpn::Both, Version::H2)] {
+        let (origin, route) = origin(offered).await;
+        let route = Route { protocol: Protocol::Same, ..route };
+        let egress = egress();
+        assert_eq!(alpn(&egress, &route).await.unwrap(), version);
+        let mut request = get(&route);
+        request.head.version = version;
+        soon(Leg::new().send(&egress, &route, request)).await.unwrap();
+        assert_eq!(origin.accepted(), 1, "{version:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_origin_of_http2_alone_gets_requests_of_http1_translated_and_refuses_once() {
     let (origin, route) = origin(Alpn::Http2).await;
     let route = Route { protocol: Protocol::Same, ..route };
