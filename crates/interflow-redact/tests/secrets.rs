@@ -207,6 +207,10 @@ fn values_are_found_where_a_secret_is_expected() {
         ("my wifi password is Korn-Blume-77", "Korn-Blume-77"),
         ("PGPASSWORD=letMeIn99 psql", "letMeIn99"),
         ("machine api.firm.io login anna password dR7kqPz2", "dR7kqPz2"),
+        (
+            "KEY=-----BEGIN PRIVATE KEY----- MIIEvQIBADANBgkqhkiG9w0BAQEFAASC -----END PRIVATE KEY-----",
+            "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC",
+        ),
         ("curl -u admin:53iO9BnzBX9D https://api.firm.io", "53iO9BnzBX9D"),
         ("curl --user 'anna:kq7Xw2Zp' https://api.firm.io", "kq7Xw2Zp"),
         ("Cookie: sessionid=njK0fmqiXVW0Jt2y8U8sdC2lis8i44wp", "njK0fmqiXVW0Jt2y8U8sdC2lis8i44wp"),

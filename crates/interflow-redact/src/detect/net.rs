@@ -37,10 +37,13 @@ const fn is_host(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_') || b >= 0x80
 }
 
+/// No host name is longer than 253 bytes; beyond this none is looked for.
+const LONGEST_HOST: usize = 512;
+
 /// Where a host name that begins at `from` ends, dots at the end left out.
 fn host_end(scan: &Scan<'_>, from: usize) -> usize {
     let mut end = from;
-    while is_host(scan.byte_at(end)) && end < scan.bytes.len() {
+    while is_host(scan.byte_at(end)) && end < scan.bytes.len() && end - from < LONGEST_HOST {
         let b = scan.bytes[end];
         if b >= 0x80 {
             let Some(c) = scan.text.get(end..).and_then(|t| t.chars().next()) else { break };
@@ -102,10 +105,11 @@ fn local_start(scan: &Scan<'_>, at: usize) -> Option<usize> {
 
 /// Whether the place is inside the authority of a URL: `scheme://user:` before it.
 fn in_url(scan: &Scan<'_>, at: usize) -> bool {
-    scan.tokens.schemes.iter().any(|s| {
-        let s = *s as usize + 3;
-        s < at && scan.text.get(s..at).is_some_and(|t| !t.contains([' ', '/', '\n', '"']))
-    })
+    let schemes = &scan.tokens.schemes;
+    let nearest = schemes.partition_point(|s| (*s as usize) + 3 < at).checked_sub(1);
+    nearest
+        .and_then(|n| scan.text.get(schemes[n] as usize + 3..at))
+        .is_some_and(|t| t.len() <= LONGEST_HOST && !t.contains([' ', '/', '\n', '"']))
 }
 
 /// Hosts that everybody reads: a link to them says nothing about anyone.
@@ -324,11 +328,16 @@ fn public_host(host: &str) -> bool {
     }
 }
 
+/// Bytes that are looked through for the ends of a text's URLs, all together.
+const LOOKED_THROUGH: usize = 32 << 20;
+
 /// URLs around every `://`, and `www.` names.
 pub(super) fn urls(scan: &mut Scan<'_>) {
     if !scan.wants.kinds.any(&[Kind::Url, Kind::Domain]) {
         return;
     }
+    // The more of them a text has, the shorter they are: a text of nothing else must not be walked again for each.
+    let longest = (LOOKED_THROUGH / scan.tokens.schemes.len().max(1)).clamp(1024, 65_536);
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let scheme = scan.bytes[..at]
@@ -339,7 +348,7 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         if scheme < 2 {
             continue;
         }
-        let end = url_end(scan, at + 3);
+        let end = url_end(scan, at + 3, longest);
         let authority = scan.text.get(at + 3..end).unwrap_or_default();
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         let host = authority.rsplit('@').next().unwrap_or_default();
@@ -369,7 +378,7 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
 pub(super) fn dotted(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     if token.len() == 3 && scan.word(&token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
-        let end = url_end(scan, token.start());
+        let end = url_end(scan, token.start(), 4096);
         let host_end = host_end(scan, token.start());
         let host = scan.text.get(token.start()..host_end).unwrap_or_default();
         if host.matches('.').count() >= 2 && !reserved_host(host) {
@@ -424,7 +433,11 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
         return;
     }
     let mut start = token.start();
-    while start > 0 && is_host(scan.bytes[start - 1]) && scan.bytes[start - 1] < 0x80 {
+    while start > 0
+        && token.start() - start < LONGEST_HOST
+        && is_host(scan.bytes[start - 1])
+        && scan.bytes[start - 1] < 0x80
+    {
         start -= 1;
     }
     let end = host_end(scan, start);
@@ -461,8 +474,9 @@ fn domain(scan: &mut Scan<'_>, i: usize) {
 }
 
 /// Where a URL ends: at a space, a quote or a bracket, with the sentence's punctuation left out.
-fn url_end(scan: &Scan<'_>, from: usize) -> usize {
+fn url_end(scan: &Scan<'_>, from: usize, longest: usize) -> usize {
     let rest = scan.text.get(from..).unwrap_or_default();
+    let rest = &rest[..rest.floor_char_boundary(longest)];
     let stop = rest
         .find(|c: char| {
             c.is_whitespace()

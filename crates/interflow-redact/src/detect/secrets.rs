@@ -187,23 +187,32 @@ fn jwt(scan: &mut Scan<'_>, start: usize) -> bool {
     true
 }
 
+/// Bytes in which a private key must end; the largest take a tenth of it.
+const LONGEST_KEY: usize = 64 << 10;
+
 /// `-----BEGIN … PRIVATE KEY-----` to its end, or to the end of the text when it is cut.
 pub(super) fn private_keys(scan: &mut Scan<'_>) {
     let mut done = 0;
+    let ends = |d: &&u32| scan.text[**d as usize..].starts_with("-----END ");
+    let Some(last_end) = scan.tokens.dashes.first().map(|_| scan.tokens.dashes.iter().rev().find(ends).copied()) else {
+        return;
+    };
     for at in &scan.tokens.dashes {
         let at = *at as usize;
         let rest = &scan.text[at..];
+        let rest = &rest[..rest.floor_char_boundary(LONGEST_KEY)];
         if at < done || !rest.starts_with("-----BEGIN ") {
             continue;
         }
-        let line = rest.lines().next().unwrap_or_default();
-        let line = line.split("\\n").next().unwrap_or_default();
-        let label = line["-----BEGIN ".len()..].split("-----").next().unwrap_or_default();
+        let label = &rest["-----BEGIN ".len()..];
+        let label = label[..label.floor_char_boundary(64)].split("-----").next().unwrap_or_default();
+        let head = "-----BEGIN -----".len() + label.len();
         if !label.ends_with("PRIVATE KEY") && !label.ends_with("PRIVATE KEY BLOCK") {
             continue;
         }
         let end_mark = format!("-----END {label}-----");
-        let len = match rest.find(&end_mark) {
+        let found = last_end.filter(|e| (*e as usize) > at).and_then(|_| rest.find(&end_mark));
+        let len = match found {
             Some(end) => end + end_mark.len(),
             // A cut key is a key: everything that can be base64 goes.
             None => rest
@@ -211,8 +220,8 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
                 .take_while(|b| in_token(*b) || matches!(b, b'\n' | b'\r' | b' ' | b'\\' | b':' | b','))
                 .count(),
         };
-        let body = &rest[line.len().min(len)..len];
-        if body.bytes().filter(|b| in_token(*b)).count() < 16 + end_mark.len() && rest.contains(&end_mark) {
+        let body = rest.get(head..len).unwrap_or_default();
+        if body.bytes().filter(|b| in_token(*b)).count() < 16 + end_mark.len() && found.is_some() {
             continue;
         }
         done = at + len;
@@ -220,11 +229,15 @@ pub(super) fn private_keys(scan: &mut Scan<'_>) {
     }
 }
 
+/// Bytes behind `://` in which a login and its host are looked for.
+const LONGEST_LOGIN: usize = 1024;
+
 /// `scheme://user:password@host/…`.
 pub(super) fn connection_strings(scan: &mut Scan<'_>) {
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let authority = &scan.text[at + 3..];
+        let authority = &authority[..authority.floor_char_boundary(LONGEST_LOGIN)];
         let stop = authority
             .find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`' | '\\' | '?' | '#'))
             .unwrap_or(authority.len());
