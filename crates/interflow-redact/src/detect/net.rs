@@ -329,7 +329,7 @@ fn public_host(host: &str) -> bool {
 }
 
 /// Bytes that are looked through for the ends of a text's URLs, all together.
-const LOOKED_THROUGH: usize = 32 << 20;
+const LOOKED_THROUGH: usize = 8 << 20;
 
 /// URLs around every `://`, and `www.` names.
 pub(super) fn urls(scan: &mut Scan<'_>) {
@@ -337,7 +337,7 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
         return;
     }
     // The more of them a text has, the shorter they are: a text of nothing else must not be walked again for each.
-    let longest = (LOOKED_THROUGH / scan.tokens.schemes.len().max(1)).clamp(1024, 65_536);
+    let longest = (LOOKED_THROUGH / scan.tokens.schemes.len().max(1)).clamp(1024, 8192);
     for at in &scan.tokens.schemes {
         let at = *at as usize;
         let scheme = scan.bytes[..at]
@@ -378,7 +378,7 @@ pub(super) fn urls(scan: &mut Scan<'_>) {
 pub(super) fn dotted(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     if token.len() == 3 && scan.word(&token).eq_ignore_ascii_case("www") && scan.byte_before(token.start()) != b'/' {
-        let end = url_end(scan, token.start(), 4096);
+        let end = url_end(scan, token.start(), 2048);
         let host_end = host_end(scan, token.start());
         let host = scan.text.get(token.start()..host_end).unwrap_or_default();
         if host.matches('.').count() >= 2 && !reserved_host(host) {
