@@ -114,7 +114,7 @@ describe('the focus comes back', () => {
   it('to the menu of views, after a view was saved', async () => {
     await page.getByRole('button', { name: /^Views/ }).focus();
     await page.keyboard.press('Enter');
-    await page.getByRole('menuitem', { name: 'Save this view…' }).waitFor();
+    await expect.poll(active).toBe('Save this view…');
     await page.keyboard.press('Enter');
     await page.getByRole('dialog', { name: 'Save this view' }).waitFor();
     await page.keyboard.type('orders');
