@@ -8,6 +8,8 @@ extern crate http2 as h2;
 pub mod ca;
 pub mod egress;
 mod h2_stream;
+#[cfg(target_os = "linux")]
+pub mod image;
 pub mod ingress;
 pub mod io;
 pub mod relay;

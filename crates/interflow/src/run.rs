@@ -25,6 +25,10 @@ use crate::rooms::Rooms;
 use crate::system_proxy;
 use crate::watch::Reloader;
 
+/// After so long, nothing of the start is going on any more.
+#[cfg(target_os = "linux")]
+const SETTLED: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Everything that runs.
 pub struct Running {
     /// The corridor.
@@ -82,9 +86,18 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
             Box::new(move |config| flags.apply(config)),
         );
         tokio::spawn(reloader.run());
+        #[cfg(target_os = "linux")]
+        tokio::spawn(leave_the_start_behind());
         running.until_told(stop).await;
         Ok(())
     })
+}
+
+/// The code of the start, most of what is mapped by then, is needed once.
+#[cfg(target_os = "linux")]
+async fn leave_the_start_behind() {
+    tokio::time::sleep(SETTLED).await;
+    interflow_net::image::release_code();
 }
 
 /// The files beside the configuration that bring about a reload when they change.

@@ -97,8 +97,8 @@ impl Room for RuleRoom {
         let program = self.rules.prepare(&in_force(&config.rules, &self.own)).map_err(|e| e.to_string())?;
         let rules = Arc::clone(&self.rules);
         Ok(Box::new(move || {
-            say(&program);
             rules.put(program);
+            say(&rules.program());
         }))
     }
 }

@@ -116,11 +116,11 @@ async fn what_makes_no_sense_under_a_path_of_models_is_recorded_whole_and_breaks
     again.stop();
 }
 
-/// The memory that a process holds, in KiB.
+/// The memory that a process holds, in KiB: `VmRSS` all of it, `RssFile` what lies in files too.
 #[cfg(target_os = "linux")]
-fn resident(pid: u32) -> u64 {
+fn resident(pid: u32, what: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmRSS")).unwrap();
+    let line = status.lines().find(|l| l.starts_with(what)).unwrap();
     line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -160,11 +160,23 @@ async fn a_viewer_that_never_reads_is_cut_with_a_notice_while_memory_stays_and_e
         for one in asked.collect::<Vec<_>>() {
             one.await.unwrap();
         }
-        held.push(resident(running.pid()));
+        held.push(resident(running.pid(), "VmRSS"));
     }
     running.until(async || home.file("log").matches("an event client took nothing").count() == 4).await;
     assert!(held[4] < held[0] + (48 << 10), "memory in KiB after each round: {held:?}");
     let count = running.admin("GET", "/api/v1/flows/count", "").await.text();
     assert!(count.contains(&(5 * ROUND).to_string()), "{count}");
+    running.stop();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_code_of_the_start_is_given_back_and_what_is_needed_comes_again() {
+    let home = Home::new().await;
+    let origin = Origin::http().answering(|_| Reply::ok("ok")).start().await;
+    let running = home.start("");
+    let started = resident(running.pid(), "RssFile");
+    running.until(async || resident(running.pid(), "RssFile") < started / 2).await;
+    requests(running.proxy, origin.authority(), 10).await;
     running.stop();
 }

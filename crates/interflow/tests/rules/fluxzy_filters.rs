@@ -76,7 +76,7 @@ async fn the_number_of_a_connection_is_the_one_that_is_recorded() {
     let flow: serde_json::Value = serde_json::from_str(listed.lines().next().unwrap()).unwrap();
     let next = flow["client"]["connection"].as_u64().unwrap() + 1;
     home.write("r.yaml", &marking(&[&format!("{{typeKind: connection, connectionId: {next}}}"), "{typeKind: any}"]));
-    until("the new rules", async || home.log_has("2 rules are in force")).await;
+    until("the new rules", async || home.log_has("reloaded")).await;
     assert_eq!(seen(&running.get(&home.origin.url("/b")).await), [0, 1]);
     assert_eq!(seen(&running.get(&home.origin.url("/c")).await), [1]);
 }
