@@ -166,6 +166,13 @@ impl Layer {
     }
 }
 
+/// Takes out of a response's headers what no longer holds once its body was decoded and edited.
+pub fn unlike(headers: &mut Headers) {
+    for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest"] {
+        headers.remove(name);
+    }
+}
+
 /// A whole body without its codings.
 ///
 /// # Errors

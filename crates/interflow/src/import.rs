@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec};
 use interflow_engine::approvals::{Approvals, open_of_greyproxy, wellknown};
-use interflow_engine::conversations::endpoints::{DECODERS, Endpoint, Endpoints};
+use interflow_engine::conversations::endpoints::{Endpoint, Endpoints, decoded};
 use interflow_engine::conversations::live::Keeper;
 use interflow_flow::Timestamp;
 use interflow_record::formats::greyproxy::{GreyproxyDb, GreyproxyEndpoint, GreyproxyRule};
@@ -324,13 +324,13 @@ fn endpoints(
     };
     let mut taken = 0;
     for e in found {
-        let Some((_, shape)) = DECODERS.iter().find(|(name, _)| *name == e.decoder) else {
+        let Some(shape) = decoded(&e.decoder) else {
             report.not(format!("the endpoint rule for {}{}: there is no decoder `{}`", e.host, e.path, e.decoder));
             continue;
         };
-        let id = list.iter().map(|e| e.id + 1).max().unwrap_or_default().max(Endpoint::FIRST);
+        let id = Endpoint::next_id(&list);
         let GreyproxyEndpoint { host, path, method, priority, enabled, .. } = e;
-        let new = Endpoint { id, host, path, method, shape: *shape, priority, enabled };
+        let new = Endpoint { id, host, path, method, shape, priority, enabled };
         taken += 1;
         if !list.iter().any(|old| Endpoint { id, ..old.clone() } == new) {
             list.push(new);

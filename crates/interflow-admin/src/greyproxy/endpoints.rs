@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use interflow_engine::conversations::endpoints::{DECODERS, Endpoint, Endpoints, decoder};
+use interflow_engine::conversations::endpoints::{DECODERS, Endpoint, Endpoints, decoded, decoder};
 use interflow_engine::conversations::live::Live;
 use interflow_llm::message::Shape;
 use serde::Deserialize;
@@ -65,7 +65,7 @@ impl GivenEndpoint {
     fn over(self, old: Endpoint) -> Result<Endpoint, Refused> {
         let shape = match self.decoder_name {
             None => old.shape,
-            Some(name) => DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape).ok_or_else(|| {
+            Some(name) => decoded(&name).ok_or_else(|| {
                 let names: Vec<&str> = DECODERS.iter().map(|(n, _)| *n).collect();
                 Refused::bad(format!("unknown decoder_name '{name}': there are {}", names.join(", ")))
             })?,
@@ -138,7 +138,7 @@ pub(super) async fn create(
     };
     let new = given.over(new)?;
     let made = change(&grey, |list| {
-        let id = list.iter().map(|e| e.id + 1).max().unwrap_or_default().max(Endpoint::FIRST);
+        let id = Endpoint::next_id(list);
         let made = Endpoint { id, ..new };
         list.push(made.clone());
         Ok(made)

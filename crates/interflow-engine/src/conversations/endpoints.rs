@@ -28,6 +28,11 @@ pub fn decoder(shape: Shape) -> &'static str {
     DECODERS.iter().find(|(_, s)| *s == shape).map_or("", |(name, _)| name)
 }
 
+/// The shape that a decoder of this name reads.
+pub fn decoded(name: &str) -> Option<Shape> {
+    DECODERS.iter().find(|(n, _)| *n == name).map(|(_, shape)| *shape)
+}
+
 /// The owner's word on an endpoint. In patterns, `*` stands for any characters; upper and lower case are one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,6 +56,11 @@ pub struct Endpoint {
 impl Endpoint {
     /// The first number that is given out; those below are for what is known without being told.
     pub const FIRST: u64 = 1001;
+
+    /// The number of the next one beside these.
+    pub fn next_id(list: &[Self]) -> u64 {
+        list.iter().map(|e| e.id.saturating_add(1)).max().unwrap_or_default().max(Self::FIRST)
+    }
 
     fn matches(&self, host: &str, path: &str, method: &str) -> bool {
         self.enabled && is_like(&self.method, method) && is_like(&self.host, host) && is_like(&self.path, path)

@@ -40,9 +40,7 @@ pub(super) async fn narrowed(head: &mut ResponseHead, body: Body, scope: &Scope)
     if !narrow(&mut list, scope) {
         return Ok(Body::from(raw));
     }
-    for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest"] {
-        head.headers.remove(name);
-    }
+    coding::unlike(&mut head.headers);
     Ok(Body::from(Bytes::from(list.to_string())))
 }
 

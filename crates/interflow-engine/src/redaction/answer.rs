@@ -137,15 +137,8 @@ fn is_text(head: &ResponseHead) -> bool {
 }
 
 fn changed(head: &mut ResponseHead, output: Vec<u8>) -> Body {
-    unlike(head);
+    coding::unlike(&mut head.headers);
     Body::from(Bytes::from(output))
-}
-
-/// What no longer holds of a body that is edited.
-fn unlike(head: &mut ResponseHead) {
-    for name in ["content-encoding", "content-length", "etag", "content-md5", "digest", "content-digest"] {
-        head.headers.remove(name);
-    }
 }
 
 pub(super) fn refusal(halt: &Halt) -> Refusal {
@@ -184,7 +177,7 @@ impl Answer {
         // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
         let decoder = Decoder::of(&head.headers, self.max.saturating_mul(64))
             .map_err(|e| refusal(&Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"))))?;
-        unlike(head);
+        coding::unlike(&mut head.headers);
         let editor = Editor::new(self.framing, pen);
         Ok(Body::stream(Edited { body, decoder, editor, answer: self, begun: false, state: State::Running }))
     }

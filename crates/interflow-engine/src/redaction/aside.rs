@@ -146,9 +146,6 @@ fn taken(flow: &mut Flow) -> Option<Arc<Aside>> {
 fn put(aside: &Aside, flow: &mut Flow, (outcome, micros): Found) {
     match outcome {
         Some(outcome) => prompt::note(&aside.room, flow, &aside.choice, &outcome, micros),
-        None => {
-            aside.room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            flow.tag("redact:unread");
-        }
+        None => flow.tag("redact:unread"),
     }
 }

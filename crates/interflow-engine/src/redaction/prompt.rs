@@ -89,6 +89,7 @@ pub(super) async fn redact(
             return Err(room.refuse(flow, &refusal));
         }
     };
+    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     if !strict && raw.len() <= LARGE {
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
@@ -101,7 +102,6 @@ pub(super) async fn redact(
     let (outcome, session) = match done {
         Ok(done) => done,
         Err(refusal) => {
-            room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if strict {
                 return Err(room.refuse(flow, &refusal));
             }
@@ -123,7 +123,6 @@ pub(super) async fn redact(
 
 /// Notes what was found in a request, and how long that took.
 pub(super) fn note(room: &Redaction, flow: &mut Flow, choice: &Choice, outcome: &Outcome, micros: u64) {
-    room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     tell(room, flow, choice, outcome);
     let told = flow.note_mut::<Found>();
     let policy = choice.redactor.policy().name();
