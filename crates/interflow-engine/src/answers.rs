@@ -26,7 +26,7 @@ pub(crate) const fn status_of(kind: Kind) -> StatusCode {
         | Kind::BadResponse
         | Kind::UpstreamClosed => StatusCode::BAD_GATEWAY,
         Kind::ConnectTimeout | Kind::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
-        Kind::PoolTimeout | Kind::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::PoolTimeout | Kind::Draining | Kind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
         Kind::StageFailed | Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -41,13 +41,16 @@ const fn remedy(kind: Kind) -> &'static str {
         Kind::Connect | Kind::ConnectTimeout => "Check that the origin runs and that this machine may reach it.",
         Kind::Unauthorized => "Give the proxy a user name and password.",
         Kind::Denied => "The owner of this proxy does not allow it; see the access rules.",
-        Kind::Loop => "Ask an origin, not this proxy itself.",
+        Kind::Loop => {
+            "Ask an origin, not this proxy itself; where proxies forward to one another, let one of them go straight."
+        }
         Kind::HeadTooLarge | Kind::UriTooLong => "Send a shorter head, or raise limits.head_bytes.",
         Kind::UpstreamProxy => "Check the upstream proxy and its credentials (upstream.proxy).",
         Kind::UpstreamTimeout => "The origin did not answer in time; timeouts.response sets how long that is.",
         Kind::PoolTimeout => {
             "All connections to this origin are busy; upstream.connections_per_host sets how many there may be."
         }
+        Kind::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
         Kind::BadResponse => "The origin breaks the protocol; its answer was not passed on.",
         _ => "",
     }
@@ -82,6 +85,9 @@ pub(crate) fn error_response(error: &Error, flow: Option<FlowId>, request: Optio
         response.head.headers.append_parsed(b"X-Interflow-Flow", id.as_bytes());
     }
     response.head.headers.append_parsed(b"Cache-Control", b"no-store");
+    if kind == Kind::Overloaded {
+        response.head.headers.append_parsed(b"Retry-After", b"1");
+    }
     response
 }
 
@@ -111,6 +117,7 @@ const fn class_of(kind: Kind) -> (&'static str, &'static str, bool) {
         Kind::UpstreamTimeout => ("provider_error", "timeout", true),
         Kind::BadResponse => ("provider_error", "response_read_failed", true),
         Kind::PoolTimeout | Kind::Draining => ("capacity", "concurrency_exceeded", true),
+        Kind::Overloaded => ("capacity", "overloaded", true),
         Kind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
         Kind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
         Kind::HeadTooLarge | Kind::UriTooLong => ("payload_too_large", "request_head_too_large", false),

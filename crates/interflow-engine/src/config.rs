@@ -68,6 +68,9 @@ pub struct ProxyConfig {
     pub announce: Option<String>,
     /// The pseudonym for `Via` fields; none are added when it is empty.
     pub via: String,
+    /// Go on serving an HTTP/1 request whose client has closed its sending side (a half-close). Without it, such a client
+    /// counts as gone, and the request ends at once: until something is written, nothing tells the two apart.
+    pub keep_half_closed: bool,
     /// How long connections may take to finish after a signal to stop.
     pub drain: Span,
 }
@@ -85,6 +88,7 @@ impl Default for ProxyConfig {
             proxy_protocol_from: Vec::new(),
             announce: None,
             via: String::new(),
+            keep_half_closed: false,
             drain: Span::secs(20),
         }
     }
@@ -109,13 +113,20 @@ pub struct GatewayConfig {
     pub listen: Vec<SocketAddr>,
     /// Speak TLS on the gateway port too: certificate chain and key.
     pub tls: Option<TlsFiles>,
+    /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
+    pub keep_half_closed: bool,
     /// Where requests go. Of the routes that match, the one with the longest path is taken, then the first.
     pub route: Vec<GatewayRoute>,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))], tls: None, route: Vec::new() }
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))],
+            tls: None,
+            keep_half_closed: false,
+            route: Vec::new(),
+        }
     }
 }
 
@@ -176,8 +187,12 @@ impl Default for AuthConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessConfig {
-    /// Refuse destinations in private, link-local, loopback and other special address ranges, judged after DNS.
+    /// Refuse destinations in private, link-local, loopback and other special address ranges, judged after DNS. What an
+    /// upstream proxy is to reach is resolved and judged here first.
     pub deny_private: bool,
+    /// With `deny_private`, let names that cannot be resolved here pass to an upstream proxy, whose addresses then nobody
+    /// judges.
+    pub allow_unresolved: bool,
     /// Addresses that may be reached although `deny_private` is set.
     #[schemars(with = "Vec<String>")]
     pub allow_private: Vec<IpNet>,

@@ -54,6 +54,8 @@ pub(crate) struct Inside {
     pub dial: Option<Authority>,
     pub transport: Transport,
     pub user: Option<Arc<str>>,
+    /// What `Via` said in the CONNECT that opened the tunnel.
+    pub received_via: Option<Arc<str>>,
 }
 
 impl Conn {

@@ -14,6 +14,7 @@ use crate::access::Credentials;
 use crate::conn::{Conn, Entry, Inside};
 use crate::exchange::fail;
 use crate::inside::{Place, Wish, dial, look_inside, pass};
+use crate::loops::{ReceivedVia, received_via};
 use crate::pages;
 use crate::tracker::Tracker;
 use crate::worker::{Live, Worker};
@@ -76,13 +77,17 @@ pub(crate) async fn http_connect(conn: &Conn, live: Arc<Live>, incoming: Incomin
     let url = Url { scheme: Scheme::Https, authority: authority.clone(), path: ByteStr::from_static("/") };
     let head = RequestHead { method, url, version, headers, protocol };
     let user = conn.authenticate(&live, &head.headers).await;
-    let tunnel = match admit(conn, &live, Transport::Connect, authority, user).await {
+    let user = user.and_then(|user| live.settings.pseudonym.check(&head.headers).map(|()| user));
+    let mut tunnel = match admit(conn, &live, Transport::Connect, authority, user).await {
         Ok(tunnel) => tunnel,
         Err((mut tracker, e)) => {
             tracker.begin_capture(&live.settings, Some(&head)).await;
             return fail(tracker, &live, &head, &e);
         }
     };
+    if let Some(received) = received_via(&head.headers) {
+        *tunnel.tracker.flow.note_mut() = ReceivedVia(Some(received));
+    }
     let place = Place::of(conn);
     let established = ResponseHead { reason: "Connection established".into(), ..ResponseHead::new(StatusCode::OK) };
     match tunnel.choice {
@@ -211,9 +216,15 @@ pub(crate) async fn reversed(
         return Ok(());
     }
     let local = Authority::new(Host::Ip(client.local.ip()), port.unwrap_or(client.local.port()));
-    let inside =
-        Inside { scheme: Scheme::Http, authority: local, dial: None, transport: Transport::Reverse, user: None };
-    let (options, drain) = (live.settings.http_options(), worker.drain.clone());
+    let inside = Inside {
+        scheme: Scheme::Http,
+        authority: local,
+        dial: None,
+        transport: Transport::Reverse,
+        user: None,
+        received_via: None,
+    };
+    let (options, drain) = (live.settings.http_options(false), worker.drain.clone());
     let conn = Arc::new(conn(Entry::Inside(inside)));
     match detected {
         Detected::Http2 => ingress::serve_http2(io, &options, drain, conn).await,

@@ -21,6 +21,7 @@ use crate::config::{EngineConfig, LimitsConfig};
 use crate::conn::{Conn, Entry};
 use crate::guarded::{self, GuardedEgress};
 use crate::internal;
+use crate::loops::Pseudonym;
 use crate::pinning::Passing;
 use crate::settings::{ConfigError, Rooms, Settings};
 use crate::stats::{Snapshot, Stats};
@@ -50,6 +51,7 @@ pub struct Engine {
     stats: Stats,
     drain: DrainSignal,
     addresses: Vec<(Role, SocketAddr)>,
+    pseudonym: Pseudonym,
     generation: AtomicU64,
     settings: Mutex<Arc<Settings>>,
     started: Instant,
@@ -77,7 +79,8 @@ impl Engine {
             n => n,
         };
         let (addresses, listeners) = bind_all(&config, count)?;
-        let settings = Arc::new(settings(&config, &parts, &addresses)?);
+        let pseudonym = Pseudonym::random();
+        let settings = Arc::new(settings(&config, &parts, &addresses, &pseudonym)?);
         settings.warm();
         let shared = Arc::new(shared(&config)?);
         let tls = PortTls::load(&config)?;
@@ -103,6 +106,7 @@ impl Engine {
             stats,
             drain,
             addresses,
+            pseudonym,
             generation: AtomicU64::new(0),
             settings: Mutex::new(settings),
             started: Instant::now(),
@@ -115,7 +119,7 @@ impl Engine {
     /// # Errors
     /// A config that is wrong: the old one stays in force.
     pub fn reload(&self, config: EngineConfig) -> Result<(), ConfigError> {
-        let settings = Arc::new(settings(&config, &self.parts, &self.addresses)?);
+        let settings = Arc::new(settings(&config, &self.parts, &self.addresses, &self.pseudonym)?);
         let tls = PortTls::load(&config)?;
         self.shared.connections.set(connection_limits(&config.limits));
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
@@ -332,9 +336,19 @@ fn internal_client(worker: &Worker) -> ClientInfo {
     }
 }
 
-fn settings(config: &EngineConfig, parts: &Parts, bound: &[(Role, SocketAddr)]) -> Result<Settings, ConfigError> {
+fn settings(
+    config: &EngineConfig,
+    parts: &Parts,
+    bound: &[(Role, SocketAddr)],
+    pseudonym: &Pseudonym,
+) -> Result<Settings, ConfigError> {
     let own = parts.own.iter().copied().chain(bound.iter().map(|(_, a)| *a)).collect();
-    let rooms = Rooms { stages: parts.stages.clone(), mounts: parts.mounts.clone(), recorder: parts.recorder.clone() };
+    let rooms = Rooms {
+        stages: parts.stages.clone(),
+        mounts: parts.mounts.clone(),
+        recorder: parts.recorder.clone(),
+        pseudonym: pseudonym.clone(),
+    };
     Settings::new(config.clone(), own, rooms)
 }
 

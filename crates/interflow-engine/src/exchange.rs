@@ -17,6 +17,7 @@ use crate::answers::{error_response, provider_error};
 use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
 use crate::limits::Counted;
+use crate::loops::ReceivedVia;
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::unrecorded::NotRecorded;
@@ -152,8 +153,12 @@ pub(crate) fn from_tunnel<'a>(conn: &'a Conn, live: Arc<Live>, inside: &Inside, 
     }
     let (scheme, authority) = (inside.scheme, inside.authority.clone());
     let user = inside.user.clone();
+    let received_via = inside.received_via.clone();
     let key = conn.plan_key(scheme, authority.clone(), inside.dial.clone(), inside.transport, user.clone());
     let mut flow = conn.flow(incoming.clock, inside.transport, scheme, authority, user);
+    if received_via.is_some() {
+        *flow.note_mut() = ReceivedVia(received_via);
+    }
     if let Some(other) = other_host(inside, &incoming) {
         flow.tag("other_host");
         let asked = Asked {
@@ -297,7 +302,7 @@ fn enter(conn: &Conn, asking: Asking) -> Entered {
 /// The corridor, whose far end is an origin or a room of ours.
 async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
     let Entered { live, mut tracker, mut head, body, interim, handler, denied } = enter(conn, *asking);
-    if let Some(e) = denied {
+    if let Some(e) = denied.or_else(|| live.settings.pseudonym.check(&head.headers).err()) {
         tracker.begin_capture(&live.settings, Some(&head)).await;
         return fail(tracker, &live, &head, &e);
     }
@@ -331,6 +336,7 @@ async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
     if let Some(word) = tracker.held_back.take() {
         expectation::settle(&word, leaving.get_or_insert_with(|| head.clone()), &body);
     }
+    live.settings.pseudonym.mark(&head, &mut leaving, &route, &tracker.flow);
     let leaving = leaving.as_ref().unwrap_or(&head);
     let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,

@@ -17,6 +17,7 @@ use interflow_wire::client_hello::ClientHello;
 use tokio::io::AsyncReadExt;
 
 use crate::conn::{Conn, Entry, Inside};
+use crate::loops::ReceivedVia;
 use crate::tracker::Tracker;
 use crate::worker::{Live, Worker};
 use crate::{pages, route};
@@ -40,13 +41,13 @@ impl Place {
     }
 
     async fn serve_http1(&self, live: &Live, io: Io, inside: Inside, tls: Option<Arc<ClientTls>>) {
-        let options = live.settings.http_options();
+        let options = live.settings.http_options(false);
         let served = ingress::serve_http1(io, &options, self.worker.drain.clone(), self.inside(inside, tls)).await;
         self.worker.log_end(&self.client, served);
     }
 
     async fn serve_http2(&self, live: &Live, io: Io, inside: Inside, tls: Option<Arc<ClientTls>>) {
-        let options = live.settings.http_options();
+        let options = live.settings.http_options(false);
         let served = ingress::serve_http2(io, &options, self.worker.drain.clone(), self.inside(inside, tls)).await;
         self.worker.log_end(&self.client, served);
     }
@@ -101,6 +102,7 @@ async fn first_bytes(place: Place, live: Arc<Live>, mut tracker: Tracker, io: Io
         dial: None,
         transport: tracker.flow.transport,
         user: tracker.flow.user.clone(),
+        received_via: tracker.flow.note::<ReceivedVia>().and_then(|via| via.0.clone()),
     };
     let detected = match detected {
         Detected::ForProxy(named) if names(&named, &inside) => Detected::Http1,
@@ -223,6 +225,7 @@ async fn terminate(
         dial,
         transport: tracker.flow.transport,
         user: tracker.flow.user.clone(),
+        received_via: tracker.flow.note::<ReceivedVia>().and_then(|via| via.0.clone()),
     };
     tracker.flow.authority = identity;
     let alpn = alpn_for_client(&mut tracker, &live, &inside, hello).await;
@@ -277,7 +280,8 @@ async fn alpn_for_client(tracker: &mut Tracker, live: &Live, inside: &Inside, he
     if tracker.plan.wants(Phase::Dial) || live.settings.likenesses.mirrors(&inside.authority.host) {
         return Alpn::Both;
     }
-    let route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    let mut route = live.settings.route(Scheme::Https, &inside.authority, inside.dial.clone());
+    live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
     let flow = &mut tracker.flow;
     let mut x =
         Exchange { clock: &flow.clock, timings: &mut flow.timings, upstream: &mut flow.upstream, interim: &mut |_| () };

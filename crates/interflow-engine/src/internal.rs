@@ -40,7 +40,8 @@ pub(crate) async fn send_own(
     let route = live.settings.route(head.url.scheme, &head.url.authority, None);
     let leaving = if replay { sending(&mut tracker, &head, body).await } else { Ok((None, body)) };
     let sent = match leaving {
-        Ok((leaving, body)) => {
+        Ok((mut leaving, body)) => {
+            live.settings.pseudonym.mark(&head, &mut leaving, &route, &tracker.flow);
             let leaving = leaving.as_ref().unwrap_or(&head);
             send(&mut tracker, egress, &route, leaving, body, &Interim::default()).await
         }

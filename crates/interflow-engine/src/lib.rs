@@ -28,6 +28,7 @@ mod inside;
 mod internal;
 mod likeness;
 pub mod limits;
+mod loops;
 mod messages;
 mod no_proxy;
 mod opened;

@@ -12,6 +12,7 @@ use interflow_wire::fingerprint::Likeness;
 
 use crate::exchange::End;
 use crate::likeness::{self, Seen};
+use crate::loops::ReceivedVia;
 use crate::plan::Plan;
 use crate::settings::{Settings, TlsWish};
 use crate::tracker::Tracker;
@@ -54,7 +55,8 @@ pub(crate) async fn choose(
         false => live.settings.route_of(transport, head.url.scheme, &head.url.authority, None),
     };
     let way = ask(tracker, Some(head)).await?;
-    if planned && partition == 0 && way.is_none() && !plan.mirrors {
+    let tunnelled = !plan.route.via.is_empty() && tracker.flow.note::<ReceivedVia>().is_some();
+    if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled {
         return Ok(Chosen::Planned(plan));
     }
     let mut route = own();
@@ -64,6 +66,7 @@ pub(crate) async fn choose(
     if let Some(tls) = dressed.tls(&route, &way).map_err(End::Failed)? {
         route.tls = tls;
     }
+    live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
     go(&mut route, way, live).map_err(End::Failed)?;
     Ok(Chosen::Own(Box::new(route)))
 }
@@ -105,6 +108,7 @@ impl Dress<'_> {
 /// # Errors
 /// A stage denied, or named a way that is none.
 pub(crate) async fn choose_for_tunnel(tracker: &mut Tracker, live: &Live, mut route: Route) -> Result<Route> {
+    live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
     match ask(tracker, None).await {
         Ok(None) => Ok(route),
         Ok(Some(way)) => go(&mut route, way, live).map(|()| route),

@@ -19,6 +19,7 @@ use crate::access::{AccessRules, Guard, HostGlobs, Users};
 use crate::config::{EngineConfig, InterceptMode};
 use crate::gateway::Routes;
 use crate::likeness::Likenesses;
+use crate::loops::Pseudonym;
 use crate::no_proxy::NoProxy;
 
 /// What is wrong with a config, and where.
@@ -76,6 +77,8 @@ pub(crate) struct Settings {
     pub stages: Vec<Arc<dyn Stage>>,
     pub mounts: Vec<Arc<dyn Mount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
+    /// Tells of us in `Via`, so that a loop ends.
+    pub pseudonym: Pseudonym,
     intercept: HostGlobs,
     never: HostGlobs,
     insecure: HostGlobs,
@@ -107,6 +110,7 @@ pub(crate) struct Rooms {
     pub stages: Vec<Arc<dyn Stage>>,
     pub mounts: Vec<Arc<dyn Mount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
+    pub pseudonym: Pseudonym,
 }
 
 impl Settings {
@@ -123,11 +127,15 @@ impl Settings {
         let settings = Self {
             users,
             rules: AccessRules::new(&config.access.rule).map_err(ConfigError::at("access"))?,
-            guard: Arc::new(Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)),
+            guard: Arc::new(
+                Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)
+                    .with_unresolved(config.access.allow_unresolved),
+            ),
             routes: Routes::new(&config.gateway.route).map_err(ConfigError::at("gateway"))?,
             stages: rooms.stages,
             mounts: rooms.mounts,
             recorder: rooms.recorder,
+            pseudonym: rooms.pseudonym,
             intercept: globs("intercept.hosts", &config.intercept.hosts)?,
             never: globs("intercept.never", &config.intercept.never)?,
             insecure: globs("upstream.danger_insecure_hosts", &up.danger_insecure_hosts)?,
@@ -191,6 +199,7 @@ impl Settings {
             tls: self.likenesses.dressed(host, self.tls_for(host)),
             partition: 0,
             names: None,
+            connect_via: self.pseudonym.connect_via(None),
         }
     }
 
@@ -299,14 +308,18 @@ impl Settings {
         }
     }
 
-    pub fn http_options(&self) -> HttpOptions {
+    /// The bounds of client connections that speak HTTP: on the gateway port, or on any other.
+    pub fn http_options(&self, gateway: bool) -> HttpOptions {
         let t = &self.config.timeouts;
+        let keep_half_closed =
+            if gateway { self.config.gateway.keep_half_closed } else { self.config.proxy.keep_half_closed };
         HttpOptions {
             head: self.head_limits(),
             head_timeout: t.head.0,
             idle_timeout: t.idle.0,
             body_timeout: t.body.0,
             write_timeout: t.body.0,
+            keep_half_closed,
             max_streams: self.config.limits.h2_streams,
             ..HttpOptions::default()
         }

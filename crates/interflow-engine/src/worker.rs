@@ -261,7 +261,7 @@ impl Worker {
         role: Role,
         tls: Option<Arc<ClientTls>>,
     ) -> Result<Result<()>> {
-        let options = live.settings.http_options();
+        let options = live.settings.http_options(role == Role::Gateway);
         let entry = || match role {
             Role::Proxy | Role::Transparent | Role::Reverse(_) => Entry::Proxy,
             Role::Gateway => Entry::Gateway,

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
+use crate::budget::{self, HELD};
 use crate::{Error, Headers};
 
 /// A piece of a body.
@@ -82,17 +83,21 @@ impl Body {
         poll_fn(|cx| self.poll_frame(cx)).await
     }
 
-    /// Reads everything, at most `cap` bytes of data.
+    /// Reads everything, at most `cap` bytes of data. They count towards the process's [budget](crate::budget) of held
+    /// bytes for as long as they are there.
     ///
     /// # Errors
+    /// [`CollectError::Broken`] with [`Kind::Overloaded`](crate::Kind::Overloaded) when that budget is spent.
     /// [`CollectError::TooLarge`] gives back what was read together with the rest, so that nothing is lost to a
     /// stage that then prefers to let the body pass.
     pub async fn collect(mut self, cap: usize) -> Result<(Bytes, Option<Headers>), CollectError> {
         if let Self::Full(bytes) = &mut self
             && bytes.len() <= cap
         {
-            return Ok((std::mem::take(bytes), None));
+            let held = budget::hold(std::mem::take(bytes)).map_err(CollectError::Broken)?;
+            return Ok((held, None));
         }
+        let mut held = HELD.reserve(0).map_err(CollectError::Broken)?;
         let mut first = Bytes::new();
         let mut all = BytesMut::new();
         let mut trailers = None;
@@ -109,11 +114,16 @@ impl Body {
                         all.extend_from_slice(&std::mem::take(&mut first));
                     }
                     all.extend_from_slice(&data);
+                    held.grow_to(all.capacity() as u64).map_err(CollectError::Broken)?;
                 }
                 Frame::Trailers(t) => trailers = Some(t),
             }
         }
-        Ok((if all.is_empty() { first } else { all.freeze() }, trailers))
+        let whole = match all.is_empty() {
+            true => budget::hold(first).map_err(CollectError::Broken)?,
+            false => held.hold(all),
+        };
+        Ok((whole, trailers))
     }
 
     /// The same body; `see` is shown every frame, and the end or the error, as it passes.

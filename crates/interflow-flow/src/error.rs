@@ -50,6 +50,8 @@ pub enum Kind {
     Denied,
     /// A limit on connections, rate or budget is reached.
     Limited,
+    /// The process has no memory left for what it would have to hold.
+    Overloaded,
     /// The request would come back to this proxy.
     Loop,
     /// The client went away.
@@ -88,7 +90,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in order.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::BadRequest,
         Self::HeadTooLarge,
         Self::BodyTooLarge,
@@ -98,6 +100,7 @@ impl Kind {
         Self::Unauthorized,
         Self::Denied,
         Self::Limited,
+        Self::Overloaded,
         Self::Loop,
         Self::ClientGone,
         Self::ClientTimeout,
@@ -129,6 +132,7 @@ impl Kind {
             Self::Unauthorized => "unauthorized",
             Self::Denied => "denied",
             Self::Limited => "limited",
+            Self::Overloaded => "overloaded",
             Self::Loop => "loop",
             Self::ClientGone => "client_gone",
             Self::ClientTimeout => "client_timeout",
@@ -174,7 +178,7 @@ impl Kind {
             | Self::UpstreamClosed
             | Self::UpstreamTimeout
             | Self::PoolTimeout => Blame::Upstream,
-            Self::StageFailed | Self::Draining | Self::Internal => Blame::Internal,
+            Self::Overloaded | Self::StageFailed | Self::Draining | Self::Internal => Blame::Internal,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod authority;
 mod body;
+pub mod budget;
 mod bytestr;
 mod capture;
 mod egress;

@@ -94,6 +94,7 @@ async fn exchange(addr: SocketAddr, tls: &Arc<TlsProfile>, times: usize) -> (f64
         tls: Arc::clone(tls),
         partition: 0,
         names: None,
+        connect_via: None,
     };
     let resolver = Resolver::new(ResolverOptions::default());
     let dialer = Arc::new(Dialer::new(resolver, Arc::new(AnyAddress), DialerOptions::default()));

@@ -24,6 +24,7 @@ fn main() {
         tls: TlsProfile::new(TlsProfileOptions::default()).expect("default options are sound"),
         partition: 0,
         names: None,
+        connect_via: None,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

@@ -1,4 +1,5 @@
-//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream, JSON.
+//! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream, JSON,
+//! content codings.
 //!
 //! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
 //! holds no more of them than its limits allow.
@@ -6,6 +7,7 @@
 
 pub mod aws_event_stream;
 pub mod client_hello;
+pub mod content_coding;
 mod cursor;
 pub mod dns;
 pub mod fingerprint;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use interflow_flow::{Error, Host, Kind};
+use interflow_flow::{Authority, Error, Host, Kind};
 use interflow_net::egress::dial::AddressGuard;
 use ipnet::IpNet;
 
@@ -12,13 +12,20 @@ pub struct Guard {
     deny_private: bool,
     key: &'static str,
     allow_private: Vec<IpNet>,
+    allow_unresolved: bool,
     own: Vec<SocketAddr>,
 }
 
 impl Guard {
     /// A guard over these listeners of our own.
     pub fn new(deny_private: bool, allow_private: Vec<IpNet>, own: Vec<SocketAddr>) -> Self {
-        Self { deny_private, key: "access.allow_private", allow_private, own }
+        Self { deny_private, key: "access.allow_private", allow_private, allow_unresolved: false, own }
+    }
+
+    /// The same; a name that cannot be resolved here may be handed to an upstream proxy all the same.
+    #[must_use]
+    pub fn with_unresolved(self, allow: bool) -> Self {
+        Self { allow_unresolved: allow, ..self }
     }
 
     /// The same; the key that can allow an address is this one.
@@ -58,6 +65,21 @@ impl AddressGuard for Guard {
             return Err(self.refusal(&Host::Ip(ip)));
         }
         Ok(())
+    }
+
+    fn judges_names(&self) -> bool {
+        self.deny_private
+    }
+
+    fn check_unresolved(&self, target: &Authority, error: Error) -> Result<(), Error> {
+        if self.allow_unresolved {
+            return Ok(());
+        }
+        let text = format!(
+            "{target} cannot be resolved here, so nothing tells whether the upstream proxy would reach a private address; \
+             access.allow_unresolved can allow it"
+        );
+        Err(Error::new(Kind::Denied, text).because(error))
     }
 }
 

@@ -1,11 +1,13 @@
 //! Bad origins: each gives the right page, a flow with its error, and the proxy goes on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use interflow_engine::config::GatewayRoute;
 use interflow_flow::Kind;
 use interflow_flow::units::Span;
-use interflow_testkit::{Origin, Script};
+use interflow_testkit::{Origin, Reply, Script, Wire};
 
 use crate::support::{End, Nobody, Proxy, get, inside, request, until};
 
@@ -97,17 +99,94 @@ async fn a_body_that_stops_coming_times_out_on_either_leg() {
     assert_eq!(proxy.flow().await.error(), Some(Kind::ClientTimeout));
 }
 
+/// How a client leaves.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    Resets,
+    Closes,
+    HalfCloses,
+}
+
+/// A client that sends its request, waits until the origin has it, and leaves; what is left of it is given back.
+async fn ask_and_leave(mut wire: Wire, request: String, origin: &Origin, how: Leaves) -> Option<Wire> {
+    wire.send(request).await.unwrap();
+    until("the origin to be asked", || origin.received().len() == 1).await;
+    match how {
+        Leaves::Resets => wire.reset(),
+        Leaves::Closes => drop(wire),
+        Leaves::HalfCloses => {
+            wire.finish().await.unwrap();
+            return Some(wire);
+        }
+    }
+    None
+}
+
 #[tokio::test]
 async fn a_client_that_leaves_ends_the_exchange_with_the_origin() {
-    let origin = Origin::script(Script::new().head().to_end()).await;
+    for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
+        for way in ["absolute", "HTTP/1.0", "gateway", "tunnel"] {
+            let origin = Origin::script(Script::new().head().to_end()).await;
+            let to = format!("http://{}", origin.addr());
+            let proxy = Proxy::start(|c| {
+                c.gateway.route = vec![GatewayRoute {
+                    path: "/".into(),
+                    hosts: Vec::new(),
+                    to: to.clone(),
+                    strip_path: false,
+                    keep_host: false,
+                }];
+            })
+            .await;
+            let (wire, request) = match way {
+                "absolute" => (proxy.connect().await, get(&format!("{to}/"))),
+                "HTTP/1.0" => (proxy.connect().await, format!("GET {to}/ HTTP/1.0\r\n\r\n")),
+                "gateway" => (Wire::connect(proxy.gateway()).await.unwrap(), inside("gate", "/")),
+                _ => (proxy.tunnel(&origin.authority()).await, inside(&origin.authority(), "/")),
+            };
+            let left = ask_and_leave(wire, request, &origin, how).await;
+            origin.wait_until_idle().await;
+            assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone), "{way} {how:?}");
+            until("the connection to end", || proxy.engine.snapshot().connections_open == 0).await;
+            drop(left);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_an_intercepted_tunnel_ends_the_exchange_with_the_origin() {
+    let origin = Origin::https().answering(|_| Reply::ok("late").delay(Duration::from_secs(600))).start().await;
+    let proxy = Proxy::trusting(&[&origin], |_| ()).await;
+    let mut wire = proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    wire.send(inside(&origin.authority(), "/")).await.unwrap();
+    origin.wait_for_requests(1).await;
+    drop(wire);
+    assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone));
+    until("the connection to end", || proxy.engine.snapshot().connections_open == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_a_response_pauses_ends_it() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n";
+    let origin = Origin::script(Script::new().head().send(head).to_end()).await;
     let proxy = Proxy::start(|_| ()).await;
     let mut wire = proxy.connect().await;
     wire.send(get(&format!("http://{}/", origin.addr()))).await.unwrap();
-    until("the origin to be asked", || origin.received().len() == 1).await;
-    // An end alone may only mean that the client has nothing more to ask.
-    wire.reset();
+    wire.answer_head().await.unwrap();
+    drop(wire);
     origin.wait_until_idle().await;
     assert_eq!(proxy.flow().await.error(), Some(Kind::ClientGone));
+}
+
+#[tokio::test]
+async fn a_half_closed_client_is_answered_where_the_configuration_says_so() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate";
+    let origin = Origin::script(Script::new().head().pause(Duration::from_millis(50)).send(answer)).await;
+    let proxy = Proxy::start(|c| c.proxy.keep_half_closed = true).await;
+    let mut wire = proxy.connect().await;
+    wire.send(get(&format!("http://{}/", origin.addr()))).await.unwrap();
+    wire.finish().await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().text(), "late");
 }
 
 #[tokio::test]

@@ -3,13 +3,21 @@
 use std::path::PathBuf;
 
 use interflow_engine::EngineConfig;
-use interflow_engine::config::{InterceptMode, TlsFiles, UpstreamProxyRule};
-use interflow_testkit::{Origin, Script, TestCa};
+use interflow_engine::config::{GatewayRoute, InterceptMode, TlsFiles, UpstreamProxyRule};
+use interflow_flow::Kind;
+use interflow_testkit::{Origin, Script, TestCa, Wire, client_trusting};
 
 use crate::support::{Proxy, get, inside, until};
 
 fn via(config: &mut EngineConfig, proxies: &[String]) {
     config.upstream.proxy = vec![UpstreamProxyRule { hosts: vec!["*".into()], via: proxies.to_vec() }];
+}
+
+/// The last entry of the one request's `Via`: who sent it. Whoever stands before an upstream proxy adds itself as well.
+fn last_via(origin: &Origin) -> String {
+    let request = origin.only_request();
+    let last = request.headers.get_all("via").last().unwrap_or_default();
+    String::from_utf8_lossy(last).into_owned()
 }
 
 /// Another proxy, which asks for a password.
@@ -57,7 +65,7 @@ async fn a_chain_is_passed_in_its_order() {
     .await;
     let answer = proxy.get(&origin.url("/bytes/5")).await;
     assert_eq!(answer.body.len(), 5, "{}", answer.text());
-    assert_eq!(origin.only_request().header("via"), Some("1.1 two"));
+    assert_eq!(last_via(&origin), "1.1 two");
     until("the first proxy to carry a tunnel", || one.engine.snapshot().connections == 1).await;
     assert_eq!(two.flows(1).await[0].url, Some(format!("GET {}", origin.url("/bytes/5"))));
 }
@@ -94,7 +102,7 @@ async fn a_secured_upstream_proxy_carries_requests_and_tunnels_and_its_password_
     .await;
     let answer = proxy.get(&plain.url("/bytes/3")).await;
     assert_eq!(answer.body.len(), 3, "{}", answer.text());
-    assert_eq!(plain.only_request().header("via"), Some("1.1 far"));
+    assert_eq!(last_via(&plain), "1.1 far");
     assert_eq!(plain.only_request().header("proxy-authorization"), None);
     // TLS to the origin in TLS to the proxy.
     for (alpn, path) in [("http/1.1", "/bytes/4"), ("h2", "/bytes/5")] {
@@ -141,7 +149,7 @@ async fn a_chain_may_mix_all_kinds_of_proxies() {
     .await;
     let answer = proxy.get(&plain.url("/bytes/6")).await;
     assert_eq!(answer.body.len(), 6, "{}", answer.text());
-    assert_eq!(plain.only_request().header("via"), Some("1.1 last"));
+    assert_eq!(last_via(&plain), "1.1 last");
     let mut wire = proxy.tls(&secure.authority(), &["http/1.1"]).await;
     wire.send(inside(&secure.authority(), "/bytes/7")).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().body.len(), 7);
@@ -184,4 +192,135 @@ async fn hosts_without_a_proxy_and_rules_by_host_are_obeyed() {
     wire.send(get(&origin.url("/"))).await.unwrap();
     assert_eq!(wire.answer().await.unwrap().status, 200);
     assert_eq!(unused.connections(), 0);
+}
+
+#[tokio::test]
+async fn what_an_upstream_proxy_is_to_reach_is_judged_as_if_we_connected() {
+    let origin = Origin::http().start().await;
+    for scheme in ["http", "socks5"] {
+        let far = Proxy::start(|_| ()).await;
+        let url = format!("{scheme}://{}", far.addr());
+        let proxy = Proxy::start(|c| {
+            via(c, &[url]);
+            c.access.deny_private = true;
+            c.upstream.resolve.insert("inside.test".into(), vec!["10.0.0.7".parse().unwrap()]);
+            c.upstream
+                .resolve
+                .insert("both.test".into(), vec!["192.0.9.1".parse().unwrap(), "10.0.0.7".parse().unwrap()]);
+        })
+        .await;
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "a.localhost.",
+            "10.1.2.3",
+            "[::1]",
+            "inside.test",
+            "both.test",
+            "unknown.invalid",
+        ] {
+            let answer = proxy.get(&format!("http://{host}:{}/", origin.port())).await;
+            assert_eq!(answer.header("x-interflow-error"), Some("denied"), "{scheme} {host}: {}", answer.text());
+        }
+        assert_eq!(far.engine.snapshot().connections_open, 0);
+    }
+    assert_eq!(origin.connections(), 0);
+}
+
+#[tokio::test]
+async fn our_own_ports_are_not_reached_through_an_upstream_proxy_either() {
+    let far = Proxy::start(|_| ()).await;
+    let proxy = Proxy::start(|c| via(c, &[format!("http://{}", far.addr())])).await;
+    for host in ["127.0.0.1", "localhost"] {
+        let own = format!("{host}:{}", proxy.gateway().port());
+        assert_eq!(proxy.get(&format!("http://{own}/")).await.status, 508, "{own}");
+        let mut wire = proxy.tunnel(&own).await;
+        wire.send(inside(&own, "/")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 508, "{own}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_only_the_upstream_proxy_knows_passes_where_the_configuration_says_so() {
+    let origin = Origin::http().start().await;
+    let far = Proxy::start(|c| {
+        c.upstream.resolve.insert("far.invalid".into(), vec!["127.0.0.1".parse().unwrap()]);
+    })
+    .await;
+    for allowed in [false, true] {
+        let proxy = Proxy::start(|c| {
+            via(c, &[format!("http://{}", far.addr())]);
+            c.access.deny_private = true;
+            c.access.allow_unresolved = allowed;
+        })
+        .await;
+        let answer = proxy.get(&format!("http://far.invalid:{}/", origin.port())).await;
+        assert_eq!(answer.status, if allowed { 200 } else { 403 }, "{}", answer.text());
+        assert_eq!(answer.text().contains("access.allow_unresolved"), !allowed);
+    }
+}
+
+/// Two proxies, each with the other as its upstream proxy.
+async fn circle(scheme: &str, change: impl Fn(&mut EngineConfig)) -> (Proxy, Proxy) {
+    let one = Proxy::start(|_| ()).await;
+    let other = Proxy::start(|c| {
+        change(c);
+        via(c, &[format!("{scheme}://{}", one.addr())]);
+    })
+    .await;
+    let mut config = one.engine.config();
+    change(&mut config);
+    via(&mut config, &[format!("{scheme}://{}", other.addr())]);
+    one.engine.reload(config).unwrap();
+    (one, other)
+}
+
+#[tokio::test]
+async fn a_request_that_proxies_forward_in_a_circle_ends_where_it_comes_round() {
+    for scheme in ["http", "socks5"] {
+        let (one, other) = circle(scheme, |_| ()).await;
+        let answer = one.get("http://192.0.2.1/").await;
+        assert_eq!(answer.status, 508, "{scheme}: {}", answer.text());
+        let (asked, asked_other) = (one.engine.snapshot().requests, other.engine.snapshot().requests);
+        assert!(asked <= 2 && asked_other <= 1, "{scheme}: {asked} and {asked_other}");
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
+    for mode in [InterceptMode::None, InterceptMode::All] {
+        let (one, other) = circle("http", |c| c.intercept.mode = mode).await;
+        let mut wire = one.connect().await;
+        wire.send("CONNECT 192.0.2.1:443 HTTP/1.1\r\nHost: 192.0.2.1:443\r\n\r\n").await.unwrap();
+        let answer = wire.answer_to("CONNECT").await.unwrap();
+        if mode == InterceptMode::None {
+            assert_eq!(answer.status, 508, "{}", answer.text());
+        } else {
+            let wire = wire.into_tls("192.0.2.1", client_trusting(one.engine.ca().certificate_pem(), &["http/1.1"]));
+            let mut wire = wire.await.unwrap();
+            wire.send(inside("192.0.2.1", "/")).await.unwrap();
+            assert_eq!(wire.answer().await.unwrap().status, 508);
+        }
+        let looped = one.errors(Kind::Loop) + other.errors(Kind::Loop);
+        assert!((1..=4).contains(&looped), "{mode:?}: {looped}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_gateways_forward_in_a_circle_ends_where_it_comes_round() {
+    let route = |to: std::net::SocketAddr| GatewayRoute {
+        path: "/".into(),
+        hosts: Vec::new(),
+        to: format!("http://{to}"),
+        strip_path: false,
+        keep_host: false,
+    };
+    let one = Proxy::start(|_| ()).await;
+    let other = Proxy::start(|c| c.gateway.route = vec![route(one.gateway())]).await;
+    let mut config = one.engine.config();
+    config.gateway.route = vec![route(other.gateway())];
+    one.engine.reload(config).unwrap();
+    let mut wire = Wire::connect(one.gateway()).await.unwrap();
+    wire.send(inside("gate", "/x")).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 508);
 }

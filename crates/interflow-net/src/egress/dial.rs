@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use interflow_flow::{Authority, Error, Kind, Retry};
+use interflow_flow::{Authority, Error, Host, Kind, Retry};
 use smallvec::SmallVec;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
@@ -27,6 +27,20 @@ pub trait AddressGuard: Send + Sync {
     /// # Errors
     /// Why not, for instance [`Kind::Denied`] or [`Kind::Loop`].
     fn check(&self, addr: SocketAddr) -> Result<(), Error>;
+
+    /// Whether a name is resolved here and judged by its addresses before an upstream proxy is given it. Names of this
+    /// machine (`localhost`) are judged in any case.
+    fn judges_names(&self) -> bool {
+        false
+    }
+
+    /// A name for an upstream proxy that could not be resolved here, so that its addresses are not known.
+    ///
+    /// # Errors
+    /// Why it may not be handed over.
+    fn check_unresolved(&self, _target: &Authority, error: Error) -> Result<(), Error> {
+        Err(error)
+    }
 }
 
 /// Lets every address pass.
@@ -110,7 +124,7 @@ impl Dialer {
     }
 
     /// Connects to `target`, through the proxies of `chain` in their order when there are any. With a chain the
-    /// target's name is resolved by the last proxy. Cancel-safe: dropping the future closes what it opened.
+    /// target's name is resolved by the last proxy, after it was [judged](Self::judge). Cancel-safe: dropping the future closes what it opened.
     ///
     /// # Errors
     /// [`Kind::Dns`], [`Kind::Connect`] and [`Kind::ConnectTimeout`] with every address tried, the guard's own error
@@ -121,10 +135,10 @@ impl Dialer {
         chain: &[UpstreamProxy],
         times: &mut DialTimes,
     ) -> Result<(Io, DialInfo), Error> {
-        self.dial_by(None, target, chain, times).await
+        self.dial_by(None, target, chain, None, times).await
     }
 
-    /// The same with another resolver for the names that are resolved here.
+    /// The same with another resolver for the names that are resolved here, and with a `Via` for the last proxy.
     ///
     /// # Errors
     /// As [`Self::dial`].
@@ -133,21 +147,45 @@ impl Dialer {
         names: Option<&Resolver>,
         target: &Authority,
         chain: &[UpstreamProxy],
+        connect_via: Option<&str>,
         times: &mut DialTimes,
     ) -> Result<(Io, DialInfo), Error> {
         let Some(last) = chain.last() else { return self.direct(names, target, &*self.guard, times).await };
-        if let Some(ip) = target.host.ip() {
-            self.guard.check(SocketAddr::new(ip, target.port))?;
-        }
+        self.judge(names, target).await?;
         let (io, info) = self.dial_proxy(chain, names, times).await?;
         let begun = Instant::now();
-        let io = self.hop(io, last, target).await?;
+        let io = self.hop(io, last, target, connect_via).await?;
         add(&mut times.connect, begun);
         Ok((io, info))
     }
 
+    /// Judges a target that an upstream proxy is to connect to, as far as its addresses can be known here: the guard
+    /// refuses it when it refuses any of them, since the proxy may choose each. The proxy resolves the name once more, and
+    /// may see other addresses.
+    ///
+    /// # Errors
+    /// The guard's.
+    pub async fn judge(&self, names: Option<&Resolver>, target: &Authority) -> Result<(), Error> {
+        if let Some(ip) = target.host.ip() {
+            return self.guard.check(SocketAddr::new(ip.to_canonical(), target.port));
+        }
+        if is_local_name(&target.host) {
+            for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
+                self.guard.check(SocketAddr::new(ip, target.port))?;
+            }
+            return Ok(());
+        }
+        if !self.guard.judges_names() {
+            return Ok(());
+        }
+        match names.unwrap_or(&self.resolver).resolve(&target.host).await {
+            Ok(ips) => ips.iter().try_for_each(|ip| self.guard.check(SocketAddr::new(ip.to_canonical(), target.port))),
+            Err(error) => self.guard.check_unresolved(target, error),
+        }
+    }
+
     /// Connects to the last proxy of `chain`, through those before it, and makes TLS with it when it speaks that:
-    /// ready for a request in absolute-form.
+    /// ready for a request in absolute-form. Whoever sends one has its target [judged](Self::judge) first.
     ///
     /// # Errors
     /// As [`Self::dial`]; an empty chain is [`Kind::Internal`].
@@ -168,7 +206,7 @@ impl Dialer {
         io = self.secure(io, first).await?;
         for pair in chain.windows(2) {
             if let [proxy, next] = pair {
-                io = self.hop(io, proxy, &next.authority).await?;
+                io = self.hop(io, proxy, &next.authority, None).await?;
                 io = self.secure(io, next).await?;
             }
         }
@@ -185,9 +223,15 @@ impl Dialer {
         Ok(done.map_err(|e| unreachable_proxy(proxy, e))?.0)
     }
 
-    async fn hop(&self, io: Io, proxy: &UpstreamProxy, next: &Authority) -> Result<Io, Error> {
+    async fn hop(
+        &self,
+        io: Io,
+        proxy: &UpstreamProxy,
+        next: &Authority,
+        connect_via: Option<&str>,
+    ) -> Result<Io, Error> {
         let limit = self.options.proxy_timeout;
-        tokio::time::timeout(limit, open_tunnel(io, proxy, next)).await.unwrap_or_else(|_| {
+        tokio::time::timeout(limit, open_tunnel(io, proxy, next, connect_via)).await.unwrap_or_else(|_| {
             let seconds = limit.as_secs_f32();
             let message = format!("the upstream proxy {proxy} did not open a tunnel to {next} within {seconds} s");
             Err(Error::new(Kind::UpstreamProxy, message).retry_if(Retry::Yes))
@@ -286,6 +330,14 @@ fn unreachable_proxy(proxy: &UpstreamProxy, error: Error) -> Error {
     let retry = error.retry();
     let message = format!("the upstream proxy {proxy} cannot be reached");
     Error::new(Kind::UpstreamProxy, message).retry_if(retry).because(error)
+}
+
+/// Names that mean the machine that resolves them (RFC 6761 6.3).
+fn is_local_name(host: &Host) -> bool {
+    host.name().map(|name| name.trim_end_matches('.')).is_some_and(|name| {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        last.eq_ignore_ascii_case("localhost")
+    })
 }
 
 /// The addresses that the guard lets pass, families in turn (RFC 8305 4), the resolver's first choice first; and what

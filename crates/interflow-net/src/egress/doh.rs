@@ -96,6 +96,7 @@ impl Doh {
             tls: Arc::clone(&server.tls),
             partition: 0,
             names: None,
+            connect_via: None,
         };
         Self { server, route, egress, hosts: Hosts::from_system().unwrap_or_default() }
     }

@@ -286,6 +286,7 @@ impl Egress {
         let open = host.cap.as_ref().map(|cap| cap.open());
         if let Some(hop) = forward_hop(route, protocol) {
             let mut times = DialTimes::default();
+            self.dialer.judge(route.names.as_ref(), &route.authority).await?;
             let dialled = self.dialer.dial_proxy(&route.via, route.names.as_ref(), &mut times).await;
             (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
             let (io, info) = dialled?;
@@ -323,7 +324,8 @@ impl Egress {
     async fn dial(&self, route: &Route, x: &mut Exchange<'_>) -> Result<(Io, DialInfo), Error> {
         let mut times = DialTimes::default();
         let target = route.dial.as_ref().unwrap_or(&route.authority);
-        let dialled = self.dialer.dial_by(route.names.as_ref(), target, &route.via, &mut times).await;
+        let connect_via = route.connect_via.as_deref();
+        let dialled = self.dialer.dial_by(route.names.as_ref(), target, &route.via, connect_via, &mut times).await;
         (x.timings.dns, x.timings.connect) = (times.dns, times.connect);
         dialled
     }

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
-use interflow_flow::{Authority, Error, Host, Kind, ResponseHead, Retry};
+use interflow_flow::{Authority, Error, Host, Kind, ResponseHead, Retry, StatusCode};
 use interflow_wire::h1::{self, HeadLimits};
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -122,13 +122,18 @@ impl fmt::Debug for UpstreamProxy {
     }
 }
 
-/// Asks the proxy at the other end of `io` for a tunnel to `next`. For an HTTPS proxy, `io` is in TLS already.
+/// Asks the proxy at the other end of `io` for a tunnel to `next`; an HTTP proxy is told the hops before it. For an HTTPS proxy, `io` is in TLS already.
 ///
 /// # Errors
 /// [`Kind::UpstreamProxy`] with the proxy's name and what it said.
-pub(super) async fn open_tunnel(io: Io, proxy: &UpstreamProxy, next: &Authority) -> Result<Io, Error> {
+pub(super) async fn open_tunnel(
+    io: Io,
+    proxy: &UpstreamProxy,
+    next: &Authority,
+    connect_via: Option<&str>,
+) -> Result<Io, Error> {
     match proxy.kind {
-        ProxyKind::Http | ProxyKind::Https => http_connect(io, proxy, next).await,
+        ProxyKind::Http | ProxyKind::Https => http_connect(io, proxy, next, connect_via).await,
         ProxyKind::Socks5 => socks5_connect(io, proxy, next).await,
     }
 }
@@ -150,8 +155,18 @@ fn connect_limits() -> HeadLimits {
     HeadLimits { max_bytes: 16 * 1024, ..HeadLimits::default() }
 }
 
-async fn http_connect(mut io: Io, proxy: &UpstreamProxy, next: &Authority) -> Result<Io, Error> {
+async fn http_connect(
+    mut io: Io,
+    proxy: &UpstreamProxy,
+    next: &Authority,
+    connect_via: Option<&str>,
+) -> Result<Io, Error> {
     let mut head = format!("CONNECT {next} HTTP/1.1\r\nHost: {next}\r\n");
+    if let Some(via) = connect_via {
+        head.push_str("Via: ");
+        head.push_str(via);
+        head.push_str("\r\n");
+    }
     if let Some(auth) = proxy.basic_auth() {
         head.push_str("Proxy-Authorization: ");
         head.push_str(&auth);
@@ -199,6 +214,11 @@ async fn read_head(
 
 fn connect_refusal(proxy: &UpstreamProxy, next: &Authority, answer: &ResponseHead) -> Error {
     let status = answer.status;
+    if status == StatusCode::LOOP_DETECTED {
+        let text =
+            format!("the upstream proxy {proxy} found that the way to {next} leads through the same proxies again");
+        return Error::new(Kind::Loop, text);
+    }
     let hint = match (status.as_u16(), proxy.auth.is_some()) {
         (407, false) => ": it wants credentials (put user:password@ into its URL)",
         (407, true) => ": it does not accept the credentials in its URL",

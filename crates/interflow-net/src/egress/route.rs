@@ -44,6 +44,8 @@ pub struct Route {
     pub partition: u64,
     /// Who resolves names, when it is not the dialler's own resolver. Whoever sets it sets `partition` as well.
     pub names: Option<Resolver>,
+    /// The `Via` field of CONNECT requests to upstream proxies: the hops before us, and we.
+    pub connect_via: Option<Arc<str>>,
 }
 
 impl Route {

@@ -67,8 +67,9 @@ impl Interim {
         }
     }
 
-    /// Says that the exchange waits for a person now, or no longer. Over HTTP/1 the end of the client's sending side is no
-    /// more than that as long as an origin is waited for; nobody is asked for a client that may well have left.
+    /// Says that the exchange waits for a person now, or no longer. Nobody is asked for a client that may well have left:
+    /// over HTTP/1 the end of the client's sending side then ends the exchange even with
+    /// [`HttpOptions::keep_half_closed`].
     pub fn hold(&self, held: bool) {
         if let Some(to) = &self.to {
             to.hold(self.exchange, held);
@@ -131,6 +132,9 @@ pub struct HttpOptions {
     pub drain_bytes: u64,
     /// How long that may take, and how long a connection lingers after its last response.
     pub drain_timeout: Duration,
+    /// HTTP/1: goes on serving a request whose client has ended its sending side. Without it, the end of the client's
+    /// sending side behind a complete request ends that request: nothing tells such a client from one that is gone.
+    pub keep_half_closed: bool,
     /// HTTP/2: concurrent streams of one connection.
     pub max_streams: u32,
     /// HTTP/2: bytes that a stream may send ahead of its reader.
@@ -151,6 +155,7 @@ impl Default for HttpOptions {
             write_timeout: Duration::from_secs(60),
             drain_bytes: 64 * 1024,
             drain_timeout: Duration::from_secs(2),
+            keep_half_closed: false,
             max_streams: 250,
             stream_window: 1 << 20,
             connection_window: 4 << 20,

@@ -112,6 +112,7 @@ fn route(addr: SocketAddr) -> Route {
         tls: PROFILE.with(Arc::clone),
         partition: 0,
         names: None,
+        connect_via: None,
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::time::Instant;
 
 use super::super::alarm::Alarm;
-use super::super::service::SendInterim;
+use super::super::service::{HttpOptions, SendInterim};
 use crate::io::Io;
 
 /// A read buffer begins with this much, which holds most heads, and doubles while reads fill it.
@@ -55,6 +55,7 @@ pub(super) struct State {
     pub interim: Option<Vec<u8>>,
     driver: Option<Waker>,
     body_timeout: Duration,
+    keep_half_closed: bool,
     body_alarm: Alarm,
     waiting_since: Option<Instant>,
 }
@@ -72,7 +73,7 @@ pub(super) enum Upload {
 }
 
 impl Link {
-    pub(super) fn new(io: Io, body_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(io: Io, options: &HttpOptions) -> Arc<Self> {
         Arc::new(Self(Mutex::new(State {
             io,
             buf: BytesMut::new(),
@@ -84,7 +85,8 @@ impl Link {
             flowing: false,
             interim: None,
             driver: None,
-            body_timeout,
+            body_timeout: options.body_timeout,
+            keep_half_closed: options.keep_half_closed,
             body_alarm: Alarm::default(),
             waiting_since: None,
         })))
@@ -184,15 +186,19 @@ impl State {
         }
     }
 
-    /// Ready when the client is gone for good: a reset, not the mere end of its sending side, unless a person is waited for.
-    /// What it sends meanwhile is kept; when that is too much, or a body is still to come, nothing is read here.
+    /// Ready when the client is gone: it reset the connection, or ended its sending side behind a complete request, which
+    /// is all that a close of both sides looks like until we write. Half-closed clients are kept where the options say
+    /// so, and as long as further requests that they sent are to be answered; but a person is never asked for one.
+    ///
+    /// What the client sends meanwhile is kept; when that is too much, or a body is still to come, nothing is read here.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         while matches!(self.upload, Upload::Done) && !self.ended && self.buf.len() < AHEAD_MAX {
             if let Err(e) = ready!(self.poll_first(cx)) {
                 return Poll::Ready(e);
             }
         }
-        if self.held && self.ended && matches!(self.upload, Upload::Done) {
+        let left = self.ended && matches!(self.upload, Upload::Done);
+        if left && (self.held || !self.keep_half_closed && self.buf.is_empty()) {
             return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
         }
         Poll::Pending

@@ -122,7 +122,7 @@ impl Writer {
 
 impl<'a> Driver<'a> {
     fn new(io: Io, options: &'a HttpOptions, drain: Drain) -> Self {
-        let link = Link::new(io, options.body_timeout);
+        let link = Link::new(io, options);
         Self { link, writer: Writer::new(options.write_timeout), options, drain, alarm: Alarm::default() }
     }
 

@@ -334,44 +334,87 @@ async fn a_half_close_drops_a_service_that_waits_for_a_person() {
     assert_eq!(count.load(Ordering::SeqCst), 0);
 }
 
-#[tokio::test]
-async fn a_reset_drops_the_service_and_a_half_close_does_not() {
-    for reset in [true, false] {
-        let count = Arc::new(AtomicUsize::new(0));
-        let alive = count.clone();
-        let go = Arc::new(tokio::sync::Notify::new());
-        let going = go.clone();
-        let service = Arc::new(Answers(move |_| {
-            let guard = Alive::new(&alive);
-            let going = going.clone();
-            async move {
-                going.notified().await;
-                drop(guard);
-                ok(Body::Empty)
-            }
-        }));
-        let (mut client, io) = tcp_pair().await;
-        let task = tokio::spawn(async move { serve_http1(io, &HttpOptions::default(), Drain::never(), service).await });
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        while count.load(Ordering::SeqCst) == 0 {
-            sleep(Duration::from_millis(1)).await;
+/// How a client leaves while its answer is awaited.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leaves {
+    Resets,
+    Closes,
+    HalfCloses,
+}
+
+/// A client that leaves while the service works: how serving it ended, and what the client read.
+async fn leaving(how: Leaves, request: &str, keep_half_closed: bool) -> (Result<(), Error>, String) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let alive = count.clone();
+    let go = Arc::new(tokio::sync::Notify::new());
+    let going = go.clone();
+    let service = Arc::new(Answers(move |_| {
+        let guard = Alive::new(&alive);
+        let going = going.clone();
+        async move {
+            going.notified().await;
+            drop(guard);
+            ok(Body::Empty)
         }
-        if reset {
+    }));
+    let (mut client, io) = tcp_pair().await;
+    let options = HttpOptions { keep_half_closed, ..options() };
+    let task = tokio::spawn(async move { serve_http1(io, &options, Drain::never(), service).await });
+    client.write_all(request.as_bytes()).await.unwrap();
+    while count.load(Ordering::SeqCst) == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    match how {
+        Leaves::Resets => {
             socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
             drop(client);
-            assert_eq!(task.await.unwrap().unwrap_err().kind(), Kind::ClientGone);
-            assert_eq!(count.load(Ordering::SeqCst), 0);
-        } else {
+            (task.await.unwrap(), String::new())
+        }
+        Leaves::Closes => {
+            drop(client);
+            (task.await.unwrap(), String::new())
+        }
+        Leaves::HalfCloses => {
             client.shutdown().await.unwrap();
             sleep(Duration::from_millis(20)).await;
-            assert_eq!(count.load(Ordering::SeqCst), 1);
-            go.notify_one();
+            for _ in request.matches("GET ") {
+                go.notify_one();
+                sleep(Duration::from_millis(5)).await;
+            }
             let mut answer = String::new();
             client.read_to_string(&mut answer).await.unwrap();
-            assert_eq!(answer, format!("{OK}Content-Length: 0\r\n\r\n"));
-            task.await.unwrap().unwrap();
+            (task.await.unwrap(), answer)
         }
     }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+#[tokio::test]
+async fn a_client_that_leaves_behind_its_request_ends_it() {
+    for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
+        for request in [GET, "GET / HTTP/1.0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"] {
+            let (ended, answer) = leaving(how, request, false).await;
+            assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone, "{how:?} {request}");
+            assert_eq!(answer, "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_half_closed_client_is_kept_where_the_options_say_so() {
+    let (ended, answer) = leaving(Leaves::HalfCloses, GET, true).await;
+    ended.unwrap();
+    assert_eq!(answer, format!("{OK}Content-Length: 0\r\n\r\n"));
+    let (ended, _) = leaving(Leaves::Resets, GET, true).await;
+    assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone);
+}
+
+#[tokio::test]
+async fn a_half_closed_client_gets_the_answers_up_to_its_last_request() {
+    let (ended, answer) = leaving(Leaves::HalfCloses, &GET.repeat(2), false).await;
+    assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer}");
+    assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone);
 }
 
 #[tokio::test]

@@ -1,0 +1,168 @@
+//! The process's budget for bytes that are held in memory: collected and decoded bodies, and what is made of them.
+//!
+//! A body that passes is bounded by its flow's windows; one that is held is bounded by nothing but its own limit, times
+//! the number of clients. Whoever holds bytes therefore reserves them here first, and refuses the request when the
+//! budget is spent.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bytes::Bytes;
+
+use crate::{Error, Kind};
+
+/// A budget of bytes.
+#[derive(Debug)]
+pub struct MemoryBudget {
+    limit: AtomicU64,
+    held: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The budget of this process.
+pub static HELD: MemoryBudget = MemoryBudget::new(MemoryBudget::DEFAULT);
+
+/// Bodies smaller than this are not counted: what a connection's read buffer held anyway.
+const SMALL: usize = 4 << 10;
+
+impl MemoryBudget {
+    /// The limit of [`HELD`] before a configuration sets another: 512 MiB.
+    pub const DEFAULT: u64 = 512 << 20;
+
+    /// A budget of this many bytes; 0 for one without a limit.
+    pub const fn new(limit: u64) -> Self {
+        Self { limit: AtomicU64::new(limit), held: AtomicU64::new(0), refused: AtomicU64::new(0) }
+    }
+
+    /// Sets the limit; 0 takes it away. What is held already stays so.
+    pub fn set_limit(&self, bytes: u64) {
+        self.limit.store(bytes, Relaxed);
+    }
+
+    /// The limit; 0 when there is none.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// How many bytes are reserved.
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// How many reservations were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Reserves bytes until the reservation is dropped.
+    ///
+    /// # Errors
+    /// [`Kind::Overloaded`] when the budget does not have as many left.
+    pub fn reserve(&'static self, bytes: u64) -> Result<Reservation, Error> {
+        let mut reservation = Reservation { budget: self, bytes: 0 };
+        reservation.grow_to(bytes)?;
+        Ok(reservation)
+    }
+
+    fn add(&self, bytes: u64) -> Result<(), Error> {
+        let limit = self.limit();
+        let within = |held: u64| held.checked_add(bytes).filter(|sum| limit == 0 || *sum <= limit);
+        match self.held.fetch_update(Relaxed, Relaxed, within) {
+            Ok(_) => Ok(()),
+            Err(held) => {
+                self.refused.fetch_add(1, Relaxed);
+                let text = format!(
+                    "the memory for held requests and responses is spent: {held} of {limit} bytes are in use, and \
+                     {bytes} more are needed (limits.held_bytes)"
+                );
+                Err(Error::new(Kind::Overloaded, text))
+            }
+        }
+    }
+}
+
+/// Bytes of a budget, given back when this is dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: &'static MemoryBudget,
+    bytes: u64,
+}
+
+impl Reservation {
+    /// How many bytes are reserved.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reserves more, so that it is this many in all; fewer change nothing.
+    ///
+    /// # Errors
+    /// As [`MemoryBudget::reserve`]; what was reserved before stays so.
+    pub fn grow_to(&mut self, bytes: u64) -> Result<(), Error> {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 {
+            self.budget.add(more)?;
+            self.bytes += more;
+        }
+        Ok(())
+    }
+
+    /// The bytes, which hold the reservation until the last handle to them is dropped.
+    #[must_use]
+    pub fn hold(self, bytes: impl Into<Bytes>) -> Bytes {
+        let bytes = bytes.into();
+        if self.bytes == 0 { bytes } else { Bytes::from_owner(Held { bytes, _reservation: self }) }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+struct Held {
+    bytes: Bytes,
+    _reservation: Reservation,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Counts bytes that are there already, until the last handle to them is dropped.
+///
+/// # Errors
+/// As [`MemoryBudget::reserve`].
+pub fn hold(bytes: Bytes) -> Result<Bytes, Error> {
+    if bytes.len() < SMALL {
+        return Ok(bytes);
+    }
+    Ok(HELD.reserve(bytes.len() as u64)?.hold(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_refuses_what_it_has_not_and_gets_back_what_was_reserved() {
+        static BUDGET: MemoryBudget = MemoryBudget::new(100);
+        let mut first = BUDGET.reserve(60).unwrap();
+        assert_eq!(BUDGET.reserve(41).unwrap_err().kind(), Kind::Overloaded);
+        assert!(first.grow_to(101).is_err());
+        first.grow_to(10).unwrap();
+        first.grow_to(100).unwrap();
+        assert_eq!((BUDGET.held(), BUDGET.refused(), first.bytes()), (100, 2, 100));
+        let bytes = first.hold(vec![1; 100]);
+        let part = bytes.slice(90..);
+        drop(bytes);
+        assert_eq!(BUDGET.held(), 100, "a part holds the whole");
+        drop(part);
+        assert_eq!(BUDGET.held(), 0);
+        BUDGET.set_limit(0);
+        assert!(BUDGET.reserve(u64::MAX).is_ok());
+        assert_eq!(BUDGET.held(), 0);
+    }
+}
