@@ -10,9 +10,13 @@ mod net;
 mod numbers;
 mod phone;
 mod records;
+mod runs;
 mod secrets;
 mod small;
 
+pub(crate) use self::runs::Runs;
+#[cfg(test)]
+pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
 use crate::token::{Token, Tokens};
 use crate::{Kind, KindSet};
@@ -70,6 +74,7 @@ pub(crate) struct Scan<'t> {
     pub tokens: &'t Tokens,
     pub wants: &'t Wants,
     pub found: &'t mut Vec<Finding>,
+    pub runs: Runs,
 }
 
 impl<'t> Scan<'t> {
@@ -79,15 +84,21 @@ impl<'t> Scan<'t> {
 
     #[inline]
     pub fn token(&self, i: usize) -> Option<&'t Token> {
+        #[cfg(test)]
+        steps::count(1);
         self.tokens.list.get(i)
     }
 
     pub fn word(&self, token: &Token) -> &'t str {
+        #[cfg(test)]
+        steps::count(1);
         self.text.get(token.start()..token.end()).unwrap_or_default()
     }
 
     /// The text between a token and the next one, or the end of the text.
     pub fn gap(&self, i: usize) -> &'t str {
+        #[cfg(test)]
+        steps::count(1);
         let from = self.token(i).map_or(0, Token::end);
         let to = self.token(i + 1).map_or(self.text.len(), Token::start);
         self.text.get(from..to).unwrap_or_default()
@@ -95,16 +106,22 @@ impl<'t> Scan<'t> {
 
     /// The text between the token and the one before it, or the start of the text.
     pub fn gap_before(&self, i: usize) -> &'t str {
+        #[cfg(test)]
+        steps::count(1);
         let from = i.checked_sub(1).and_then(|p| self.token(p)).map_or(0, Token::end);
         let to = self.token(i).map_or(self.text.len(), Token::start);
         self.text.get(from..to).unwrap_or_default()
     }
 
     pub fn byte_before(&self, at: usize) -> u8 {
+        #[cfg(test)]
+        steps::count(1);
         at.checked_sub(1).and_then(|p| self.bytes.get(p)).copied().unwrap_or(b' ')
     }
 
     pub fn byte_at(&self, at: usize) -> u8 {
+        #[cfg(test)]
+        steps::count(1);
         self.bytes.get(at).copied().unwrap_or(b' ')
     }
 
@@ -175,6 +192,25 @@ fn camel_topics(word: &str) -> u32 {
         }
     }
     topics
+}
+
+/// Counts what detectors look at, so that tests can tell linear from quadratic without a clock.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STEPS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count(n: u64) {
+        STEPS.with(|s| s.set(s.get() + n));
+    }
+
+    /// The steps of this thread since the last call.
+    pub(crate) fn take() -> u64 {
+        STEPS.with(|s| s.replace(0))
+    }
 }
 
 /// Runs every detector.

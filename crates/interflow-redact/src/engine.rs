@@ -24,8 +24,14 @@ impl Engine {
         TOKENS.with_borrow_mut(|tokens| {
             tokens.cut(&plain);
             tokens.raise(&plain);
-            let mut scan =
-                Scan { text: &plain, bytes: plain.as_bytes(), tokens, wants: &self.wants, found: &mut found };
+            let mut scan = Scan {
+                text: &plain,
+                bytes: plain.as_bytes(),
+                tokens,
+                wants: &self.wants,
+                found: &mut found,
+                runs: detect::Runs::default(),
+            };
             detect::detect(&mut scan);
         });
         if !map.is_identity() {
@@ -35,5 +41,103 @@ impl Engine {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::steps;
+
+    /// The steps that detection takes over `unit`, repeated to about `bytes` bytes.
+    fn steps_over(unit: &str, bytes: usize) -> u64 {
+        let text = unit.repeat(bytes / unit.len());
+        steps::take();
+        Engine::default().find(&text);
+        steps::take()
+    }
+
+    /// Twice the text may take twice the steps, and a little more where a bound begins to matter.
+    fn assert_linear(unit: &str, sizes: &[usize]) {
+        let steps: Vec<u64> = sizes.iter().map(|n| steps_over(unit, *n)).collect();
+        for (pair, size) in steps.windows(2).zip(sizes.windows(2)) {
+            let growth = pair[1] as f64 / pair[0].max(1000) as f64;
+            assert!(
+                growth < 1.3 * size[1] as f64 / size[0] as f64,
+                "{unit:?} takes {steps:?} steps over {sizes:?} bytes"
+            );
+        }
+        let each = steps[steps.len() - 1] / sizes[sizes.len() - 1] as u64;
+        assert!(each < 400, "{unit:?} takes {each} steps a byte");
+    }
+
+    #[test]
+    fn the_worst_repeated_input_of_every_detector_takes_linear_time() {
+        for unit in [
+            "eyJ.",
+            "eyJhbGciOiJIUzI1NiJ9.",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkw.",
+            "sl.",
+            "SG.",
+            "hvs.",
+            "sk.eyJ",
+            "1//0=",
+            "Lake-",
+            "García-",
+            "a://b:cdef@d?",
+            "-----BEGIN PRIVATE KEY-----",
+            "a@b.",
+            "1.2.",
+        ] {
+            assert_linear(unit, &[50_000, 100_000, 200_000]);
+        }
+    }
+
+    #[test]
+    fn repeated_prefixes_words_and_signs_take_linear_time() {
+        let stems = crate::detect::known_prefixes().chain([
+            "Anna",
+            "Dr. Anna",
+            "anna@x.org",
+            "12 Main Street",
+            "4111",
+            "+1 555",
+            "10.0.0.1",
+            "fe80",
+            "https",
+            "password",
+            "apiKey",
+            "Inc",
+            "GmbH",
+            "and",
+            "de la",
+            "Berlin",
+            "12345 Berlin",
+            "born",
+            "2024",
+            "Jan 5",
+            "00:11",
+            "A1b2",
+            "a",
+            "A",
+            "1",
+            "é",
+            "IBAN",
+            "PO Box",
+            "name",
+            "is",
+            "{\"a\":",
+            "-----BEGIN",
+            "-----END",
+            "::",
+            "//",
+            "\\u0041",
+            "%41",
+        ]);
+        for stem in stems {
+            for sign in ["", " ", "-", ".", "/", ":", "=", "@", ",", ", ", "\n", "\"", "://"] {
+                assert_linear(&format!("{stem}{sign}"), &[1_500, 3_000]);
+            }
+        }
     }
 }

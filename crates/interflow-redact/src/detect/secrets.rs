@@ -3,18 +3,29 @@
 
 mod known;
 
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
 use self::known::{BY_FIRST, KNOWN};
 use super::Scan;
+use super::runs::RunClass;
 use crate::Kind;
 use crate::lexicon::{mark, topic};
 use crate::token::{Shape, Token};
 
+/// The beginnings by which keys are known.
+#[cfg(test)]
+pub(crate) fn known_prefixes() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().map(|known| known.prefix)
+}
+
 const fn in_key(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-')
+    RunClass::Key.contains(b)
 }
 
 const fn in_token(b: u8) -> bool {
-    in_key(b) || matches!(b, b'.' | b'/' | b'+' | b'=' | b'~' | b'%')
+    RunClass::Token.contains(b)
 }
 
 /// Whether a token can begin or announce one at all; most words do not.
@@ -70,11 +81,14 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     let Some(known) = bucket.iter().filter(alike).find(|k| rest.starts_with(k.prefix)) else { return false };
     let dotted =
         known.prefix.contains(['.', '/']) || matches!(known.prefix, "ABSK" | "ATATT3" | "ATCTT3" | "fm1_" | "fm2_");
-    let body: &str = {
-        let body = &rest[known.prefix.len()..];
-        let len = body.bytes().take_while(|b| in_key(*b) || dotted && in_token(*b)).count();
-        body[..len].trim_end_matches(['.', '-', '_'])
-    };
+    let from = start + known.prefix.len();
+    let class = if dotted { RunClass::Token } else { RunClass::Key };
+    let (_, end) = scan.runs.end(scan.bytes, from, class);
+    // Before anything else is asked of it: a body of another length costs nothing.
+    if !known.length.contains(&(end - from)) {
+        return false;
+    }
+    let body = &scan.text[from..end];
     // The short prefixes are also the beginning of words.
     let strict = matches!(
         known.prefix,
@@ -98,13 +112,15 @@ fn with_prefix(scan: &mut Scan<'_>, token: &Token) -> bool {
     let hexadecimal = matches!(known.prefix, "SK" | "AC" | "dapi" | "key-" | "fc-" | "sk_" | "p8e-");
     let kind_fits = !hexadecimal || body.bytes().all(|b| b.is_ascii_hexdigit());
     let random = body.bytes().any(|b| b.is_ascii_digit()) || !strict && entropy(body) > 3.5;
-    if !known.length.contains(&body.len()) || !kind_fits || !random || is_placeholder(body) {
+    if !kind_fits || !random || is_placeholder(body) {
         return false;
     }
-    let end = start + known.prefix.len() + body.len();
     scan.push(known.kind, start, end, 95);
     true
 }
+
+/// Bytes of a token without a prefix that are looked at; all of them are shorter.
+const LONGEST_FORM: usize = 256;
 
 /// Tokens without a prefix whose form is their own: bots of Telegram and Discord, Azure's client secrets, Mailchimp's keys.
 fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
@@ -112,7 +128,9 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
     if in_key(scan.byte_before(start)) && after != b'~' {
         return false;
     }
-    let run = |from: usize, f: fn(u8) -> bool| rest.get(from..).map_or(0, |r| r.iter().take_while(|b| f(**b)).count());
+    let run = |from: usize, f: fn(u8) -> bool| {
+        rest.get(from..).map_or(0, |r| r.iter().take(LONGEST_FORM).take_while(|b| f(**b)).count())
+    };
     let length = token.len();
     let found = match after {
         // curl -u name:password
@@ -122,7 +140,7 @@ fn by_form(scan: &mut Scan<'_>, token: &Token, after: u8) -> bool {
             let value = scan.text.get(from..from + body).unwrap_or_default();
             // `docker run -u 1000:1000` names users.
             let numbers = value.bytes().all(|b| b.is_ascii_digit()) && token.is_digits();
-            if body >= 4 && !numbers && !is_placeholder(value) {
+            if (4..LONGEST_FORM).contains(&body) && !numbers && !is_placeholder(value) {
                 scan.push(Kind::Password, from, from + body, 85);
             }
             return false;
@@ -174,16 +192,18 @@ fn logged_in(scan: &Scan<'_>, start: usize) -> bool {
 
 /// Three base64url parts, of which the first is a JSON header (RFC 7519 3).
 fn jwt(scan: &mut Scan<'_>, start: usize) -> bool {
-    let rest = &scan.bytes[start..];
-    let len = rest.iter().take_while(|b| in_key(**b) || **b == b'.').count();
-    let text = scan.text[start..start + len].trim_end_matches('.');
-    let mut parts = text.split('.');
-    let header = parts.next().unwrap_or_default();
-    let payload = parts.next().unwrap_or_default();
-    if header.len() < 16 || payload.len() < 8 {
+    let (end, trimmed) = scan.runs.end(scan.bytes, start, RunClass::Jwt);
+    let (header, _) = scan.runs.end(scan.bytes, start, RunClass::Key);
+    let (payload, _) = scan.runs.end(scan.bytes, header + 1, RunClass::Key);
+    if header - start < 16 || payload < header + 9 || payload > end {
         return false;
     }
-    scan.push(Kind::Jwt, start, start + text.len(), 97);
+    // Base64url may end in `-` or `_`; only dots behind the last part belong to the sentence.
+    let mut last = trimmed;
+    while last < end.min(trimmed + 64) && matches!(scan.byte_at(last), b'-' | b'_') {
+        last += 1;
+    }
+    scan.push(Kind::Jwt, start, last, 97);
     true
 }
 
@@ -260,7 +280,7 @@ pub(super) fn connection_strings(scan: &mut Scan<'_>) {
             .count();
         let query = scan.text[at + 3 + stop..].bytes();
         let more = if scan.byte_at(at + 3 + stop) == b'?' {
-            query.take_while(|b| in_token(*b) || matches!(b, b'?' | b'&' | b',' | b':')).count()
+            query.take(LONGEST_LOGIN).take_while(|b| in_token(*b) || matches!(b, b'?' | b'&' | b',' | b':')).count()
         } else {
             0
         };
@@ -514,18 +534,9 @@ fn entropy(text: &str) -> f64 {
     counts.iter().filter(|c| **c > 0).map(|c| f64::from(*c) / n).map(|p| -p * p.log2()).sum()
 }
 
-/// Whether the value stands for a secret rather than being one: templates, stars, and the examples of handbooks.
-fn is_placeholder(value: &str) -> bool {
-    let lower = value.to_ascii_lowercase();
-    let letters: Vec<u8> = lower.bytes().filter(u8::is_ascii_alphanumeric).collect();
-    let one_letter = letters.windows(2).all(|w| w[0] == w[1]);
-    let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
-        || value.starts_with("env:")
-        || value.starts_with("file:")
-        || value.contains("${")
-        || value.contains("{{")
-        || value.contains("<%");
-    let words = [
+/// What a template or an example of a handbook has somewhere in it.
+static EXAMPLE_PARTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
+    let parts = [
         "example",
         "placeholder",
         "changeme",
@@ -561,54 +572,72 @@ fn is_placeholder(value: &str) -> bool {
         "****",
         "....",
     ];
-    let whole = [
-        "password",
-        "passwd",
-        "secret",
-        "token",
-        "none",
-        "null",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "string",
-        "str",
-        "required",
-        "optional",
-        "user",
-        "username",
-        "root",
-        "admin",
-        "pass",
-        "test",
-        "value",
-        "key",
-        "string?",
-        "bytes",
-        "self",
-        "this",
-        "default",
-        "empty",
-        "unset",
-        "bearer",
-        "basic",
-        "pwd",
-        "text",
-        "varchar",
-        "char",
-        "hidden",
-        "masked",
-        "incorrect",
-        "invalid",
-        "wrong",
-        "correct",
-        "reset",
-        "forgot",
-        "field",
-        "here",
-    ];
-    opened || one_letter || words.iter().any(|w| lower.contains(w)) || whole.contains(&lower.as_str())
+    AhoCorasick::builder().ascii_case_insensitive(true).build(parts).expect("some thirty short words")
+});
+
+/// Words that stand where a secret would.
+const EXAMPLE_VALUES: &[&str] = &[
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "none",
+    "null",
+    "nil",
+    "true",
+    "false",
+    "undefined",
+    "string",
+    "str",
+    "required",
+    "optional",
+    "user",
+    "username",
+    "root",
+    "admin",
+    "pass",
+    "test",
+    "value",
+    "key",
+    "string?",
+    "bytes",
+    "self",
+    "this",
+    "default",
+    "empty",
+    "unset",
+    "bearer",
+    "basic",
+    "pwd",
+    "text",
+    "varchar",
+    "char",
+    "hidden",
+    "masked",
+    "incorrect",
+    "invalid",
+    "wrong",
+    "correct",
+    "reset",
+    "forgot",
+    "field",
+    "here",
+];
+
+/// Whether the value stands for a secret rather than being one: templates, stars, and the examples of handbooks.
+fn is_placeholder(value: &str) -> bool {
+    let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
+    let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));
+    let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
+        || value.starts_with("env:")
+        || value.starts_with("file:")
+        || value.contains("${")
+        || value.contains("{{")
+        || value.contains("<%");
+    opened
+        || one_letter
+        || EXAMPLE_PARTS.is_match(value)
+        || EXAMPLE_VALUES.iter().any(|w| w.eq_ignore_ascii_case(value))
 }
 
 #[cfg(test)]

@@ -94,6 +94,9 @@ pub(super) fn listed(scan: &Scan<'_>, chunks: &mut [Chunk]) {
     }
 }
 
+/// Most hyphens in a family name.
+const NAME_PARTS: usize = 4;
+
 /// The last token of one family name: `Smith`, `O'Neil`, `Lopez-Garcia`.
 fn partner(scan: &Scan<'_>, i: usize) -> Option<usize> {
     let mut at = i;
@@ -104,7 +107,7 @@ fn partner(scan: &Scan<'_>, i: usize) -> Option<usize> {
     if !scan.token(at).is_some_and(family) {
         return None;
     }
-    while scan.gap(at) == "-" && scan.token(at + 1).is_some_and(family) {
+    while at < i + NAME_PARTS && scan.gap(at) == "-" && scan.token(at + 1).is_some_and(family) {
         at += 1;
     }
     Some(at)
