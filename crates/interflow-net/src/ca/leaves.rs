@@ -1,14 +1,16 @@
 //! The cache of leaves: bounded, one signature per first hit, and renewed before they end; kept on disk on wish.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use interflow_flow::{Error, Host};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rcgen::KeyPair;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::CertificateDer;
@@ -110,27 +112,61 @@ impl Leaves {
 
 /// A file per host; its name is a hash, since a host may have any length and its characters any meaning to a file
 /// system.
-fn path_of(folder: &Path, host: &Host) -> PathBuf {
-    folder.join(format!("{}.pem", &sha256_hex(host.to_string().as_bytes())[..32]))
+fn file_of(host: &Host) -> String {
+    format!("{}.pem", &sha256_hex(host.to_string().as_bytes())[..32])
 }
 
-/// Makes the folder, and keeps no more files in it than leaves in the cache: the oldest go.
-pub(super) fn prepare_folder(folder: &Path, capacity: usize) -> Result<(), Error> {
-    files::make_folder(folder)?;
-    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
-    let mut kept: Vec<_> =
-        entries.flatten().filter_map(|e| Some((e.metadata().ok()?.modified().ok()?, e.path()))).collect();
-    kept.sort_unstable_by(|a, b| b.cmp(a));
-    for (_, path) in kept.iter().skip(capacity) {
-        let _ = std::fs::remove_file(path);
+/// How long a file that was never renamed into its place may be another process's work.
+const STALE: Duration = Duration::from_secs(3_600);
+
+/// The leaves on disk: a file per host in a folder named after the CA, no more of them than leaves in memory; the one that was
+/// written longest ago gives way.
+pub(super) struct Kept {
+    pub(super) folder: PathBuf,
+    capacity: usize,
+    /// The names of the files, the oldest first.
+    names: Mutex<VecDeque<OsString>>,
+}
+
+impl Kept {
+    /// Makes the folder, and removes what is there beyond the capacity.
+    pub(super) fn open(folder: PathBuf, capacity: usize) -> Result<Self, Error> {
+        files::make_folder(&folder)?;
+        let mut there = Vec::new();
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let Some(modified) = entry.metadata().ok().and_then(|m| m.modified().ok()) else { continue };
+            let name = entry.file_name();
+            match Path::new(&name).extension() {
+                Some(_) => there.push((modified, name)),
+                None if modified.elapsed().is_ok_and(|age| age > STALE) => drop(std::fs::remove_file(entry.path())),
+                None => {}
+            }
+        }
+        there.sort_unstable();
+        let kept = Self { folder, capacity: capacity.max(1), names: Mutex::default() };
+        there.into_iter().for_each(|(_, name)| kept.note(name));
+        Ok(kept)
     }
-    Ok(())
+
+    /// Notes a file that was written last, and removes those beyond the capacity.
+    fn note(&self, name: OsString) {
+        let mut names = self.names.lock();
+        if let Some(before) = names.iter().position(|n| *n == name) {
+            names.remove(before);
+        }
+        names.push_back(name);
+        while names.len() > self.capacity
+            && let Some(oldest) = names.pop_front()
+        {
+            let _ = std::fs::remove_file(self.folder.join(oldest));
+        }
+    }
 }
 
 /// The leaf kept for a host, when there is one that lasts. The folder is named after the CA, so it is never of
 /// another one.
-pub(super) fn load(folder: &Path, host: &Host, now: u64) -> Option<Leaf> {
-    let path = path_of(folder, host);
+pub(super) fn load(kept: &Kept, host: &Host, now: u64) -> Option<Leaf> {
+    let path = kept.folder.join(file_of(host));
     let pem = std::fs::read_to_string(&path).ok()?;
     let leaf = parse(&pem).filter(|leaf| now < leaf.renew_at);
     if leaf.is_none() {
@@ -152,16 +188,18 @@ fn parse(pem: &str) -> Option<Leaf> {
 }
 
 /// Keeps a leaf. One that cannot be kept is only worth a word in the log: it works all the same.
-pub(super) fn store(folder: &Path, host: &Host, minted: &Minted, key: &LeafKey) {
+pub(super) fn store(kept: &Kept, host: &Host, minted: &Minted, key: &LeafKey) {
     let mut pem = key.pair.serialize_pem();
     for der in &minted.chain {
         pem.push_str(&files::certificate_pem(der));
     }
-    let kept = files::private_temporary(folder).and_then(|(mut file, temporary)| {
+    let name = file_of(host);
+    let written = files::private_temporary(&kept.folder).and_then(|(mut file, temporary)| {
         file.write_all(pem.as_bytes())?;
-        std::fs::rename(&temporary, path_of(folder, host))
+        std::fs::rename(&temporary, kept.folder.join(&name))
     });
-    if let Err(error) = kept {
-        tracing::warn!(%host, %error, "a leaf could not be kept in {}", folder.display());
+    match written {
+        Ok(()) => kept.note(name.into()),
+        Err(error) => tracing::warn!(%host, %error, "a leaf could not be kept in {}", kept.folder.display()),
     }
 }

@@ -5,7 +5,7 @@ mod keys;
 mod leaves;
 mod mint;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use rustls_pki_types::CertificateDer;
 
 use crate::tls::{Alpn, ServerTls};
 use keys::KeyPool;
-use leaves::{Leaf, Leaves};
+use leaves::{Kept, Leaf, Leaves};
 use mint::Minter;
 
 /// What may be chosen about leaves.
@@ -24,7 +24,8 @@ pub struct CaOptions {
     pub leaves: usize,
     /// How long a leaf lives, in days: 2 to 90.
     pub leaf_days: u32,
-    /// Whether leaves and their keys are kept in the CA's folder, so that clients see the same ones after a restart.
+    /// Whether leaves and their keys are kept in the CA's folder, so that clients see the same ones after a restart: as many
+    /// as in memory.
     pub persist_leaves: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Ca {
     minter: Minter,
     keys: Arc<KeyPool>,
     leaves: Leaves,
-    kept_in: Option<PathBuf>,
+    kept: Option<Kept>,
 }
 
 impl Ca {
@@ -88,11 +89,9 @@ impl Ca {
         let keys = Arc::new(KeyPool::default());
         KeyPool::refill(&keys);
         let fingerprint = mint::sha256_hex(&der);
-        let kept_in = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
-        if let Some(folder) = &kept_in {
-            leaves::prepare_folder(folder, options.leaves)?;
-        }
-        Ok(Self { pem, der, not_after, minter, keys, leaves: Leaves::new(options.leaves), kept_in })
+        let folder = options.persist_leaves.then(|| dir.join("leaves").join(&fingerprint[..16]));
+        let kept = folder.map(|folder| Kept::open(folder, options.leaves)).transpose()?;
+        Ok(Self { pem, der, not_after, minter, keys, leaves: Leaves::new(options.leaves), kept })
     }
 
     /// The CA's certificate (and those above it, when it has any) in PEM.
@@ -145,15 +144,15 @@ impl Ca {
 
     fn leaf(&self, host: &Host) -> Leaf {
         let now = now();
-        if let Some(folder) = &self.kept_in
-            && let Some(leaf) = leaves::load(folder, host, now)
+        if let Some(kept) = &self.kept
+            && let Some(leaf) = leaves::load(kept, host, now)
         {
             return leaf;
         }
         let key = KeyPool::take(&self.keys);
         let minted = self.minter.mint(host, &key, now);
-        if let Some(folder) = &self.kept_in {
-            leaves::store(folder, host, &minted, &key);
+        if let Some(kept) = &self.kept {
+            leaves::store(kept, host, &minted, &key);
         }
         Leaf::new(minted.chain, &key, minted.not_before, minted.not_after)
     }

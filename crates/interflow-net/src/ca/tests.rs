@@ -277,7 +277,7 @@ async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
     let second = Ca::open_with(dir.path(), &options).unwrap();
     assert_eq!(chain_for(&second, "a.example", second.certificate_pem()).await, leaf);
     assert_eq!(second.leaves_signed(), 0);
-    let folder = second.kept_in.clone().unwrap();
+    let folder = second.kept.as_ref().unwrap().folder.clone();
     let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(files.len(), 1);
     assert_eq!((mode(&folder), mode(&files[0])), (0o700, 0o600));
@@ -288,6 +288,24 @@ async fn kept_leaves_outlive_a_restart_but_not_their_ca() {
     let rotated = Ca::rotate(dir.path(), &options).unwrap();
     assert_ne!(chain_for(&rotated, "a.example", rotated.certificate_pem()).await, leaf);
     assert_eq!(rotated.leaves_signed(), 1);
+}
+
+#[test]
+fn leaves_on_disk_are_as_many_as_leaves_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = CaOptions { persist_leaves: true, leaves: 20, ..CaOptions::default() };
+    let files = |ca: &Ca| std::fs::read_dir(&ca.kept.as_ref().unwrap().folder).unwrap().count();
+    let ca = Ca::open_with(dir.path(), &options).unwrap();
+    for i in 0..50 {
+        ca.server_tls(&host(&format!("{i}.example")), Alpn::Both);
+        assert!(files(&ca) <= 20, "after {i}");
+    }
+    assert_eq!(files(&ca), 20);
+    // One that is there already is not counted twice, and the latest are those that stay.
+    let again = Ca::open_with(dir.path(), &CaOptions { leaves: 10, ..options }).unwrap();
+    assert_eq!(files(&again), 10);
+    again.server_tls(&host("49.example"), Alpn::Both);
+    assert_eq!((again.leaves_signed(), files(&again)), (0, 10));
 }
 
 #[tokio::test]

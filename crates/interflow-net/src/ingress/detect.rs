@@ -59,7 +59,8 @@ const LINE_MAX: usize = 8 * 1024;
 pub struct Expect {
     /// To the first byte; without one the connection is [`Detected::Silent`].
     pub first: Duration,
-    /// From there to the end of a beginning that looks like TLS or HTTP, when `first` is over.
+    /// From the first byte to the end of a beginning that looks like TLS or HTTP, however it drips in. Half a ClientHello
+    /// ends the connection then.
     pub rest: Duration,
     /// Where the bytes come from.
     pub place: Place,
@@ -77,25 +78,51 @@ pub enum Place {
 /// Tells what the client speaks. The bytes are put back in front of the stream.
 ///
 /// # Errors
-/// The connection broke.
+/// The connection broke, or a ClientHello was not whole in time.
 pub async fn detect(io: Io, expect: Expect) -> Result<(Detected, Io)> {
     let place = expect.place;
     let mut peek = Peek::new(io, expect.first);
-    let mut found = peek.until(|buf| classify(buf, place)).await;
-    if matches!(found, Err(Stop::Timeout)) && is_promising(&peek.buf, place) {
-        peek.wait_further(expect.rest);
-        found = peek.until(|buf| classify(buf, place)).await;
-    }
+    // What comes first says how long the rest may take; slow drips do not move that deadline.
+    let begun = peek.until(|buf| Some(classify(buf, place))).await;
+    let found = match begun {
+        Ok(Some(detected)) => Ok(detected),
+        Ok(None) if place == Place::Port && may_be_request(&peek.buf, place) && !may_be_preface(&peek.buf) => {
+            // The HTTP/1 driver has its own time for heads, and an answer.
+            Ok(Detected::Http1)
+        }
+        Ok(None) => {
+            if is_promising(&peek.buf, place) {
+                peek.wait_further(expect.rest);
+            }
+            let mut found = peek.until(|buf| classify(buf, place)).await;
+            // What began like another protocol may have become promising meanwhile.
+            if matches!(found, Err(Stop::Timeout)) && !peek.was_extended() && is_promising(&peek.buf, place) {
+                peek.wait_further(expect.rest);
+                found = peek.until(|buf| classify(buf, place)).await;
+            }
+            found
+        }
+        Err(stop) => Err(stop),
+    };
     let detected = match found {
         Ok(detected) => detected,
         Err(Stop::Timeout) if peek.buf.is_empty() => Detected::Silent,
         Err(Stop::Ended) if peek.buf.is_empty() => Detected::Closed,
         // A slow beginning of a request: the HTTP driver has its own time for heads, and an answer.
         Err(Stop::Timeout | Stop::Ended) if may_be_request(&peek.buf, place) => Detected::Http1,
+        // Half a ClientHello or HTTP/2 preface: nobody gets past inspection by being slow.
+        Err(slow @ Stop::Timeout) if is_promising(&peek.buf, place) => {
+            return Err(slow.in_the_middle_of("its first bytes"));
+        }
         Err(Stop::Timeout | Stop::Ended) => Detected::Other,
         Err(broken @ Stop::Broken(_)) => return Err(broken.in_the_middle_of("its first bytes")),
     };
     Ok((detected, peek.into_io()))
+}
+
+/// Whether the bytes may become HTTP/2's preface.
+fn may_be_preface(buf: &[u8]) -> bool {
+    PREFACE.starts_with(buf)
 }
 
 /// Whether the bytes are a beginning that is worth waiting for, so that nobody passes unseen by being slow.
@@ -103,7 +130,7 @@ fn is_promising(buf: &[u8], place: Place) -> bool {
     match buf.first() {
         None => false,
         Some(22) => looks_like_tls(buf) != Some(false),
-        Some(_) => place == Place::Tunnel && (PREFACE.starts_with(buf) || may_be_request(buf, place)),
+        Some(_) => may_be_preface(buf) || may_be_request(buf, place),
     }
 }
 
@@ -277,11 +304,35 @@ mod tests {
             (b"GE", false, "Http1", "Http1"),
             (b"QUIT", false, "Http1", "Other"),
             (b"ping", true, "Http1", "Other"),
-            (&[22, 3], false, "Other", "Other"),
             (&hello()[..30], true, "Other", "Other"),
         ] {
             assert_eq!(detected(bytes, end, Place::Port).await.0, port, "{bytes:?}");
             assert_eq!(detected(bytes, end, Place::Tunnel).await.0, tunnel, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_client_hello_ends_in_its_time_however_it_drips_in() {
+        for place in [Place::Port, Place::Tunnel] {
+            for drips in [false, true] {
+                let (mut client, far) = tokio::io::duplex(1024);
+                let hello = hello();
+                tokio::spawn(async move {
+                    for byte in &hello[..hello.len() - 1] {
+                        if client.write_all(&[*byte]).await.is_err() {
+                            return;
+                        }
+                        tokio::time::sleep(Duration::from_millis(if drips { 900 } else { 0 })).await;
+                    }
+                    std::future::pending::<()>().await;
+                });
+                let begun = tokio::time::Instant::now();
+                // A port waits long for a first byte: that time is over with it.
+                let expect = Expect { first: Duration::from_secs(185), ..expect(place) };
+                let error = detect(Io::other(far), expect).await.unwrap_err();
+                assert_eq!(error.kind(), interflow_flow::Kind::ClientTimeout);
+                assert_eq!(begun.elapsed().as_secs(), 5, "{place:?}, {drips}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ pub(super) struct Peek {
     io: Io,
     pub(super) buf: BytesMut,
     deadline: Instant,
+    extended: bool,
 }
 
 /// Why there are no further bytes.
@@ -36,12 +37,18 @@ impl Stop {
 
 impl Peek {
     pub(super) fn new(io: Io, limit: Duration) -> Self {
-        Self { io, buf: BytesMut::new(), deadline: Instant::now() + limit }
+        Self { io, buf: BytesMut::new(), deadline: Instant::now() + limit, extended: false }
     }
 
     /// Moves the deadline this far from now.
     pub(super) fn wait_further(&mut self, limit: Duration) {
         self.deadline = Instant::now() + limit;
+        self.extended = true;
+    }
+
+    /// Whether the deadline was moved.
+    pub(super) const fn was_extended(&self) -> bool {
+        self.extended
     }
 
     /// Reads until `look` makes something of the bytes so far. It sees them all each time, and must bound them.

@@ -487,3 +487,51 @@ fn session_secrets_of_both_legs_go_to_the_file_that_sslkeylogfile_names() {
     let lines = log.lines().filter(|l| l.starts_with("CLIENT_TRAFFIC_SECRET_0 ")).count();
     assert_eq!(lines, 2, "one of each side:\n{log}");
 }
+
+/// A certificate that vouches for itself, an authority's or none, and its key.
+fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> (String, ServerTls) {
+    params.is_ca = is_ca;
+    let key = KeyPair::generate().unwrap();
+    let pem = params.self_signed(&key).unwrap().pem();
+    let server = ServerTls::from_pem(pem.as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+    (pem, server)
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_that_is_listed_is_trusted_for_its_names_and_in_its_time() {
+    for is_ca in [IsCa::Ca(BasicConstraints::Unconstrained), IsCa::ExplicitNoCa, IsCa::NoCa] {
+        let (pem, server) = self_signed(names(&["a.example"]), is_ca.clone());
+        let (_, twin) = self_signed(names(&["a.example"]), is_ca.clone());
+        let (old, expired) = {
+            let mut params = names(&["a.example"]);
+            params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+            self_signed(params, is_ca.clone())
+        };
+        let listed = TlsProfile::new(trusting(&(pem + &old))).unwrap();
+        for (server, name, reason) in [
+            (&server, "a.example", None),
+            (&server, "b.example", Some(CertificateReason::WrongHost)),
+            (&expired, "a.example", Some(CertificateReason::Expired)),
+        ] {
+            let (_, connected) = handshake(server, &listed, name, Alpn::Both).await;
+            let problem = connected.err().map(|e| CertificateProblem::of(&e).unwrap().reason);
+            assert_eq!(problem, reason, "{is_ca:?} {name}");
+        }
+        let (_, connected) = handshake(&twin, &listed, "a.example", Alpn::Both).await;
+        assert!(connected.is_err(), "another certificate for the same name: {is_ca:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_key_of_a_listed_server_certificate_vouches_for_nobody_else() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = names(&["a.example"]);
+    params.is_ca = IsCa::ExplicitNoCa;
+    let pem = params.self_signed(&key).unwrap().pem();
+    let leaf = KeyPair::generate().unwrap();
+    let signed = names(&["b.example"]).signed_by(&leaf, &Issuer::new(params, key)).unwrap().pem();
+    let server = ServerTls::from_pem(signed.as_bytes(), leaf.serialize_pem().as_bytes()).unwrap();
+    let listed = TlsProfile::new(trusting(&pem)).unwrap();
+    let (_, connected) = handshake(&server, &listed, "b.example", Alpn::Both).await;
+    assert!(connected.is_err());
+}

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use interflow_flow::{ByteStr, Error, Host, Kind, Retry, TlsVersion, UpstreamTls};
 use interflow_wire::fingerprint::Fingerprint;
+use rustls::CertificateError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::server::ParsedCertificate;
 use rustls::{
     AlertDescription, ClientConfig, DigitallySignedStruct, HandshakeKind, InvalidMessage, PeerIncompatible,
     SignatureScheme,
@@ -18,6 +20,7 @@ use rustls::{
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::disguise::Disguise;
 use super::problem::{CertificateProblem, CertificateReason, describe};
@@ -179,17 +182,20 @@ impl TlsProfile {
     }
 
     fn verifier(&self) -> Verifier {
+        // A server's own certificate vouches for that server alone, not for what its key may sign.
+        let authorities: Vec<_> = self.extra.iter().filter(|der| !is_server_only(der)).cloned().collect();
         let roots = if self.platform_roots {
-            roots::platform_and(&self.extra)
+            roots::platform_and(&authorities)
         } else {
-            Arc::new(roots::store_of(self.extra.iter().cloned()).0)
+            Arc::new(roots::store_of(authorities).0)
         };
         let webpki = if roots.is_empty() {
             Err(roots::platform().trouble.clone().unwrap_or_else(|| "no CA is trusted by this profile".to_owned()))
         } else {
             WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(|e| e.to_string())
         };
-        Verifier { webpki, danger: self.danger, algorithms: provider().signature_verification_algorithms }
+        let listed = self.extra.clone();
+        Verifier { webpki, listed, danger: self.danger, algorithms: provider().signature_verification_algorithms }
     }
 
     fn base_config(&self, verifier: Arc<Verifier>) -> ClientConfig {
@@ -279,6 +285,8 @@ fn read_client_certificate(client: &ClientCertificate) -> Result<ChainAndKey, Er
 #[derive(Debug)]
 pub(super) struct Verifier {
     webpki: Result<Arc<WebPkiServerVerifier>, String>,
+    /// The extra certificates: a server that shows one of exactly these is trusted for the names in it.
+    listed: Vec<CertificateDer<'static>>,
     pub(super) danger: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -291,6 +299,10 @@ impl Verifier {
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), CertificateProblem> {
+        if self.listed.iter().any(|listed| listed == leaf) {
+            return check_listed(leaf, name, now)
+                .map_err(|error| describe(&error, std::slice::from_ref(&leaf.clone().into_owned())));
+        }
         let webpki = self.webpki.as_ref().map_err(|trouble| {
             CertificateProblem::new(CertificateReason::NoRoots, format!("was not verified: {trouble}"))
         })?;
@@ -299,6 +311,28 @@ impl Verifier {
             describe(&error, &chain)
         })
     }
+}
+
+/// Whether a certificate says itself that it is no authority's.
+fn is_server_only(der: &CertificateDer<'_>) -> bool {
+    let parsed = X509Certificate::from_der(der).ok();
+    let constraints = parsed.as_ref().and_then(|(_, cert)| cert.basic_constraints().ok().flatten());
+    constraints.is_some_and(|c| !c.value.ca)
+}
+
+/// Verifies a certificate that the operator listed itself: who signed it does not matter, but its names and its time do.
+fn check_listed(leaf: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) -> Result<(), rustls::Error> {
+    let (_, cert) = X509Certificate::from_der(leaf).map_err(|_| CertificateError::BadEncoding)?;
+    let time = |seconds: i64| UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+    let not_before = time(cert.validity().not_before.timestamp());
+    let not_after = time(cert.validity().not_after.timestamp());
+    if now < not_before {
+        return Err(CertificateError::NotValidYetContext { time: now, not_before }.into());
+    }
+    if now > not_after {
+        return Err(CertificateError::ExpiredContext { time: now, not_after }.into());
+    }
+    verify_server_name(&ParsedCertificate::try_from(leaf)?, name)
 }
 
 impl ServerCertVerifier for Verifier {
