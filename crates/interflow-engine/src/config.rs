@@ -257,10 +257,10 @@ pub struct InterceptConfig {
     pub hosts: Vec<String>,
     /// Host globs that always pass unseen.
     pub never: Vec<String>,
-    /// After this many handshakes in a row in which a client refused our certificate for an authority, that client's
-    /// connections to it pass unseen for `pinning_pass`; 0 turns this off.
+    /// After this many handshakes in a row in which a program that accepts our certificates for other hosts refused the one
+    /// for a host, it pins that host: its connections there pass uninspected for `pinning_pass`. 0 turns this off.
     pub pinning_failures: u32,
-    /// How long a client that refuses our certificate is let through unseen.
+    /// How long a program that pins is passed through uninspected.
     pub pinning_pass: Span,
     /// How long to wait for a client's first bytes in a tunnel before taking it for a protocol in which the server
     /// speaks first.
@@ -269,7 +269,8 @@ pub struct InterceptConfig {
     pub leaves: usize,
     /// How long a leaf certificate lives, in days: 2 to 90.
     pub leaf_days: u32,
-    /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart.
+    /// Keep leaf certificates and their keys on disk, so that clients see the same ones after a restart: as many as in memory,
+    /// the oldest give way.
     pub persist_leaves: bool,
 }
 
@@ -297,7 +298,8 @@ pub struct UpstreamConfig {
     pub danger_insecure: bool,
     /// Host globs whose certificates are not verified.
     pub danger_insecure_hosts: Vec<String>,
-    /// PEM files with certificate authorities to trust besides the platform's.
+    /// PEM files with certificate authorities to trust besides the platform's. A server's own certificate in them, such as a
+    /// self-signed one, is trusted for the names in it and as long as it is valid.
     pub extra_ca: Vec<PathBuf>,
     /// Client certificates (mTLS) for origins, by host glob; the first that matches is shown.
     pub client_certificate: Vec<ClientCertificate>,
@@ -328,7 +330,8 @@ pub struct UpstreamConfig {
     /// Unused connections kept in all, by each worker; over all workers never more than half of the files that the
     /// system lets us open.
     pub idle_total: usize,
-    /// Host globs that are spoken to in HTTP/2 without TLS (prior knowledge).
+    /// Host globs that are spoken to in HTTP/2 without TLS (prior knowledge). Whoever speaks it in a tunnel is taken to know that
+    /// the origin does, and gRPC calls go over it everywhere.
     pub h2c_hosts: Vec<String>,
     /// Host globs that are only spoken to in HTTP/1.1.
     pub http1_hosts: Vec<String>,

@@ -30,6 +30,8 @@ pub(crate) struct Conn {
     last_plan: Mutex<Option<(u64, PlanKey, Arc<Plan>)>>,
     /// Credentials were bound to an upstream connection: from then on this client shares none.
     bound: AtomicBool,
+    /// The client is a program that `interflow exec` started: it showed the credentials that it was given.
+    of_exec: AtomicBool,
     /// How this client greeted us, for origins that are to be greeted alike.
     pub seen: Seen,
 }
@@ -68,6 +70,7 @@ impl Conn {
             known: Mutex::new(None),
             last_plan: Mutex::new(None),
             bound: AtomicBool::new(false),
+            of_exec: AtomicBool::new(false),
             seen: Seen::default(),
         }
     }
@@ -110,8 +113,15 @@ impl Conn {
     pub fn known_user(&self, live: &Live, headers: &Headers) -> Option<Option<Arc<str>>> {
         if live.settings.users.is_none() {
             let trusting = live.settings.config.auth.trust_names;
-            let claimed = headers.get("proxy-authorization").filter(|_| trusting).and_then(Credentials::from_basic);
-            return Some(claimed.filter(|c| !c.name.is_empty()).map(|c| c.name.into()));
+            let Some(shown) = headers.get("proxy-authorization") else { return Some(None) };
+            if !trusting && self.is_of_exec() {
+                return Some(None);
+            }
+            let claimed = Credentials::from_basic(shown);
+            if let Some(claimed) = &claimed {
+                self.shows_pass(claimed);
+            }
+            return Some(claimed.filter(|c| trusting && !c.name.is_empty()).map(|c| c.name.into()));
         }
         let value = headers.get("proxy-authorization")?;
         let known = self.known.lock();
@@ -142,7 +152,20 @@ impl Conn {
 
     /// Whether these are a user's credentials, or a pass.
     pub async fn knows(&self, users: &Users, credentials: &Credentials) -> bool {
-        self.worker.shared.passes.opens(credentials, Instant::now()) || users.verify(credentials).await
+        self.shows_pass(credentials) || users.verify(credentials).await
+    }
+
+    fn shows_pass(&self, credentials: &Credentials) -> bool {
+        let opens = self.worker.shared.passes.opens(credentials, Instant::now());
+        if opens {
+            self.of_exec.store(true, Relaxed);
+        }
+        opens
+    }
+
+    /// Whether the client is a program that `interflow exec` started.
+    pub fn is_of_exec(&self) -> bool {
+        self.of_exec.load(Relaxed)
     }
 
     /// The plan for this authority, and whether the access rules let the request through.

@@ -1,10 +1,10 @@
-//! Tunnels: CONNECT and SOCKS5, who may have one, and whether it is looked into or passes unseen.
+//! Tunnels: CONNECT and SOCKS5, who may have one, and whether it is inspected or passed through.
 
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, BoxFuture, ByteStr, ClientInfo, Clock, Error, Host, Kind, Phase, RequestHead, ResponseHead, Result,
-    Scheme, StatusCode, Target, Transport, Url, Verdict,
+    Authority, BoxFuture, ByteStr, ClientInfo, Clock, Error, Host, Kind, Passthrough, Phase, RequestHead, ResponseHead,
+    Result, Scheme, StatusCode, Target, Transport, Url, Verdict,
 };
 use interflow_net::ingress::socks5::{self, SocksReply};
 use interflow_net::ingress::{self, Detected, Expect, Incoming, Outgoing};
@@ -13,7 +13,7 @@ use interflow_net::io::Io;
 use crate::access::Credentials;
 use crate::conn::{Conn, Entry, Inside};
 use crate::exchange::fail;
-use crate::inside::{Place, Wish, dial, look_inside, pass};
+use crate::inside::{Place, Wish, dial, look_inside, watch};
 use crate::loops::{ReceivedVia, received_via};
 use crate::pages;
 use crate::tracker::Tracker;
@@ -21,10 +21,10 @@ use crate::worker::{Live, Worker};
 
 /// What is decided about a tunnel before a byte of it has come.
 enum Choice {
-    /// Look at what the client says first; TLS is looked into in any case when a stage said so.
+    /// Look at what the client says first; TLS is intercepted in any case when a stage said so.
     Look(Wish),
-    /// Pass it through unseen.
-    Pass,
+    /// Pass it through, unless the name in its TLS says otherwise.
+    Pass(Wish, Passthrough),
 }
 
 /// A tunnel that was asked for and may be.
@@ -54,17 +54,17 @@ async fn admit(
         return Err((tracker, e));
     }
     let plan = Arc::clone(&tracker.plan);
-    let mut look = plan.intercept && !conn.worker.shared.pinning.passes(conn.client.peer.ip(), &authority.host);
     let mut wish = Wish::None;
     for stage in plan.stages(Phase::Authority) {
         match stage.authority(&mut tracker.flow).get().await {
             Verdict::Deny(e) => return Err((tracker, e)),
-            Verdict::Intercept => (look, wish) = (true, Wish::Intercept),
-            Verdict::Tunnel => (look, wish) = (false, Wish::None),
-            Verdict::Continue | Verdict::Answer(_) | Verdict::Drop => {}
+            verdict => wish.follow(&verdict),
         }
     }
-    let choice = if look || pages::is_local(&authority.host) { Choice::Look(wish) } else { Choice::Pass };
+    let choice = match wish.passthrough(&live.settings, &[&authority.host]) {
+        Some(why) if !pages::is_local(&authority.host) => Choice::Pass(wish, why),
+        _ => Choice::Look(wish),
+    };
     Ok(Tunnel { tracker, choice })
 }
 
@@ -95,12 +95,12 @@ pub(crate) async fn http_connect(conn: &Conn, live: Arc<Live>, incoming: Incomin
             let tracker = tunnel.tracker;
             Outgoing::Upgrade(established, Box::new(move |io| look_inside(place, live, tracker, io, wish)))
         }
-        Choice::Pass => {
+        Choice::Pass(wish, why) => {
             let mut tracker = tunnel.tracker;
             match dial(&mut tracker, &live).await {
                 Ok(upstream) => Outgoing::Upgrade(
                     established,
-                    Box::new(|io| Box::pin(async move { pass(tracker, &live, io, upstream).await })),
+                    Box::new(move |io| watch(place, live, tracker, (io, upstream), wish, why)),
                 ),
                 Err(e) => {
                     tracker.begin_capture(&live.settings, Some(&head)).await;
@@ -147,10 +147,10 @@ pub(crate) async fn socks(conn: &Conn, live: Arc<Live>, io: Io) -> Result<()> {
             socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
             look_inside(Place::of(conn), live, tracker, io, wish).await;
         }
-        Choice::Pass => match dial(&mut tracker, &live).await {
+        Choice::Pass(wish, why) => match dial(&mut tracker, &live).await {
             Ok(upstream) => {
                 socks5::reply(&mut io, SocksReply::Succeeded, None).await.map_err(client_gone)?;
-                pass(tracker, &live, io, upstream).await;
+                watch(Place::of(conn), live, tracker, (io, upstream), wish, why).await;
             }
             Err(e) => {
                 let _ = socks5::reply(&mut io, socks_reply(e.kind()), None).await;
@@ -179,8 +179,8 @@ async fn enter(conn: &Conn, live: Arc<Live>, io: Io, transport: Transport, wante
     };
     match tunnel.choice {
         Choice::Look(wish) => look_inside(Place::of(conn), live, tunnel.tracker, io, wish).await,
-        Choice::Pass => match dial(&mut tunnel.tracker, &live).await {
-            Ok(upstream) => pass(tunnel.tracker, &live, io, upstream).await,
+        Choice::Pass(wish, why) => match dial(&mut tunnel.tracker, &live).await {
+            Ok(upstream) => watch(Place::of(conn), live, tunnel.tracker, (io, upstream), wish, why).await,
             Err(e) => {
                 tunnel.tracker.begin_capture(&live.settings, None).await;
                 tunnel.tracker.fail(&e);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use interflow_flow::{
-    ClientInfo, Egress as Door, Error, Flow, FlowId, Kind, Mount, Recorder, Reply, Request, Response, Result, Stage,
-    Timestamp, Transport,
+    ClientInfo, Egress as Door, Error, Flow, FlowId, Host, Kind, Mount, Recorder, Reply, Request, Response, Result,
+    Stage, Timestamp, Transport,
 };
 use interflow_limits::{ConnectionLimits, Connections};
 use interflow_net::ca::Ca;
@@ -164,11 +164,12 @@ impl Engine {
         self.settings.lock().config.clone()
     }
 
-    /// The password of a new pass for a program that the owner starts, under this user's name: good until it is taken back, or
-    /// nobody shows it for a day. `None` when the proxy asks for no password.
-    pub fn issue_pass(&self, name: &str) -> Option<String> {
-        let asked = self.settings.lock().users.is_some();
-        asked.then(|| self.shared.passes.issue(name, Instant::now()))
+    /// The password of a new pass for a program that the operator starts, under this user's name: good until it is taken back,
+    /// or nobody shows it for a day. What shows it is never passed through uninspected because it refuses our certificate, and
+    /// whoever passes for that reason is intercepted again.
+    pub fn issue_pass(&self, name: &str) -> String {
+        self.forget_passing(None);
+        self.shared.passes.issue(name, Instant::now())
     }
 
     /// Takes a pass back.
@@ -193,14 +194,14 @@ impl Engine {
         self.drain.drain().is_draining()
     }
 
-    /// Clients whose TLS passes unseen because they refuse our certificate.
+    /// Programs whose TLS passes uninspected because they refuse our certificate.
     pub fn passing(&self) -> Vec<Passing> {
         self.shared.pinning.passing()
     }
 
-    /// Looks into those clients again.
-    pub fn forget_passing(&self) {
-        self.shared.pinning.forget();
+    /// Intercepts those programs again, or their connections to one host. Says how many passed.
+    pub fn forget_passing(&self, host: Option<&Host>) -> usize {
+        self.shared.pinning.forget(host)
     }
 
     /// Sends a request as a flow of its own, made from `parent` when that is given. The flow is there, with its error,

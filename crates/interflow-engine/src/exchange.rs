@@ -340,7 +340,7 @@ async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
     let leaving = leaving.as_ref().unwrap_or(&head);
     let answer = match send(&mut tracker, &live.egress, &route, leaving, body, &interim).await {
         Ok(answer) => answer,
-        Err(e) => return fail(tracker, &live, &head, &e),
+        Err(e) => return fail(tracker, &live, &head, &route::explained(e, &route, &head)),
     };
     match answer.upgrade {
         Some(upstream) => upgrade::accepted(tracker, &live, head, answer.head, upstream),
@@ -415,6 +415,8 @@ async fn request_phases(
     live: &Live,
 ) -> Result<Body, End> {
     hop::clean_request(head);
+    // What the target says holds; what a stage then puts into `Host` stays, whatever the protocol (RFC 9112 3.2.2).
+    hop::set_host_for(head, tracker.flow.transport);
     tracker.flow.uploads = Some(!body.is_empty());
     let plan = Arc::clone(&tracker.plan);
     // A tunnel's requests were asked about with their tunnel.
@@ -461,7 +463,9 @@ async fn request_phases(
             }
         };
     }
-    hop::set_host_for(head, tracker.flow.transport);
+    if !head.headers.contains("host") {
+        hop::set_host(head);
+    }
     let via = &live.settings.config.proxy.via;
     if !via.is_empty() {
         let version = head.version;

@@ -37,6 +37,7 @@ mod pages;
 pub mod pinning;
 mod plan;
 pub mod redaction;
+mod refusal;
 mod route;
 mod seldom;
 mod settings;

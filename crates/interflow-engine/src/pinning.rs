@@ -1,72 +1,121 @@
-//! Clients that refuse our leaf for an authority, again and again: they pin, and are let through unseen for a time.
+//! Clients that refuse our leaf: told apart are those that do not trust our CA, which go on being refused, and those that
+//! pin, which are let through uninspected for a time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use interflow_flow::Host;
+use interflow_flow::{ByteStr, ClientInfo, Host};
 use parking_lot::Mutex;
 
-/// A client and an authority's host.
-type Key = (IpAddr, Host);
+/// A program, as far as it can be told from others: its address, the fingerprint of its TLS, and the name of its process where
+/// that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    address: IpAddr,
+    ja4: ByteStr,
+    process: Option<ByteStr>,
+}
 
-/// Who refused what, and who passes until when.
+impl Program {
+    /// The program behind a connection that sent a hello with this fingerprint.
+    pub fn of(client: &ClientInfo, ja4: Option<&ByteStr>) -> Self {
+        Self {
+            address: client.peer.ip().to_canonical(),
+            ja4: ja4.cloned().unwrap_or_default(),
+            process: client.process.as_ref().map(|p| p.name.clone()),
+        }
+    }
+}
+
+/// Who trusts our CA, who refused what, and who passes until when.
 #[derive(Debug, Default)]
 pub struct Pinning {
-    seen: Mutex<HashMap<Key, Seen>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Programs that took our leaf for some host: they trust our CA.
+    trusting: HashSet<Program>,
+    seen: HashMap<(Program, Host), Seen>,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// It has taken our leaf before: it trusts our CA.
-    trusts: bool,
+    /// It took our leaf for this very host: it does not pin it.
+    took_it: bool,
     failures: u32,
     pass_until: Option<Instant>,
     last: Option<Instant>,
 }
 
-/// A client that passes unseen now.
+/// What a refused leaf means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The program never took a leaf of ours for any host: it does not trust our CA.
+    Untrusting,
+    /// The program took our leaf for this host before: it does not pin it.
+    TookItBefore,
+    /// The program takes our leaves for other hosts: it pins this one.
+    Pins {
+        /// It has refused often enough to be let through from now on.
+        bypassed: bool,
+    },
+}
+
+/// A program that passes uninspected now.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Passing {
-    /// The client.
+    /// The client's address.
     pub client: IpAddr,
+    /// The JA4 fingerprint of its TLS.
+    pub ja4: String,
+    /// The name of its process, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
     /// The host.
     pub host: String,
-    /// Seconds until it is looked into again.
+    /// Seconds until it is intercepted again.
     pub seconds_left: u64,
 }
 
-/// Bound on what is remembered.
+/// Bound on programs, and on pairs of programs and hosts, that are remembered.
 const MOST: usize = 10_000;
 
 impl Pinning {
-    /// Whether this client's TLS to this host passes unseen now.
-    pub fn passes(&self, client: IpAddr, host: &Host) -> bool {
-        let seen = self.seen.lock();
+    /// Whether this program's TLS to this host passes uninspected now.
+    pub fn passes(&self, program: &Program, host: &Host) -> bool {
+        let state = self.state.lock();
         // Usually nobody has refused anything, and the lookup costs nothing.
-        !seen.is_empty()
-            && seen.get(&(client, host.clone())).and_then(|s| s.pass_until).is_some_and(|until| until > Instant::now())
+        !state.seen.is_empty()
+            && state
+                .seen
+                .get(&(program.clone(), host.clone()))
+                .and_then(|s| s.pass_until)
+                .is_some_and(|until| until > Instant::now())
     }
 
-    /// The client refused our leaf, or (`silently`) went away when it saw it. `true` when from now on it passes unseen.
-    ///
-    /// A client that is known to trust our CA goes away for reasons of its own: that must not open a way around
-    /// interception, and around all that rests on it.
-    pub fn refused(&self, client: IpAddr, host: &Host, silently: bool, failures: u32, pass: Duration) -> bool {
-        if failures == 0 {
-            return false;
+    /// Whether this program has taken our leaf for this host.
+    pub fn took_it(&self, program: &Program, host: &Host) -> bool {
+        self.state.lock().seen.get(&(program.clone(), host.clone())).is_some_and(|s| s.took_it)
+    }
+
+    /// The program refused our leaf. After `failures` refusals in a row by one that trusts our CA it passes uninspected for
+    /// `pass`; 0 turns that off.
+    pub fn refused(&self, program: &Program, host: &Host, failures: u32, pass: Duration) -> Refusal {
+        let mut state = self.state.lock();
+        if !state.trusting.contains(program) {
+            return Refusal::Untrusting;
         }
         let now = Instant::now();
-        let mut seen = self.seen.lock();
-        if seen.len() >= MOST {
-            seen.retain(|_, s| s.pass_until.is_some_and(|until| until > now));
-            if seen.len() >= MOST {
-                seen.clear();
-            }
+        state.make_room(now);
+        let entry = state.seen.entry((program.clone(), host.clone())).or_default();
+        if entry.took_it {
+            return Refusal::TookItBefore;
         }
-        let entry = seen.entry((client, host.clone())).or_default();
-        if silently && entry.trusts {
-            return false;
+        if failures == 0 {
+            return Refusal::Pins { bypassed: false };
         }
         // Failures far apart are different stories.
         if entry.last.is_some_and(|last| now - last > pass) {
@@ -74,39 +123,74 @@ impl Pinning {
         }
         entry.last = Some(now);
         entry.failures += 1;
-        let passes = entry.failures >= failures;
-        if passes {
+        let bypassed = entry.failures >= failures;
+        if bypassed {
             entry.failures = 0;
             entry.pass_until = Some(now + pass);
         }
-        passes
+        Refusal::Pins { bypassed }
     }
 
-    /// The client took our leaf: what it refused before no longer counts.
-    pub fn accepted(&self, client: IpAddr, host: &Host) {
-        let mut seen = self.seen.lock();
-        if seen.len() < MOST || seen.contains_key(&(client, host.clone())) {
-            seen.insert((client, host.clone()), Seen { trusts: true, ..Seen::default() });
+    /// The program took our leaf and spoke: it trusts our CA, and what it refused for this host no longer counts.
+    pub fn accepted(&self, program: &Program, host: &Host) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(seen) = state.seen.get(&(program.clone(), host.clone()))
+            && seen.took_it
+            && state.trusting.contains(program)
+        {
+            return;
         }
+        if state.trusting.len() >= MOST {
+            state.trusting.clear();
+        }
+        state.trusting.insert(program.clone());
+        state.make_room(Instant::now());
+        state.seen.insert((program.clone(), host.clone()), Seen { took_it: true, ..Seen::default() });
     }
 
-    /// Everybody who passes unseen now.
+    /// Everybody who passes uninspected now.
     pub fn passing(&self) -> Vec<Passing> {
         let now = Instant::now();
         let left = |s: &Seen| s.pass_until.and_then(|until| until.checked_duration_since(now));
-        self.seen
+        self.state
             .lock()
+            .seen
             .iter()
-            .filter_map(|((client, host), s)| {
-                let seconds_left = left(s)?.as_secs();
-                Some(Passing { client: *client, host: host.to_string(), seconds_left })
+            .filter_map(|((program, host), s)| {
+                Some(Passing {
+                    client: program.address,
+                    ja4: program.ja4.to_string(),
+                    process: program.process.as_ref().map(ToString::to_string),
+                    host: host.to_string(),
+                    seconds_left: left(s)?.as_secs(),
+                })
             })
             .collect()
     }
 
-    /// Looks into everybody again.
-    pub fn forget(&self) {
-        self.seen.lock().clear();
+    /// Intercepts everybody again, or those who pass to this host. Says how many passed.
+    pub fn forget(&self, host: Option<&Host>) -> usize {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let mut passed = 0;
+        state.seen.retain(|(_, of), seen| {
+            let forgotten = !seen.took_it && host.is_none_or(|host| host == of);
+            passed += usize::from(forgotten && seen.pass_until.is_some_and(|until| until > now));
+            !forgotten
+        });
+        passed
+    }
+}
+
+impl State {
+    fn make_room(&mut self, now: Instant) {
+        if self.seen.len() >= MOST {
+            self.seen.retain(|_, s| s.pass_until.is_some_and(|until| until > now));
+            if self.seen.len() >= MOST {
+                self.seen.clear();
+            }
+        }
     }
 }
 
@@ -114,41 +198,92 @@ impl Pinning {
 mod tests {
     use super::*;
 
+    const PASS: Duration = Duration::from_secs(60);
+
+    fn program(address: u8, ja4: &'static str) -> Program {
+        Program { address: [127, 0, 0, address].into(), ja4: ja4.into(), process: None }
+    }
+
+    fn host(name: &str) -> Host {
+        Host::parse(name).unwrap()
+    }
+
     #[test]
-    fn after_enough_refusals_in_a_row_the_client_passes_for_a_time() {
+    fn a_program_that_never_took_a_leaf_does_not_trust_and_never_passes() {
         let p = Pinning::default();
-        let client: IpAddr = [127, 0, 0, 1].into();
-        let host = Host::parse("pinned.test").unwrap();
-        let refuse = || p.refused(client, &host, false, 2, Duration::from_secs(60));
-        assert!(!refuse());
-        p.accepted(client, &host);
-        assert!(!refuse() && !p.passes(client, &host));
-        assert!(refuse() && p.passes(client, &host));
-        assert!(!p.passes([127, 0, 0, 2].into(), &host));
+        let (curl, a) = (program(1, "curl"), host("a.test"));
+        for _ in 0..10 {
+            assert_eq!(p.refused(&curl, &a, 2, PASS), Refusal::Untrusting);
+        }
+        assert!(!p.passes(&curl, &a) && p.passing().is_empty());
+    }
+
+    #[test]
+    fn a_program_that_trusts_us_elsewhere_pins_and_passes_alone() {
+        let p = Pinning::default();
+        let (app, other) = (program(1, "app"), program(1, "other"));
+        let pinned = host("pinned.test");
+        p.accepted(&app, &host("a.test"));
+        p.accepted(&other, &host("a.test"));
+        assert_eq!(p.refused(&app, &pinned, 2, PASS), Refusal::Pins { bypassed: false });
+        assert_eq!(p.refused(&app, &pinned, 2, PASS), Refusal::Pins { bypassed: true });
+        assert!(p.passes(&app, &pinned));
+        let mut elsewhere = app.clone();
+        elsewhere.address = [127, 0, 0, 2].into();
+        let mut process = app.clone();
+        process.process = Some("curl".into());
+        for stranger in [&other, &elsewhere, &process] {
+            assert!(!p.passes(stranger, &pinned), "{stranger:?}");
+        }
+        assert!(!p.passes(&app, &host("b.test")));
         assert_eq!(p.passing().len(), 1);
-        p.forget();
-        assert!(!p.passes(client, &host));
+    }
+
+    #[test]
+    fn a_program_that_took_the_leaf_of_a_host_does_not_pin_it() {
+        let p = Pinning::default();
+        let (app, a) = (program(1, "app"), host("a.test"));
+        p.accepted(&app, &a);
+        for _ in 0..5 {
+            assert_eq!(p.refused(&app, &a, 1, PASS), Refusal::TookItBefore);
+        }
+        assert!(p.took_it(&app, &a) && !p.passes(&app, &a));
     }
 
     #[test]
     fn the_pass_ends_and_zero_turns_it_off() {
         let p = Pinning::default();
-        let host = Host::parse("pinned.test").unwrap();
-        let client: IpAddr = [127, 0, 0, 1].into();
-        assert!(!p.refused(client, &host, false, 0, Duration::from_secs(60)));
-        assert!(p.refused(client, &host, false, 1, Duration::ZERO));
-        assert!(!p.passes(client, &host));
+        let (app, pinned) = (program(1, "app"), host("pinned.test"));
+        p.accepted(&app, &host("a.test"));
+        assert_eq!(p.refused(&app, &pinned, 0, PASS), Refusal::Pins { bypassed: false });
+        assert_eq!(p.refused(&app, &pinned, 1, Duration::ZERO), Refusal::Pins { bypassed: true });
+        assert!(!p.passes(&app, &pinned));
     }
 
     #[test]
-    fn a_client_that_trusts_us_does_not_pass_by_going_away() {
+    fn what_is_forgotten_is_intercepted_again() {
         let p = Pinning::default();
-        let host = Host::parse("a.test").unwrap();
-        let client: IpAddr = [127, 0, 0, 1].into();
-        let leave = || p.refused(client, &host, true, 1, Duration::from_secs(60));
-        p.accepted(client, &host);
-        assert!(!leave() && !leave() && !p.passes(client, &host));
-        p.forget();
-        assert!(leave() && p.passes(client, &host));
+        let app = program(1, "app");
+        p.accepted(&app, &host("a.test"));
+        for name in ["one.test", "two.test", "three.test"] {
+            p.refused(&app, &host(name), 1, PASS);
+        }
+        assert_eq!(p.forget(Some(&host("two.test"))), 1);
+        assert!(!p.passes(&app, &host("two.test")) && p.passes(&app, &host("one.test")));
+        p.accepted(&app, &host("one.test"));
+        assert!(!p.passes(&app, &host("one.test")), "a leaf that was taken ends the bypass");
+        assert_eq!(p.forget(None), 1);
+        assert_eq!(p.refused(&app, &host("three.test"), 2, PASS), Refusal::Pins { bypassed: false });
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let p = Pinning::default();
+        for i in 0..MOST + 50 {
+            let one = Program { ja4: format!("{i}").into(), ..program(1, "") };
+            p.accepted(&one, &host("a.test"));
+        }
+        let state = p.state.lock();
+        assert!(state.trusting.len() <= MOST && state.seen.len() <= MOST);
     }
 }

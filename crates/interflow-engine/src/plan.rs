@@ -16,21 +16,19 @@ pub(crate) struct Plan {
     pub route: Route,
     /// Whether each client's own fingerprint goes on to this origin.
     pub mirrors: bool,
-    /// Whether TLS is looked into, as far as config and name tell.
-    pub intercept: bool,
     stages: Vec<(Arc<dyn Stage>, Interest)>,
     interest: Interest,
 }
 
 impl Plan {
     fn new(settings: &Settings, key: &PlanKey) -> Self {
-        let intercept = settings.intercepts(&key.authority.host);
+        let intercepted = settings.passthrough(&[&key.authority.host]).is_none();
         let scope = Scope {
             listener: &key.listener,
             user: key.user.as_deref(),
             authority: &key.authority,
             transport: key.transport,
-            intercepted: intercept,
+            intercepted,
         };
         let stages: Vec<_> = settings
             .stages
@@ -46,12 +44,17 @@ impl Plan {
         let mut route = settings.route_of(key.transport, key.scheme, &key.authority, key.dial.clone());
         route.partition = key.user.as_deref().map_or(0, partition_of);
         let mirrors = settings.likenesses.mirrors(&key.authority.host);
-        Self { route, mirrors, intercept, stages, interest }
+        Self { route, mirrors, stages, interest }
     }
 
     /// Whether any stage wants this phase.
     pub fn wants(&self, phase: Phase) -> bool {
         self.interest.has(phase)
+    }
+
+    /// Who protects what passes, so that it may not pass uninspected.
+    pub fn protected_by(&self, scope: &Scope<'_>) -> Option<&'static str> {
+        self.stages.iter().find(|(s, _)| s.needs_inspection(scope)).map(|(s, _)| s.name())
     }
 
     /// The stages that want this phase, in their order.

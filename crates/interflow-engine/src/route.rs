@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use interflow_flow::{Error, Kind, Phase, RequestHead, Result, Verdict, Version, Way};
+use interflow_flow::{Error, Kind, Phase, RequestHead, Result, Scheme, Transport, Verdict, Version, Way};
 use interflow_net::egress::proxy::UpstreamProxy;
 use interflow_net::egress::{Protocol, Route};
 use interflow_net::tls::TlsProfile;
@@ -56,11 +56,15 @@ pub(crate) async fn choose(
     };
     let way = ask(tracker, Some(head)).await?;
     let tunnelled = !plan.route.via.is_empty() && tracker.flow.note::<ReceivedVia>().is_some();
-    if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled {
+    let http2 = knows_http2(transport, head) && !live.settings.speaks_http1_alone(&head.url.authority.host);
+    if planned && partition == 0 && way.is_none() && !plan.mirrors && !tunnelled && !http2 {
         return Ok(Chosen::Planned(plan));
     }
     let mut route = own();
     route.partition = if partition == 0 { plan.route.partition } else { partition };
+    if http2 {
+        route.protocol = Protocol::Http2;
+    }
     let way = way.unwrap_or_default();
     let dressed = Dress { settings: &live.settings, seen, opening: tracker.flow.client_http2.as_deref() };
     if let Some(tls) = dressed.tls(&route, &way).map_err(End::Failed)? {
@@ -69,6 +73,29 @@ pub(crate) async fn choose(
     live.settings.pseudonym.hand_on(&mut route, &tracker.flow);
     go(&mut route, way, live).map_err(End::Failed)?;
     Ok(Chosen::Own(Box::new(route)))
+}
+
+/// Whether a client that speaks HTTP/2 in cleartext knows that its origin does (RFC 9113 3.3): it takes us for the origin, or
+/// its call is one that only HTTP/2 carries.
+fn knows_http2(transport: Transport, head: &RequestHead) -> bool {
+    let to_origin =
+        matches!(transport, Transport::Connect | Transport::Socks5 | Transport::Transparent | Transport::Reverse);
+    let is_grpc = || head.headers.get_str("content-type").is_some_and(|t| t.starts_with("application/grpc"));
+    head.version == Version::H2 && head.url.scheme == Scheme::Http && (to_origin || is_grpc())
+}
+
+/// Names the setting that is probably missing, where a call in HTTP/2 came to nothing at an origin without TLS.
+pub(crate) fn explained(error: Error, route: &Route, head: &RequestHead) -> Error {
+    let translated = head.version == Version::H2 && route.scheme == Scheme::Http && route.protocol != Protocol::Http2;
+    if !translated || !matches!(error.kind(), Kind::BadResponse | Kind::UpstreamClosed) {
+        return error;
+    }
+    let text = format!(
+        "{}; it was asked in HTTP/1.1: if it speaks HTTP/2 without TLS, name {} in upstream.h2c_hosts",
+        error.message(),
+        route.authority.host
+    );
+    Error::new(error.kind(), text).blame_on(error.blame()).because(error)
 }
 
 /// What decides how TLS is done on a flow's own way.

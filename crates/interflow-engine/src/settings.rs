@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{Authority, CertificateFiles, Host, Mount, Recorder, Scheme, Stage, TlsVersion, Transport, Way};
+use interflow_flow::{
+    Authority, CertificateFiles, Host, Mount, Passthrough, Recorder, Scheme, Stage, TlsVersion, Transport, Way,
+};
 use interflow_net::egress::dns::{Resolver, ResolverOptions};
 use interflow_net::egress::doh::DohServer;
 use interflow_net::egress::proxy::UpstreamProxy;
@@ -165,19 +167,28 @@ impl Settings {
         std::thread::spawn(move || profile.warm());
     }
 
-    /// Whether TLS to this host is looked into, as far as the config says.
-    pub fn intercepts(&self, host: &Host) -> bool {
-        let wanted = match self.config.intercept.mode {
-            InterceptMode::All => true,
-            InterceptMode::None => false,
-            InterceptMode::Listed => self.intercept.matches(host),
-        };
-        wanted && !self.never.matches(host)
+    /// Why the config passes TLS to a host through uninspected, if it does: a host that may be known by several names, those
+    /// of its tunnel and of its TLS.
+    pub fn passthrough(&self, names: &[&Host]) -> Option<Passthrough> {
+        if names.iter().any(|host| self.never.matches(host)) {
+            return Some(Passthrough::Excluded);
+        }
+        match self.config.intercept.mode {
+            InterceptMode::All => None,
+            InterceptMode::None => Some(Passthrough::InterceptionOff),
+            InterceptMode::Listed if names.iter().any(|host| self.intercept.matches(host)) => None,
+            InterceptMode::Listed => Some(Passthrough::NotListed),
+        }
     }
 
-    /// Whether the host stands on the list of those that are never looked into.
-    pub fn never_intercepts(&self, host: &Host) -> bool {
-        self.never.matches(host)
+    /// Whether the name in a hello may change what happens to a tunnel that passes through otherwise.
+    pub fn names_matter(&self) -> bool {
+        !self.rules.is_empty() || !self.stages.is_empty() || self.config.intercept.mode == InterceptMode::Listed
+    }
+
+    /// Whether nothing but HTTP/1.1 is spoken with this origin.
+    pub fn speaks_http1_alone(&self, host: &Host) -> bool {
+        self.http1.matches(host)
     }
 
     /// The way to an origin. `dial` names the address to connect to when it is not the authority's own.

@@ -40,6 +40,97 @@ impl Transport {
     }
 }
 
+/// Why the bytes of a tunnel were passed through uninspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Passthrough {
+    /// Interception is off.
+    InterceptionOff,
+    /// Only listed hosts are intercepted, and this is none.
+    NotListed,
+    /// The configuration excludes the host from interception.
+    Excluded,
+    /// A rule, or another stage, decided so.
+    Rule,
+    /// The client refuses our certificate for this host although it trusts our CA: it pins.
+    PinningBypass,
+    /// The bytes are neither TLS nor HTTP.
+    UnknownProtocol,
+    /// The server spoke first.
+    ServerFirst,
+    /// What is inside the intercepted TLS is not HTTP.
+    NotHttp,
+    /// The tunnel leads to another proxy, which is asked for something inside it.
+    NestedProxy,
+}
+
+impl Passthrough {
+    /// Every reason.
+    pub const ALL: [Self; 9] = [
+        Self::InterceptionOff,
+        Self::NotListed,
+        Self::Excluded,
+        Self::Rule,
+        Self::PinningBypass,
+        Self::UnknownProtocol,
+        Self::ServerFirst,
+        Self::NotHttp,
+        Self::NestedProxy,
+    ];
+
+    /// The label in records and queries.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InterceptionOff => "interception_off",
+            Self::NotListed => "not_listed",
+            Self::Excluded => "excluded",
+            Self::Rule => "rule",
+            Self::PinningBypass => "pinning_bypass",
+            Self::UnknownProtocol => "unknown_protocol",
+            Self::ServerFirst => "server_first",
+            Self::NotHttp => "not_http",
+            Self::NestedProxy => "nested_proxy",
+        }
+    }
+
+    /// The reason with this label.
+    pub fn of(label: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.as_str() == label)
+    }
+
+    /// The reason in a word or two, for a column of a table.
+    pub const fn short(self) -> &'static str {
+        match self {
+            Self::InterceptionOff => "off",
+            Self::NotListed => "not listed",
+            Self::Excluded => "excluded",
+            Self::Rule => "rule",
+            Self::PinningBypass => "pinned",
+            Self::UnknownProtocol => "unknown",
+            Self::ServerFirst => "server 1st",
+            Self::NotHttp => "not HTTP",
+            Self::NestedProxy => "proxy",
+        }
+    }
+
+    /// The reason in words, with what to do about it.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Self::InterceptionOff => "interception is off (intercept.mode)",
+            Self::NotListed => "the host is not listed in intercept.hosts",
+            Self::Excluded => "the host is excluded by intercept.never",
+            Self::Rule => "a rule passes it through",
+            Self::PinningBypass => {
+                "the client pins: it refused our certificate for this host although it trusts the CA; \
+                 `interflow ca retry` intercepts it again"
+            }
+            Self::UnknownProtocol => "the bytes are neither TLS nor HTTP",
+            Self::ServerFirst => "the server spoke first",
+            Self::NotHttp => "what is inside the TLS is not HTTP",
+            Self::NestedProxy => "the tunnel leads to another proxy",
+        }
+    }
+}
+
 /// What is known of a client's connection.
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
@@ -159,6 +250,8 @@ pub struct Flow {
     pub parent: Option<FlowId>,
     /// Whether the request has a body; known with its head.
     pub uploads: Option<bool>,
+    /// Why its bytes were passed through uninspected, when they were.
+    pub passthrough: Option<Passthrough>,
     /// The status of the response that goes to the client, once there is one.
     pub status: Option<StatusCode>,
     /// The kind of the error that ended it, known at `Done`.
@@ -196,6 +289,7 @@ impl Flow {
             upstream: None,
             timings: Timings::default(),
             parent: None,
+            passthrough: None,
             status: None,
             failed: None,
             uploads: None,
@@ -244,6 +338,7 @@ impl Flow {
             upstream: self.upstream.clone(),
             timings: self.timings,
             parent: self.parent,
+            passthrough: self.passthrough,
             status: self.status,
             failed: self.failed,
             uploads: self.uploads,
@@ -301,6 +396,14 @@ mod tests {
         f.take_back(&mut lent);
         assert_eq!((f.note::<u32>(), lent.note::<u32>()), (Some(&3), None));
         assert_eq!(f.tags, ["before", "meanwhile"]);
+    }
+
+    #[test]
+    fn every_reason_is_found_by_its_label() {
+        for reason in Passthrough::ALL {
+            assert_eq!(Passthrough::of(reason.as_str()), Some(reason));
+        }
+        assert_eq!(Passthrough::of("why"), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use bytestr::ByteStr;
 pub use capture::{Capture, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
 pub use egress::{BoxFuture, Egress, Reply};
 pub use error::{Blame, Error, Kind, Result, Retry};
-pub use flow::{ClientInfo, ClientTls, Flow, Note, Process, Transport, UpstreamInfo, UpstreamTls};
+pub use flow::{ClientInfo, ClientTls, Flow, Note, Passthrough, Process, Transport, UpstreamInfo, UpstreamTls};
 pub use gateway::{Door, Handler, Knock, Mount, Mounted};
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};

@@ -253,6 +253,12 @@ pub trait Stage: Send + Sync {
         None
     }
 
+    /// Whether this stage protects what passes in this scope, so that nothing of it may pass uninspected because a client
+    /// refuses our certificate: such a client is refused instead.
+    fn needs_inspection(&self, _scope: &Scope<'_>) -> bool {
+        false
+    }
+
     /// Whether this stage wants to be asked about the connections of a listener, before anything but the client's
     /// address is known of them.
     fn watches(&self, _listener: &str) -> bool {

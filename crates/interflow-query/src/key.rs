@@ -147,6 +147,8 @@ keys! {
     Time "time" ["date", "started"] Kind::Time, Accepted,
         "when the flow began: a date or time (UTC unless it names an offset), or how long ago", "time:>-1h";
     Error "error" ["err"] Kind::Inside, Done, "kind or message of the error", "error:timeout";
+    Passthrough "passthrough" ["uninspected"] Kind::Whole, Done,
+        "why a tunnel was passed through uninspected", "passthrough:pinning_bypass";
     Is "is" [] Kind::Flag, Done, "one of the flags below", "is:websocket";
     Tag "tag" [] Kind::Whole, Done, "a mark on the flow", "tag:checkout";
     Comment "comment" ["note"] Kind::Inside, Done, "the comment on the flow", "comment:flaky";

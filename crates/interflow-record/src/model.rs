@@ -91,6 +91,9 @@ pub struct FlowRow {
     /// Bytes that crossed a tunnel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<TunnelRow>,
+    /// Why a tunnel was passed through uninspected: the label of an [`interflow_flow::Passthrough`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passthrough: Option<Label>,
     /// How many messages are kept.
     #[serde(default)]
     pub messages: u64,
@@ -395,6 +398,9 @@ pub struct FlowSummary {
     /// The label of the error's kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Label>,
+    /// Why a tunnel was passed through uninspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passthrough: Option<Label>,
     /// Marks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -423,6 +429,7 @@ impl FlowRow {
             timings: Timings::default(),
             error: None,
             tunnel: None,
+            passthrough: None,
             messages: 0,
             tags: Vec::new(),
             comment: None,
@@ -507,6 +514,7 @@ impl FlowRow {
             response_type: self.media_type(Direction::Response),
             messages: self.messages,
             error: self.error.as_ref().map(|e| e.kind.clone()),
+            passthrough: self.passthrough.clone(),
             tags: self.tags.clone(),
             parent: self.parent,
         }

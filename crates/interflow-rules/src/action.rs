@@ -234,6 +234,26 @@ actions! {
     Nothing(Nothing) "nothing" Authority Authority Done;
 }
 
+impl Action {
+    /// Whether it only says something of a flow, and changes nothing.
+    pub(crate) const fn only_annotates(&self) -> bool {
+        matches!(
+            self,
+            Self::Tag(_)
+                | Self::Comment(_)
+                | Self::Colour(_)
+                | Self::SetVariable(_)
+                | Self::Capture(_)
+                | Self::Log(_)
+                | Self::Print(_)
+                | Self::PrintError(_)
+                | Self::AppendFile(_)
+                | Self::Stop(_)
+                | Self::Nothing(_)
+        )
+    }
+}
+
 fn unknown_action<E: de::Error>(name: &str) -> E {
     let names: Vec<&str> = ACTIONS.iter().map(|a| a.name).collect();
     match crate::error::nearest(name, names.iter().copied()) {

@@ -533,6 +533,17 @@ fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
     all
 }
 
+impl Bound {
+    /// Whether rules change or decide what is inside: they hold only where that is seen.
+    pub fn needs_content(&self) -> bool {
+        use Phase::{Message, RequestBody, RequestHead, ResponseBody, ResponseHead};
+        let inside = [RequestHead, RequestBody, ResponseHead, ResponseBody, Message];
+        let entries = inside.iter().flat_map(|phase| &self.lists[*phase as usize].entries);
+        let action = |rule: u32, i: u16| &self.program.rules[rule as usize].actions[usize::from(i)].1;
+        entries.into_iter().any(|e| e.actions.iter().any(|i| !action(e.rule, *i).only_annotates()))
+    }
+}
+
 impl Stage for Bound {
     fn name(&self) -> &'static str {
         "rules"

@@ -142,6 +142,10 @@ impl Stage for HalfBound {
         own.iter().filter(|p| all.has(**p)).fold(Interest::NONE, |i, p| i.and(*p))
     }
 
+    fn needs_inspection(&self, _scope: &Scope<'_>) -> bool {
+        self.bound.needs_content()
+    }
+
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
         self.bound.authority(flow)
     }

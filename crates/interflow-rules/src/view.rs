@@ -189,6 +189,7 @@ impl Subject for View<'_> {
                 Truth::any(self.flow.failed.map(interflow_flow::Kind::as_str), fits)
             }
             Key::Id => Truth::any([self.flow.id.to_string().as_str()], fits),
+            Key::Passthrough => Truth::any(self.flow.passthrough.map(interflow_flow::Passthrough::as_str), fits),
             Key::Parent => Truth::any(self.flow.parent.map(|p| p.to_string()).as_deref(), fits),
             _ if self.phase == Phase::Done => Truth::Known(false),
             _ => Truth::NotYet,

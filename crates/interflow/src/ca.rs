@@ -7,6 +7,7 @@ use interflow_net::ca::{Ca, CaOptions};
 use crate::Failure;
 use crate::cli::{CaCommand, CaForm, Shell};
 use crate::exec;
+use crate::flows::Api;
 use crate::home::Home;
 
 /// Runs one of the commands.
@@ -24,11 +25,51 @@ pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
             anstream::println!("New CA: {}\nThe old one is set aside in {}.", ca.name(), home.ca().display());
             anstream::println!("A running instance uses the new one after a restart.");
         }
-        CaCommand::TrustEnv { shell } => trust_env(home, *shell)?,
-        CaCommand::Install { yes, dry_run } => crate::trust_store::install(home, *yes, *dry_run)?,
+        CaCommand::Retry { host } => retry(home, host.as_deref())?,
+        CaCommand::TrustEnv { shell } => {
+            trust_env(home, *shell)?;
+            forget_refusals(home);
+        }
+        CaCommand::Install { yes, dry_run } => {
+            crate::trust_store::install(home, *yes, *dry_run)?;
+            if !dry_run {
+                forget_refusals(home);
+            }
+        }
         CaCommand::Uninstall { yes, dry_run } => crate::trust_store::uninstall(home, *yes, *dry_run)?,
     }
     Ok(())
+}
+
+/// Ends the bypass of programs that refused the certificate, in the running instance.
+fn retry(home: &Home, host: Option<&str>) -> Result<(), Failure> {
+    let api = Api::of(home)?.ok_or_else(|| {
+        Failure::Failed("no instance runs from this data folder, so nothing is remembered".to_owned())
+    })?;
+    let passing = api.get("/passthrough")?;
+    let all = passing["passing"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ended: Vec<_> = all.iter().filter(|p| host.is_none_or(|host| p["host"] == host)).collect();
+    let query = match host {
+        Some(host) => format!("?host={}", exec::encoded(host)),
+        None => String::new(),
+    };
+    api.delete(&format!("/passthrough{query}"))?;
+    for p in &ended {
+        let text = |key: &str| p[key].as_str().unwrap_or_default().to_owned();
+        let program = if p["process"].is_string() { text("process") } else { text("ja4") };
+        anstream::println!("{} ({}, {program}) is intercepted again", text("host"), text("client"));
+    }
+    if ended.is_empty() {
+        anstream::println!("Nothing is passed through because of a refused certificate.");
+    }
+    Ok(())
+}
+
+/// Trust in the CA has changed: a running instance forgets who refused it. Without one there is nothing to forget.
+fn forget_refusals(home: &Home) {
+    if let Ok(Some(api)) = Api::of(home) {
+        let _ = api.delete("/passthrough");
+    }
 }
 
 fn show(ca: &Ca, home: &Home) {

@@ -152,6 +152,12 @@ pub enum CaCommand {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Intercept programs again that are passed through uninspected because they refused the certificate.
+    Retry {
+        /// Only their connections to this host.
+        #[arg(value_name = "HOST")]
+        host: Option<String>,
+    },
     /// Make a new CA; the old one is set aside.
     Rotate {
         /// Do not ask.

@@ -8,6 +8,7 @@ import { actionOf, BINDINGS } from './keys';
 import { pictureType } from './picture';
 import { chips, completed, narrowed, quote, term, without, words } from './query';
 import { stretches } from './timings';
+import { marks } from '../traffic/marks';
 import type { Summary } from './types';
 
 describe('figures are written as people read them', () => {
@@ -143,4 +144,17 @@ test('moments become stretches on both legs', () => {
     ['upstream', 'wait for the answer', 260, 140], ['upstream', 'receive', 400, 100], ['client', 'answer to client', 400, 120],
   ]);
   expect(stretches({}, 10)).toEqual([]);
+});
+
+describe('why a tunnel was passed through uninspected', () => {
+  const tunnel: Summary = {
+    id: 'x', state: 'complete', kind: 'tunnel', started: 0, duration: 1, scheme: 'https', authority: 'a.test:443', version: '',
+    client: null, request_size: 1, response_size: 1, messages: 0,
+  };
+  it('is its mark, and a term to filter by', () => {
+    expect(marks({ ...tunnel, passthrough: 'pinning_bypass' })[0]).toMatchObject({ label: 'pinned', term: 'passthrough:pinning_bypass', tone: 'bad' });
+    expect(marks({ ...tunnel, passthrough: 'excluded' })[0]).toMatchObject({ label: 'excluded', tone: 'plain' });
+    expect(marks({ ...tunnel, passthrough: 'of_tomorrow' })[0]!.label).toBe('of_tomorrow');
+    expect(marks(tunnel)[0]!.label).toBe('tun');
+  });
 });

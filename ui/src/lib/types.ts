@@ -27,6 +27,8 @@ export interface Summary {
   request_type?: string;
   response_type?: string;
   error?: string;
+  /** Why a tunnel was passed through uninspected. */
+  passthrough?: string;
   tags?: string[];
   parent?: string;
 }
@@ -129,6 +131,7 @@ export interface Flow {
   timings: Timings;
   error?: { kind: string; blame: string; message: string };
   tunnel?: { sent: number; received: number };
+  passthrough?: string;
   messages: number;
   tags?: string[];
   comment?: string;
@@ -264,6 +267,8 @@ export interface Ca {
 
 export interface Passing {
   client: string;
+  ja4: string;
+  process?: string;
   host: string;
   seconds_left: number;
 }

@@ -1,6 +1,7 @@
 // The small marks behind a flow, and the terms that they stand for.
 import { term } from '../lib/query';
 import type { Summary } from '../lib/types';
+import { badge, explanation } from './passthrough';
 
 export interface Mark {
   label: string;
@@ -43,7 +44,10 @@ const mark = (label: string, title: string, flag: string, tone: Mark['tone'] = '
 export function marks(flow: Summary): Mark[] {
   const found: Mark[] = [];
   if (flow.error) found.push(mark('!', `failed: ${flow.error}`, 'is:error', 'bad'));
-  if (flow.kind === 'tunnel') found.push(mark('tun', 'a tunnel: its bytes passed unseen', 'is:tunnel'));
+  if (flow.passthrough) {
+    const why = `passed through uninspected: ${explanation(flow.passthrough)}`;
+    found.push(mark(badge(flow.passthrough), why, term('passthrough', flow.passthrough), flow.passthrough === 'pinning_bypass' ? 'bad' : 'plain'));
+  } else if (flow.kind === 'tunnel') found.push(mark('tun', 'a tunnel: its bytes passed uninspected', 'is:tunnel'));
   else if (flow.scheme === 'https') found.push(mark('tls', 'came out of TLS that was opened here', 'is:intercepted'));
   if (flow.kind === 'websocket') found.push(mark('ws', `a WebSocket, ${flow.messages} messages`, 'is:websocket', 'info'));
   if (flow.response_type === 'text/event-stream') found.push(mark('sse', 'an event stream', 'is:sse', 'info'));

@@ -6,11 +6,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use interflow_engine::stats::LATENCY_BOUNDS;
+use interflow_flow::Host;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
-use super::input::Input;
+use super::input::{Input, Params};
 use super::work::ask;
 use crate::server::AdminState;
 
@@ -172,10 +173,22 @@ pub(crate) async fn passthrough(State(state): State<Arc<AdminState>>) -> Json<Va
     Json(json!({ "passing": state.engine.passing() }))
 }
 
+/// Whose bypass ends.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetryOf {
+    host: Option<String>,
+}
+
 /// `DELETE /passthrough`
-pub(crate) async fn forget_passthrough(State(state): State<Arc<AdminState>>) -> StatusCode {
-    state.engine.forget_passing();
-    StatusCode::NO_CONTENT
+pub(crate) async fn forget_passthrough(
+    State(state): State<Arc<AdminState>>,
+    Params(of): Params<RetryOf>,
+) -> Result<StatusCode> {
+    let host = of.host.map(|h| Host::parse(&h)).transpose();
+    let host = host.map_err(|e| ApiError::bad_request(format!("`host` names no host: {e}")))?;
+    state.engine.forget_passing(host.as_ref());
+    Ok(StatusCode::NO_CONTENT)
 }
 
 #[cfg(test)]

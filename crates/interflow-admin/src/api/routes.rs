@@ -478,16 +478,17 @@ fn of_the_instance() -> Vec<Route> {
         Route::new(
             get.clone(),
             "/passthrough",
-            "Clients whose TLS passes unseen since they refuse our certificate",
+            "Programs whose TLS passes uninspected since they refuse our certificate",
             json("Passing"),
             passthrough,
         ),
-        Route::new(Method::DELETE, "/passthrough", "Look into those clients again", BYTES, forget_passthrough)
+        Route::new(Method::DELETE, "/passthrough", "Intercept those programs again", BYTES, forget_passthrough)
+            .param("host", "string", "only their connections to this host")
             .nothing_back(204),
         Route::new(
             Method::POST,
             "/passes",
-            "Credentials for a program that the owner starts; no password when the proxy asks for none",
+            "Credentials for a program that the operator starts",
             json("Pass"),
             issue_pass,
         )

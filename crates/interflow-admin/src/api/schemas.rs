@@ -374,6 +374,7 @@ fn summary() -> Value {
             ("request_type", text()),
             ("response_type", text()),
             ("error", text()),
+            ("passthrough", text()),
             ("tags", list(&text())),
             ("parent", text()),
         ],
@@ -409,6 +410,7 @@ fn detail() -> Value {
             ("response", named("Response")),
             ("error", object(&[("kind", text()), ("blame", text()), ("message", text())], &[])),
             ("tunnel", object(&[("sent", number()), ("received", number())], &[])),
+            ("passthrough", text()),
             ("tags", list(&text())),
             ("comment", text()),
             ("parent", text()),
@@ -636,7 +638,10 @@ fn instance() -> Value {
     store.push(("suspended", maybe(&text())));
     let addresses = object(&[("proxy", list(&text())), ("gateway", list(&text())), ("admin", text())], &[]);
     let completion = object(&[("start", number()), ("text", text()), ("doc", text())], &[]);
-    let passing = object(&[("client", text()), ("host", text()), ("seconds_left", number())], &[]);
+    let passing = object(
+        &[("client", text()), ("ja4", text()), ("host", text()), ("seconds_left", number())],
+        &[("process", text())],
+    );
     json!({
         "Stats": object(&[
             ("version", text()), ("uptime", json!({"type": "number"})), ("draining", flag()), ("addresses", addresses),

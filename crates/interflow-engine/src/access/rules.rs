@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use interflow_flow::Authority;
+use interflow_flow::{Authority, Host};
 use ipnet::IpNet;
 
 use super::HostGlobs;
@@ -46,6 +46,17 @@ impl AccessRules {
     pub fn new(config: &[AccessRule]) -> Result<Self, String> {
         let compile = |(i, rule): (usize, &AccessRule)| Rule::new(rule).map_err(|e| format!("access.rule[{i}]: {e}"));
         Ok(Self { rules: config.iter().enumerate().map(compile).collect::<Result<_, _>>()? })
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether what is asked of this host is allowed or denied by its method, so that a tunnel alone says too little.
+    pub fn needs_method(&self, host: &Host) -> bool {
+        let of_requests = |r: &Rule| r.methods.iter().any(|m| m != "CONNECT");
+        self.rules.iter().any(|r| of_requests(r) && (r.hosts.is_empty() || r.hosts.matches(host)))
     }
 
     /// Whether no rule looks at the method, so that one answer holds for every request of a client to an authority.

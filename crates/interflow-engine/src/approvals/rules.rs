@@ -303,6 +303,12 @@ impl Book {
         Some(Ruling { action: best.1.spec.action, rule: Arc::clone(best.1) })
     }
 
+    /// Whether a rule for this host looks at methods or paths.
+    pub fn needs_requests(&self, host: &Host) -> bool {
+        let (host, _) = shown(host);
+        self.candidates(&host).any(|r| r.needs_request())
+    }
+
     /// Whether a request inside of this tunnel may be allowed by a rule that looks at requests.
     pub fn may_allow_inside(&self, q: &Question<'_>) -> bool {
         let (host, _) = shown(q.host);

@@ -253,6 +253,13 @@ impl Stage for ApprovalsStage {
         interest
     }
 
+    /// Secrets are put in, and rules on methods and paths hold, only where requests are seen.
+    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+        let (host, now) = (&scope.authority.host, now());
+        let secrets = self.approvals.live_secrets();
+        secrets.iter().any(|s| !s.is_over(now) && s.is_for(host)) || self.approvals.book.load().needs_requests(host)
+    }
+
     /// A tunnel that is denied whatever is in it ends here; all else is asked about when more is known.
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
         if matches!(flow.transport, Transport::Absolute | Transport::Gateway) {

@@ -282,6 +282,11 @@ impl Stage for LimitStage {
         if self.keys.ring().lists_models() { all.and(Phase::ResponseBody) } else { all }
     }
 
+    /// Keys and quotas are checked by what requests say.
+    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+        self.interest(scope) != Interest::NONE
+    }
+
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         Step::Now(self.check_key(flow, head).err().unwrap_or(Verdict::Continue))
     }

@@ -130,6 +130,15 @@ impl RedactSettings {
         seen && anything
     }
 
+    /// Whether requests of this scope may have to be redacted, or answers: where that is so nothing passes uninspected.
+    pub(super) fn protects(&self, scope: &Scope<'_>) -> bool {
+        let redacts = |mode| mode == RedactMode::Redact;
+        let scans = |mode| !matches!(mode, OutboundMode::Off | OutboundMode::Flag);
+        redacts(self.mode(scope.transport))
+            || scans(self.base.outbound)
+            || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts) || r.outbound.is_some_and(scans))
+    }
+
     /// The redactor of a policy by its name, as Philter's clients give it.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Redactor>> {
         let own = self.routes.iter().filter_map(|(_, r)| r.as_ref());

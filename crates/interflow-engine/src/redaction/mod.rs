@@ -208,6 +208,10 @@ impl Stage for Redact {
         }
     }
 
+    fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
+        self.0.settings().protects(scope)
+    }
+
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         let verdict = match flow.note::<Exchange>().cloned() {
             Some(exchange) if changes_protocol(head, exchange.operation) => {

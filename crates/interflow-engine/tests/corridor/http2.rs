@@ -118,7 +118,10 @@ async fn clients_with_prior_knowledge_are_served_on_the_proxy_port_and_in_plain_
     assert_eq!(client.get(&origin.url("/bytes/5")).await.unwrap().body.len(), 5);
     let service = client.get("http://service.test/bytes/6").await.unwrap();
     assert_eq!(service.body.len(), 6, "a tunnel to an address may serve a service of another name");
-    assert_eq!(origin.requests()[2].authority, "service.test");
+    let seen = origin.requests();
+    assert_eq!(seen[2].authority, "service.test");
+    let versions: Vec<_> = seen.iter().map(|r| r.version.to_string()).collect();
+    assert_eq!(versions, ["HTTP/1.1", "HTTP/2", "HTTP/2"], "who speaks it in a tunnel knows that the origin does");
 }
 
 #[tokio::test]

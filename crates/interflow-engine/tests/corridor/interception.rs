@@ -1,12 +1,12 @@
-//! Looking into TLS: leaves, ALPN, certificates of origins, and who passes unseen.
+//! Looking into TLS: leaves, ALPN, certificates of origins.
 
 use std::sync::Arc;
 
 use interflow_engine::config::{ClientCertificate, InterceptMode};
-use interflow_flow::Kind;
+use interflow_flow::{Kind, Passthrough};
 use interflow_testkit::{H2Client, Origin, Script, TestCa, Wire, client_trusting, pattern};
 
-use crate::support::{End, Proxy, inside, until};
+use crate::support::{End, Proxy, inside};
 
 /// A thousand handshakes at once, or as many as the limit on open files lets this process hold both ends of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,30 +116,6 @@ async fn an_origin_on_the_list_of_dangers_is_not_verified_and_others_are() {
 }
 
 #[tokio::test]
-async fn a_client_that_pins_passes_unseen_after_a_few_refusals() {
-    let origin = Origin::https().start().await;
-    let proxy = Proxy::trusting(&[&origin], |c| c.intercept.pinning_failures = 2).await;
-    let pins = || client_trusting(origin.ca().pem(), &["http/1.1"]);
-    for refusal in 1..=2_u64 {
-        let wire = proxy.tunnel(&origin.authority()).await;
-        assert!(wire.into_tls("localhost", pins()).await.is_err());
-        until("the refusal to be counted", || proxy.engine.snapshot().leaf_refused == refusal).await;
-    }
-    assert_eq!(proxy.engine.passing().len(), 1);
-    let wire = proxy.tunnel(&origin.authority()).await;
-    let mut wire = wire.into_tls("localhost", pins()).await.unwrap();
-    wire.send(inside(&origin.authority(), "/")).await.unwrap();
-    assert_eq!(wire.answer().await.unwrap().status, 200);
-    drop(wire);
-    let flows = proxy.flows(3).await;
-    assert_eq!(flows[0].error(), Some(Kind::ClientTls));
-    assert!(matches!(flows[2].end, Some(End::Tunnelled(_))), "{:#?}", flows[2]);
-    proxy.engine.forget_passing();
-    let wire = proxy.tunnel(&origin.authority()).await;
-    assert!(wire.into_tls("localhost", pins()).await.is_err(), "looked into again");
-}
-
-#[tokio::test]
 async fn hosts_that_are_never_looked_into_show_their_own_certificate() {
     let origin = Origin::https().start().await;
     let theirs = client_trusting(origin.ca().pem(), &["http/1.1"]);
@@ -157,6 +133,7 @@ async fn hosts_that_are_never_looked_into_show_their_own_certificate() {
         let flow = proxy.flow().await;
         assert!(matches!(flow.end, Some(End::Tunnelled(b)) if b.received > 3), "{flow:#?}");
         assert_eq!(flow.url, None);
+        assert_eq!(flow.passthrough, Some(if listed { Passthrough::Excluded } else { Passthrough::NotListed }));
     }
 }
 

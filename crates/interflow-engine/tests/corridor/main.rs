@@ -12,6 +12,7 @@ mod impersonation;
 mod interception;
 mod life;
 mod llm;
+mod passthrough;
 mod reverse;
 mod smuggling;
 mod stages;

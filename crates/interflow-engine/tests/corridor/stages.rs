@@ -148,7 +148,7 @@ async fn a_tunnel_fires_the_phases_that_it_has() {
     let wire = proxy.tunnel(&origin.authority()).await;
     drop(wire.into_tls("localhost", origin.ca().client(&[])).await.unwrap());
     proxy.flow().await;
-    assert_eq!(noted.take(), [Phase::Accepted, Phase::Authority, Phase::Dial, Phase::Done]);
+    assert_eq!(noted.take(), [Phase::Accepted, Phase::Authority, Phase::Dial, Phase::ClientHello, Phase::Done]);
 }
 
 fn denied() -> Verdict {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use interflow_engine::{Engine, EngineConfig, Parts};
 use interflow_flow::{
-    Capture, Direction, Flow, Headers, Kind, Message, Mount, Outcome, Recorder, RequestHead, ResponseHead, Stage,
-    TunnelBytes,
+    Capture, Direction, Flow, Headers, Kind, Message, Mount, Outcome, Passthrough, Recorder, RequestHead, ResponseHead,
+    Stage, TunnelBytes,
 };
 use interflow_net::ca::Ca;
 use interflow_testkit::{Answer, H2Client, Origin, Wire, client, client_trusting};
@@ -40,6 +40,7 @@ pub struct Kept {
     pub end: Option<End>,
     pub fingerprints: [Option<String>; 3],
     pub process: Option<(u32, String)>,
+    pub passthrough: Option<Passthrough>,
     /// The number of the client's connection.
     #[cfg(feature = "impersonate")]
     pub connection: u64,
@@ -49,6 +50,14 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// What the error said.
+    pub fn cause(&self) -> &str {
+        match &self.end {
+            Some(End::Failed(_, text)) => text,
+            _ => "",
+        }
+    }
+
     pub fn error(&self) -> Option<Kind> {
         match self.end {
             Some(End::Failed(kind, _)) => Some(kind),
@@ -119,6 +128,7 @@ impl Capture for Keeper {
             let tls = flow.upstream.as_ref().and_then(|u| u.tls.as_ref());
             kept.imitated = tls.and_then(|t| t.fingerprint.as_ref()).map(ToString::to_string);
         }
+        kept.passthrough = flow.passthrough;
         kept.tags = flow.tags.iter().map(ToString::to_string).collect();
         kept.end = Some(match outcome {
             Outcome::Complete => End::Complete,

@@ -163,9 +163,16 @@ pub enum ClientTlsFailure {
 }
 
 impl ClientTlsFailure {
-    /// How the TLS failed, when an error is about that.
+    /// How the TLS failed, when an error is about that: one of the handshake, or an alert that came after it.
     pub fn of(error: &Error) -> Option<Self> {
-        std::error::Error::source(error)?.downcast_ref().copied()
+        let source = std::error::Error::source(error)?;
+        if let Some(failure) = source.downcast_ref() {
+            return Some(*failure);
+        }
+        match source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref()? {
+            rustls::Error::AlertReceived(alert) => Some(Self::from_alert(*alert, true)),
+            _ => None,
+        }
     }
 
     /// Whether the client refused our leaf, as far as can be told from here: what a count of pinning clients counts.
@@ -186,7 +193,8 @@ impl ClientTlsFailure {
         }
     }
 
-    fn into_error(self) -> Error {
+    /// As an error that says everything.
+    pub fn into_error(self) -> Error {
         let (kind, message) = match self {
             Self::RefusedLeaf(alert) => (
                 Kind::ClientTls,

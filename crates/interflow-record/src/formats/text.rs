@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
-use interflow_flow::{Direction, Headers, Timestamp};
+use interflow_flow::{Direction, Headers, Passthrough, Timestamp};
 
 use super::{Contents, coding};
 use crate::view::{self, Kind, Place, Schemas};
@@ -233,6 +233,10 @@ pub fn detail_with(
     }
     if let Some(tunnel) = row.tunnel {
         writeln!(out, "\n{} sent, {} received", size(tunnel.sent), size(tunnel.received))?;
+    }
+    if let Some(label) = row.passthrough.as_deref() {
+        let why = Passthrough::of(label).map_or(label, |why| why.explanation());
+        writeln!(out, "\n{}", style.paint(Paint::Notice, &format!("passed through uninspected: {}", clean(why))))?;
     }
     if let Some(error) = &row.error {
         writeln!(out, "\n{}", style.paint(Paint::Bad, &format!("{}: {}", error.kind, clean(&error.message))))?;

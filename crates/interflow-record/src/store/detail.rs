@@ -27,6 +27,7 @@ mod tag {
     pub const INLINE_REQUEST: u8 = 12;
     pub const INLINE_RESPONSE: u8 = 13;
     pub const ARCHIVE: u8 = 14;
+    pub const PASSTHROUGH: u8 = 15;
 }
 
 /// Writes the blob. `inline` are the bodies' ends that lie in no chunk.
@@ -69,6 +70,7 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
             put_number(o, 2, t.received);
         });
     }
+    text(&mut out, tag::PASSTHROUGH, row.passthrough.as_deref());
     text(&mut out, tag::COMMENT, row.comment.as_deref());
     if let Some(p) = row.parent {
         put_field(&mut out, tag::PARENT, &p.to_u128().to_be_bytes());
@@ -104,6 +106,7 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; 2]> {
             tag::TIMINGS => row.timings = read_timings(field)?,
             tag::ERROR => read_error(field, row)?,
             tag::TUNNEL => row.tunnel = Some(read_tunnel(field)?),
+            tag::PASSTHROUGH => row.passthrough = Some(label(field)),
             tag::COMMENT => row.comment = Some(field.text()),
             tag::PARENT => {
                 row.parent = <[u8; 16]>::try_from(field.0).ok().map(u128::from_be_bytes).map(FlowId::from_u128)

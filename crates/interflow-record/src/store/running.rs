@@ -124,6 +124,7 @@ impl Running {
                 self.row.tags.push(tag.clone());
             }
         }
+        self.row.passthrough = s.passthrough.map(|why| why.as_str().into());
         self.row.client.http2 = s.client_http2.map(|f| f.to_string());
         self.row.client.ja4h = s.ja4h.map(|f| f.to_string());
         if let Some(tls) = s.client_tls {

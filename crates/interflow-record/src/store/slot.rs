@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use interflow_flow::{
-    Authority, ByteStr, ClientInfo, ClientTls, Flow, FlowId, Headers, Message, Method, Outcome, RequestHead,
-    ResponseHead, Scheme, Timestamp, Timings, Transport, TunnelBytes, UpstreamInfo, Version,
+    Authority, ByteStr, ClientInfo, ClientTls, Flow, FlowId, Headers, Message, Method, Outcome, Passthrough,
+    RequestHead, ResponseHead, Scheme, Timestamp, Timings, Transport, TunnelBytes, UpstreamInfo, Version,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -106,6 +106,7 @@ pub(crate) struct Snapshot {
     pub(crate) upstream: Option<UpstreamInfo>,
     pub(crate) timings: Timings,
     pub(crate) tags: Vec<ByteStr>,
+    pub(crate) passthrough: Option<Passthrough>,
 }
 
 impl Snapshot {
@@ -118,6 +119,7 @@ impl Snapshot {
             upstream: flow.upstream.clone(),
             timings: flow.timings,
             tags: flow.tags.clone(),
+            passthrough: flow.passthrough,
         }
     }
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::Failure;
 use crate::cli::DoctorArgs;
 use crate::config::Config;
+use crate::flows::Api;
 use crate::home::Home;
 
 /// One thing that was looked at.
@@ -56,6 +57,7 @@ pub fn findings(config: &Config, home: &Home) -> Vec<Finding> {
     let mut findings = vec![data_folder(home), ca(home), clock(home), files(), disk(home)];
     findings.extend(ports(config, home));
     findings.push(system_trust(home));
+    findings.extend(uninspected(home));
     if let Ok(ca) = Ca::open_or_create(&home.ca()) {
         findings.extend(runtimes::look(&ca, home.path()));
     }
@@ -156,6 +158,31 @@ fn ports(config: &Config, home: &Home) -> Vec<Finding> {
         }
     })
     .collect()
+}
+
+/// Programs that the running instance passes through because they refuse its certificate.
+fn uninspected(home: &Home) -> Option<Finding> {
+    let passing = Api::of(home).ok()??.get("/passthrough").ok()?;
+    let passing = passing["passing"].as_array()?;
+    let Some(first) = passing.first() else {
+        return Some(finding(
+            "pinning",
+            State::Good,
+            "nothing is passed through uninspected for a refused certificate",
+        ));
+    };
+    let text = |key: &str| first[key].as_str().unwrap_or_default().to_owned();
+    let more = match passing.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = format!(
+        "TLS of {} to {}{more} is passed through uninspected, since the client refuses the certificate: `interflow ca retry` \
+         intercepts it again",
+        text("client"),
+        text("host")
+    );
+    Some(finding("pinning", State::Notice, what))
 }
 
 fn system_trust(home: &Home) -> Finding {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use interflow_flow::Timestamp;
+use interflow_flow::{Kind, Passthrough, Timestamp};
 use interflow_query::Query;
 use interflow_record::{EmbeddedStore, FlowSummary, ListOptions, Order, Store as _};
 
@@ -16,6 +16,10 @@ struct Host {
     errors: u64,
     sent: u64,
     received: u64,
+    /// Why its tunnels were passed through uninspected.
+    passed: BTreeMap<&'static str, u64>,
+    /// Connections whose client refused the certificate.
+    refused: u64,
 }
 
 /// Prints a table to standard error, so that the command's own output stays clean. `aside` is the folder of a recording
@@ -31,7 +35,8 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
     }
     let dim = anstyle::Style::new().dimmed();
     anstream::eprintln!("\n{dim}interflow: {}{dim:#}", counted(flows.len() as u64, "flow"));
-    for (name, host) in by_host(&flows) {
+    let hosts = by_host(&flows);
+    for (name, host) in &hosts {
         let errors = if host.errors > 0 { format!(", {} failed", host.errors) } else { String::new() };
         anstream::eprintln!(
             "{dim}  {name}: {}{errors}, {} sent, {} received{dim:#}",
@@ -39,6 +44,22 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
             size(host.sent),
             size(host.received)
         );
+    }
+    let refused: u64 = hosts.values().map(|h| h.refused).sum();
+    if refused > 0 {
+        anstream::eprintln!(
+            "{dim}  {} refused the certificate: the program does not trust Interflow's CA; \
+             `interflow flows list error:client_tls` shows why{dim:#}",
+            counted(refused, "connection")
+        );
+    }
+    for (name, host) in &hosts {
+        for (why, count) in &host.passed {
+            anstream::eprintln!(
+                "{dim}  {name}: {} passed through uninspected: {why}{dim:#}",
+                counted(*count, "tunnel")
+            );
+        }
     }
     let place = aside.map(|folder| format!("INTERFLOW_RECORD_DIR={} ", folder.display())).unwrap_or_default();
     let them = if flows.len() == 1 { "it" } else { "them" };
@@ -51,6 +72,10 @@ fn by_host(flows: &[FlowSummary]) -> BTreeMap<String, Host> {
         let host = hosts.entry(flow.authority.to_string()).or_default();
         host.flows += 1;
         host.errors += u64::from(flow.error.is_some());
+        host.refused += u64::from(flow.error.as_deref() == Some(Kind::ClientTls.as_str()));
+        if let Some(why) = flow.passthrough.as_deref().and_then(Passthrough::of) {
+            *host.passed.entry(why.explanation()).or_default() += 1;
+        }
         host.sent += flow.request_size;
         host.received += flow.response_size;
     }

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write};
 
 use anstyle::{AnsiColor, Style};
-use interflow_flow::Timestamp;
+use interflow_flow::{Passthrough, Timestamp};
 use interflow_record::formats::text::{duration, size};
 use interflow_record::{FlowKind, FlowState, FlowSummary};
 use jiff::tz::TimeZone;
@@ -145,7 +145,10 @@ fn status(flow: &FlowSummary) -> (String, Style) {
 fn kind(flow: &FlowSummary) -> String {
     match (flow.kind, &flow.error, flow.response_type.as_deref()) {
         (_, Some(error), None) => error.to_string(),
-        (FlowKind::Tunnel, ..) => "tunnel".to_owned(),
+        (FlowKind::Tunnel, ..) => match flow.passthrough.as_deref().and_then(Passthrough::of) {
+            Some(why) => why.short().to_owned(),
+            None => "tunnel".to_owned(),
+        },
         (FlowKind::WebSocket, ..) => "websocket".to_owned(),
         (_, _, Some(media)) => {
             let sub = media.rsplit('/').next().unwrap_or(media);
