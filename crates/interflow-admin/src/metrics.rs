@@ -116,6 +116,7 @@ fn recorder(page: &mut String, s: &StoreStats) {
         ("lost_flows_total", "Flows that could not be written, since the disk refused.", s.lost_flows),
         ("dropped_bytes_total", "Bytes of bodies and messages not recorded for these reasons.", s.dropped_bytes),
         ("waits_total", "Times that a flow waited for the recorder.", s.waits),
+        ("damaged_flows_total", "Damaged flows that were left out of lists and exports.", s.damaged_flows),
         ("expired_flows_total", "Flows dropped by age or size.", s.expired_flows),
     ] {
         counter(page, &format!("interflow_record_{name}"), help, value);

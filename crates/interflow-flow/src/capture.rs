@@ -86,6 +86,10 @@ pub enum Outcome<'a> {
     Failed(&'a Error, TunnelBytes),
 }
 
+/// The note on a flow whose response was decrypted here: its body is media in the clear.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DecryptedMedia;
+
 /// Whoever keeps what passes.
 pub trait Recorder: Send + Sync {
     /// A flow begins; `head` is `None` for a tunnel. `None` back: it is not kept, and costs nothing further.

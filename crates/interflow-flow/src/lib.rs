@@ -23,7 +23,7 @@ pub mod units;
 pub use authority::{Authority, AuthorityError, Host, Scheme};
 pub use body::{Body, BodyStream, CollectError, Frame};
 pub use bytestr::ByteStr;
-pub use capture::{Capture, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
+pub use capture::{Capture, DecryptedMedia, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
 pub use egress::{BoxFuture, Egress, Reply};
 pub use error::{Blame, Error, Kind, Result, Retry};
 pub use flow::{ClientInfo, ClientTls, Flow, Note, Passthrough, Process, Transport, UpstreamInfo, UpstreamTls};

@@ -19,6 +19,12 @@ pub struct RecordConfig {
     pub bodies: bool,
     /// The most that is kept of one body, and of one direction's messages together; 0 for everything.
     pub max_body: ByteSize,
+    /// How media and large bodies are recorded. `"head"`: of video, audio, binary bodies of more than 1 MiB and texts of more
+    /// than 64 MiB the size, the first 64 KiB and their SHA-256; JSON, text, events, forms, Protocol Buffers and playlists
+    /// stay whole up to there. `"full"`: every body whole, up to `max_body`.
+    pub large_bodies: LargeBodies,
+    /// Whether segments that the media endpoints decrypted are recorded like other bodies; else only their sizes are.
+    pub decrypted_media: bool,
     /// What happens when the recorder falls behind: the flow waits, or its capture is dropped and counted.
     pub overflow: Overflow,
     /// Bytes that may wait for the disk before the recorder counts as behind.
@@ -42,6 +48,17 @@ pub struct RecordConfig {
     pub schemas: Vec<PathBuf>,
 }
 
+/// How media and large bodies are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LargeBodies {
+    /// Their size, type and first part.
+    #[default]
+    Head,
+    /// Whole.
+    Full,
+}
+
 /// What happens when the recorder falls behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -60,6 +77,8 @@ impl Default for RecordConfig {
             dir: "record".into(),
             bodies: true,
             max_body: ByteSize(0),
+            large_bodies: LargeBodies::Head,
+            decrypted_media: false,
             overflow: Overflow::Wait,
             queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,

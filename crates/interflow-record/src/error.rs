@@ -74,6 +74,28 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the disk is full, or refuses for another reason of its own.
+    pub fn is_disk(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, DiskFull, ReadOnly, SystemIoFailure};
+        match self {
+            Self::Sql(rusqlite::Error::SqliteFailure(e, _)) => {
+                matches!(e.code, DiskFull | SystemIoFailure | CannotOpen | ReadOnly)
+            }
+            Self::Io { .. } | Self::Suspended(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the database's file is not what SQLite wrote.
+    pub(crate) fn is_damage(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        match self {
+            Self::Sql(rusqlite::Error::SqliteFailure(e, _)) => matches!(e.code, DatabaseCorrupt | NotADatabase),
+            Self::Damaged { place, .. } => place == "flows.db",
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { what, path, source }

@@ -6,6 +6,7 @@ pub mod content;
 mod conversations;
 mod error;
 pub mod formats;
+mod heads;
 mod model;
 mod recorder;
 pub(crate) mod serial;
@@ -13,14 +14,14 @@ mod store;
 mod subject;
 pub mod view;
 
-pub use config::{Overflow, RecordConfig};
+pub use config::{LargeBodies, Overflow, RecordConfig};
 pub use conversations::{
     ConversationOptions, ConversationRow, Conversations, ExchangeRow, Findings, Listed, NodeRow, Total, Used,
     in_a_line, text_of_calls, tokens_of_calls,
 };
 pub use error::{Result, StoreError};
 pub use model::{
-    BodyRow, ClientRow, ClientTlsRow, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
+    BodyRow, ClientRow, ClientTlsRow, Digest, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
     MessageRow, Missing, ProcessRow, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
 };
 pub use recorder::StoreRecorder;

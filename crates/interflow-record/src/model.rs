@@ -291,6 +291,72 @@ pub struct BodyRow {
     /// Why less was kept than sent, when that is so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
+    /// SHA-256 of the kept bytes of a body that was recorded as a head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_sha256: Option<Digest>,
+}
+
+impl BodyRow {
+    /// A body of this size that was kept whole.
+    pub const fn whole(size: u64) -> Self {
+        Self { size, kept: size, missing: None, head_sha256: None }
+    }
+
+    /// What was kept of a body, and why less than was sent.
+    pub const fn part(size: u64, kept: u64, missing: Option<Missing>) -> Self {
+        Self { size, kept, missing, head_sha256: None }
+    }
+
+    /// Says why less was kept than was sent; nothing for a body that is here whole.
+    pub fn why(&self) -> Option<&'static str> {
+        self.missing.map(Missing::why)
+    }
+}
+
+/// A SHA-256, in hex where it is text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for Digest {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = "a SHA-256 has 64 digits in hex";
+        let digits = text.as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 {
+            return Err(wrong);
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
 }
 
 /// Why a body is not here whole.
@@ -303,6 +369,34 @@ pub enum Missing {
     Dropped,
     /// It was lost when the process or machine went down, or its bytes on disk are damaged.
     Lost,
+    /// A medium or a large body, of which the first part is recorded (`record.large_bodies`).
+    Head,
+    /// A medium that was decrypted here, of which nothing is recorded (`record.decrypted_media`).
+    Decrypted,
+}
+
+impl Missing {
+    /// Its label: `capped`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Capped => "capped",
+            Self::Dropped => "dropped",
+            Self::Lost => "lost",
+            Self::Head => "head",
+            Self::Decrypted => "decrypted",
+        }
+    }
+
+    /// The same in words.
+    pub const fn why(self) -> &'static str {
+        match self {
+            Self::Capped => "capped by the configuration",
+            Self::Dropped => "the recorder could not follow, or the disk was full",
+            Self::Lost => "lost or damaged on disk",
+            Self::Head => "recorded as a head: media or a large body; record.large_bodies = \"full\" records it whole",
+            Self::Decrypted => "decrypted media is not recorded; record.decrypted_media = true records it",
+        }
+    }
 }
 
 /// What went wrong.

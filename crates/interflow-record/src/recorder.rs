@@ -7,11 +7,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_flow::{
-    Capture, Direction, Flow, Headers, Message, Outcome, Recorder, RequestHead, ResponseHead, TunnelBytes,
+    Capture, DecryptedMedia, Direction, Flow, Headers, Message, Outcome, Recorder, RequestHead, ResponseHead,
+    TunnelBytes,
 };
 use parking_lot::Mutex;
 
 use crate::config::RecordConfig;
+use crate::heads::{Heads, Share};
 use crate::model::{FlowState, Missing};
 use crate::store::queue::Queue;
 use crate::store::refs::side;
@@ -24,18 +26,21 @@ const PIECE: usize = 64;
 /// What a flow costs beside its header fields and bodies.
 const FLOW: usize = 1536;
 
+/// What is only counted is told when it has come to this much.
+const COUNTED: u64 = 1 << 20;
+
 /// Records into an [`EmbeddedStore`](crate::EmbeddedStore).
 #[derive(Clone)]
 pub struct StoreRecorder {
     queue: Arc<Queue>,
     bodies: bool,
-    /// 0 for no cap.
-    max_body: u64,
+    heads: Heads,
+    decrypted_media: bool,
 }
 
 impl StoreRecorder {
     pub(crate) fn new(queue: Arc<Queue>, config: &RecordConfig) -> Self {
-        Self { queue, bodies: config.bodies, max_body: config.max_body.0 }
+        Self { queue, bodies: config.bodies, heads: Heads::of(config), decrypted_media: config.decrypted_media }
     }
 }
 
@@ -47,12 +52,16 @@ impl Recorder for StoreRecorder {
         }
         let charge = FLOW + head.map_or(0, |h| h.headers.size() + h.url.path.len());
         let missing = if self.bodies { [None; 2] } else { [Some(Missing::Capped); 2] };
+        let cap = self.heads.cap();
+        let capped = Share { room: cap, reason: Missing::Capped, hashed: false };
+        let request = head.map_or(capped, |h| self.heads.share(Direction::Request, &h.headers));
         let news = News {
             queued: true,
             charge,
             begin: Some(Begin::of(flow, head)),
             state: Some(Snapshot::of(flow)),
             missing,
+            hashed: [request.hashed, false],
             ..News::default()
         };
         let slot = Arc::new(Slot { id: flow.id, news: Mutex::new(news) });
@@ -61,8 +70,13 @@ impl Recorder for StoreRecorder {
         Some(Box::new(StoreCapture {
             slot,
             queue: self.queue.clone(),
-            room: [if self.max_body == 0 { u64::MAX } else { self.max_body }; 4],
+            room: [request.room, cap, cap, cap],
+            reasons: [request.reason, Missing::Capped],
+            over: [!self.bodies; 2],
+            counted: [0; 2],
+            heads: self.heads,
             bodies: self.bodies,
+            decrypted_media: self.decrypted_media,
             is_tunnel: head.is_none(),
             ended: false,
         }))
@@ -75,17 +89,29 @@ struct StoreCapture {
     queue: Arc<Queue>,
     /// Bytes that may still be kept: of the two bodies, of the two directions' messages.
     room: [u64; 4],
+    /// What is said of a body that is longer than its room.
+    reasons: [Missing; 2],
+    /// Nothing more of this body is kept: what comes is only counted.
+    over: [bool; 2],
+    /// What was counted and not told yet.
+    counted: [u64; 2],
+    heads: Heads,
     bodies: bool,
+    decrypted_media: bool,
     is_tunnel: bool,
     ended: bool,
 }
 
 impl StoreCapture {
     /// Changes the news. `change` says how many bytes it took up.
-    fn tell(&self, change: impl FnOnce(&mut News) -> usize) {
+    fn tell(&mut self, change: impl FnOnce(&mut News) -> usize) {
+        let counted = std::mem::take(&mut self.counted);
         let mut news = self.slot.news.lock();
         let charge = change(&mut news);
         news.charge += charge;
+        for (size, counted) in news.sizes.iter_mut().zip(counted) {
+            *size += counted;
+        }
         // The flow is queued when it has much to tell or has ended; else the writer comes by within its sweep.
         let push = !news.queued && (news.charge >= FLUSH_BYTES || news.end.is_some());
         news.queued |= push;
@@ -110,7 +136,8 @@ impl StoreCapture {
 
 impl Capture for StoreCapture {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.queue.poll_ready(cx)
+        // What is only counted takes nothing of the queue.
+        if self.bodies && self.over[1] { Poll::Ready(()) } else { self.queue.poll_ready(cx) }
     }
 
     fn data(&mut self, direction: Direction, chunk: &Bytes) {
@@ -118,9 +145,17 @@ impl Capture for StoreCapture {
             return;
         }
         let at = side(direction);
-        let admitted = if self.bodies { self.admit(at, chunk.len()) } else { Err(Missing::Capped) };
+        self.counted[at] += chunk.len() as u64;
+        if self.over[at] {
+            if self.counted[at] >= COUNTED {
+                self.tell(|_| 1);
+            }
+            return;
+        }
+        let (admitted, reason) = (self.admit(at, chunk.len()), self.reasons[at]);
+        let is_full = self.room[at] == 0;
+        self.over[at] = admitted.is_err() || is_full;
         self.tell(|news| {
-            news.sizes[at] += chunk.len() as u64;
             if news.missing[at].is_some() {
                 return 1;
             }
@@ -130,11 +165,12 @@ impl Capture for StoreCapture {
                     1
                 }
                 Ok(keep) => {
-                    if keep < chunk.len() {
-                        news.missing[at] = Some(Missing::Capped);
-                    }
                     if keep > 0 {
                         news.data[at].push(chunk.slice(..keep));
+                    }
+                    // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                    if is_full {
+                        news.missing[at] = Some(reason);
                     }
                     keep + PIECE
                 }
@@ -157,7 +193,16 @@ impl Capture for StoreCapture {
     }
 
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
+        let share = match flow.note::<DecryptedMedia>() {
+            Some(_) if !self.decrypted_media => Share { room: 0, reason: Missing::Decrypted, hashed: false },
+            _ => self.heads.share(Direction::Response, &head.headers),
+        };
+        (self.room[1], self.reasons[1]) = (share.room, share.reason);
+        self.over[1] = !self.bodies || share.room == 0;
+        let withheld = (self.bodies && share.room == 0).then_some(share.reason);
         self.tell(|news| {
+            news.hashed[1] = share.hashed;
+            news.missing[1] = news.missing[1].or(withheld);
             news.response = Some(head.clone());
             news.see(flow);
             head.headers.size() + PIECE

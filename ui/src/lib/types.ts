@@ -41,7 +41,8 @@ export interface Page {
 export interface Body {
   size: number;
   kept: number;
-  missing?: 'capped' | 'dropped' | 'lost';
+  missing?: 'capped' | 'dropped' | 'lost' | 'head' | 'decrypted';
+  head_sha256?: string;
 }
 
 export interface Timings {
@@ -251,6 +252,7 @@ export interface Stats {
     dropped_bytes: number;
     waits: number;
     expired_flows: number;
+    damaged_flows: number;
     suspended: string | null;
   };
   event_clients: number;

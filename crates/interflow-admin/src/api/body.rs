@@ -81,7 +81,7 @@ pub(crate) async fn body(
     };
     hostile::set(&mut response, SENT, &known.size.to_string());
     if let Some(missing) = known.missing {
-        hostile::set(&mut response, MISSING, &format!("{missing:?}").to_ascii_lowercase());
+        hostile::set(&mut response, MISSING, missing.as_str());
     }
     Ok(response)
 }

@@ -69,6 +69,14 @@ pub(crate) struct FlowPage {
     flows: Vec<FlowSummary>,
     /// The cursor for the next page in the direction that was asked for.
     next: Option<String>,
+    /// Damaged flows that were left out, of all that were met since the start.
+    #[serde(skip_serializing_if = "is_zero")]
+    damaged: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// `GET /flows`
@@ -97,7 +105,7 @@ pub(crate) async fn list(
         if before.is_some() {
             flows.reverse();
         }
-        Ok(Json(FlowPage { flows, next }))
+        Ok(Json(FlowPage { flows, next, damaged: store.damaged_flows() }))
     })
     .await
 }

@@ -435,7 +435,7 @@ fn flows() -> Value {
     let timings: Vec<_> = timings.into_iter().map(|name| (name, number())).collect();
     json!({
         "FlowSummary": summary(),
-        "FlowPage": object(&[("flows", list(&named("FlowSummary"))), ("next", maybe(&text()))], &[]),
+        "FlowPage": object(&[("flows", list(&named("FlowSummary"))), ("next", maybe(&text()))], &[("damaged", number())]),
         "Flow": detail(),
         "Timings": object(&[], &timings),
         "Client": object(
@@ -463,7 +463,9 @@ fn flows() -> Value {
             &[("status", number()), ("version", text()), ("headers", named("Headers")), ("body", named("Body"))],
             &[("reason", named("Bytes")), ("trailers", named("Headers"))],
         ),
-        "Body": object(&[("size", number()), ("kept", number())], &[("missing", json!({"enum": ["capped", "dropped", "lost"]}))]),
+        "Body": object(&[("size", number()), ("kept", number())], &[
+            ("missing", json!({"enum": ["capped", "dropped", "lost", "head", "decrypted"]})), ("head_sha256", text()),
+        ]),
         "Message": object(&[
             ("index", number()), ("direction", json!({"enum": ["request", "response"]})),
             ("kind", json!({"enum": ["text", "binary", "ping", "pong", "close", "event", "grpc"]})),
@@ -633,6 +635,7 @@ fn instance() -> Value {
         "dropped_bytes",
         "waits",
         "expired_flows",
+        "damaged_flows",
     ];
     let mut store: Vec<_> = store.into_iter().map(|name| (name, number())).collect();
     store.push(("suspended", maybe(&text())));

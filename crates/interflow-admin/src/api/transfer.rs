@@ -11,7 +11,7 @@ use axum::response::Response;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
 use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, Format, Stored};
+use interflow_record::formats::{self, Format, Sound, Stored};
 use interflow_record::{FlowRow, ListOptions, Order, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -99,10 +99,11 @@ fn export_selected(store: &dyn Store, query: Query, (format, leg): (Format, Leg)
     let watch = pipe.watch();
     let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
     let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
+    let sound = Sound::of(store);
     loop {
         let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
         for row in &page {
-            exporter.flow(row, &Stored(store))?;
+            exporter.flow(&sound.row(row).map_err(io::Error::other)?, &sound)?;
         }
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {

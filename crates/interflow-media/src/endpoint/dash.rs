@@ -261,6 +261,7 @@ impl Job<'_> {
         let mut response = match self.keys()? {
             None => self.first_that_answers(range, None, |_| None).await?,
             Some(keys) => {
+                self.note_decryption();
                 let init = self.init_section().await?;
                 if let Some(init) = &init {
                     init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
@@ -379,6 +380,9 @@ impl Job<'_> {
         let muxer = TsMuxer::new(&init, remux::Options::default()).map_err(unfit)?;
         let range = range_of(params.get("segment_range"))?;
         let (keys, at) = (self.keys()?, range.map_or(0, |(first, _)| first));
+        if keys.is_some() {
+            self.note_decryption();
+        }
         let section = self.init_section().await?;
         let make = |job: Self| {
             let (keys, section, muxer) = (keys.clone(), section.clone(), Arc::clone(&muxer));

@@ -105,6 +105,7 @@ impl Job<'_> {
     /// A file in clear, or the range of it that the client asks for. `init`: the initialization section of a file that
     /// has none of its own.
     pub async fn decrypted_file(self, address: Address, keys: KeyRing, init: Option<Arc<Init>>) -> Answer {
+        self.note_decryption();
         if let Some(init) = &init {
             init.check_keys(&keys).map_err(|e| decrypt::stop(&e))?;
         }

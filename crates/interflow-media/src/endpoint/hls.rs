@@ -245,6 +245,7 @@ impl Job<'_> {
     }
 
     async fn decrypted(self, address: Address, key: &str) -> Answer {
+        self.note_decryption();
         let params = &self.asked.params;
         let iv = params
             .get("iv")
@@ -273,6 +274,7 @@ impl Job<'_> {
 
     /// A segment of MP4 whose samples are decrypted here (SAMPLE-AES). Its length stays, so ranges hold.
     async fn samples(self, address: Address, key: &str) -> Answer {
+        self.note_decryption();
         let keys = KeyRing::any(Key(self.key(key).await?));
         let init = self.init_section().await?;
         if self.head.headers.contains("range") {

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, BoxFuture, Egress, Flow, Handler, Headers, Knock, Method, Mount, Mounted, Request, RequestHead, Response,
-    ResponseHead, Result, StatusCode,
+    Body, BoxFuture, DecryptedMedia, Egress, Flow, Handler, Headers, Knock, Method, Mount, Mounted, Request,
+    RequestHead, Response, ResponseHead, Result, StatusCode,
 };
 
 use super::access::{Asked, admit};
@@ -218,11 +219,23 @@ impl Media {
             flow.user = Some(user.into());
         }
         flow.tag("media");
-        self.route(state, flow, &asked, &head, body).await
+        let decrypts = AtomicBool::new(false);
+        let answer = self.route((state, &decrypts), flow, &asked, &head, body).await;
+        if decrypts.load(Relaxed) {
+            flow.note_mut::<DecryptedMedia>();
+        }
+        answer
     }
 
-    async fn route(&self, state: &Arc<State>, flow: &Flow, asked: &Asked, head: &RequestHead, body: Body) -> Answer {
-        let job = Job { state, flow, asked, head };
+    async fn route(
+        &self,
+        (state, decrypts): (&Arc<State>, &AtomicBool),
+        flow: &Flow,
+        asked: &Asked,
+        head: &RequestHead,
+        body: Body,
+    ) -> Answer {
+        let job = Job { state, decrypts, flow, asked, head };
         let path = asked.path.as_str();
         if let Some(name) = below(path, "/proxy/stream") {
             return job.stream(name).await;
@@ -266,12 +279,21 @@ impl Media {
 pub struct Job<'a> {
     /// What is in force.
     pub state: &'a Arc<State>,
+    /// Set when the answer is media in the clear.
+    pub decrypts: &'a AtomicBool,
     /// Its flow.
     pub flow: &'a Flow,
     /// Who asks, and for what.
     pub asked: &'a Asked,
     /// Its head.
     pub head: &'a RequestHead,
+}
+
+impl Job<'_> {
+    /// The answer is media in the clear, which the recorder is told.
+    pub fn note_decryption(&self) {
+        self.decrypts.store(true, Relaxed);
+    }
 }
 
 /// What stands behind an endpoint's path: nothing, or `/name`.

@@ -48,7 +48,7 @@ pub(super) fn shorten(text: &str) -> String {
 
 /// A body that is here whole.
 pub(super) fn whole(body: &[u8]) -> BodyRow {
-    BodyRow { size: body.len() as u64, kept: body.len() as u64, missing: None }
+    BodyRow::part(body.len() as u64, body.len() as u64, None)
 }
 
 /// A request whose body is here whole.

@@ -19,6 +19,7 @@ pub mod replay;
 mod request;
 pub mod saz;
 pub mod snippet;
+mod sound;
 pub mod text;
 mod zip;
 
@@ -28,6 +29,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use interflow_flow::Direction;
+pub use sound::Sound;
 
 use crate::{FlowRow, MessageRow, NewFlow, Store};
 

@@ -300,8 +300,11 @@ fn body(
             writeln!(out, "binary, {}", size(plain.len() as u64))?;
         }
     }
-    if let Some(missing) = known.missing {
-        writeln!(out, "({} of {} were kept: {missing:?})", size(known.kept), size(known.size))?;
+    if let Some(why) = known.why() {
+        writeln!(out, "({} of {} were kept: {why})", size(known.kept), size(known.size))?;
+    }
+    if let Some(digest) = known.head_sha256 {
+        writeln!(out, "(SHA-256 of these {}: {digest})", size(known.kept))?;
     }
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use bytes::{Bytes, BytesMut};
 use rusqlite::{Connection, params};
+use sha2::{Digest as _, Sha256};
 
 use super::chunks::{Chunks, Index};
 use super::cut;
 use super::refs::ChunkRef;
 use super::segment::Appender;
 use crate::error::Result;
+use crate::model::Digest;
 
 /// Bodies up to this stand in their flow's row: a chunk of their own would cost more.
 pub(crate) const INLINE: usize = 512;
@@ -31,12 +33,27 @@ pub(crate) struct Assembly {
     saved: usize,
     /// A part was lost: what comes behind it is not taken.
     broken: bool,
+    /// Over everything kept so far, for a body of which perhaps only a head is kept.
+    hash: Option<Box<Sha256>>,
 }
 
 impl Assembly {
     /// Bytes kept so far.
     pub(crate) const fn kept(&self) -> u64 {
         self.cut + self.tail_len as u64
+    }
+
+    /// Hashes what is kept from here on.
+    pub(crate) fn hash_from_here(&mut self) {
+        if self.hash.is_none() && self.kept() == 0 {
+            self.hash = Some(Box::default());
+        }
+    }
+
+    /// The hash of what was kept, where it was wanted.
+    pub(crate) fn digest(&self) -> Option<Digest> {
+        let hash = self.hash.as_ref().filter(|_| !self.broken)?;
+        Some(Digest(hash.as_ref().clone().finalize().into()))
     }
 
     /// The chunks so far.
@@ -48,6 +65,9 @@ impl Assembly {
     pub(crate) fn push(&mut self, shelf: &mut Shelf<'_>, seq: i64, side: usize, pieces: Vec<Bytes>) -> Result<bool> {
         if self.broken {
             return Ok(false);
+        }
+        if let Some(hash) = &mut self.hash {
+            pieces.iter().for_each(|p| hash.update(p));
         }
         self.tail_len += pieces.iter().map(Bytes::len).sum::<usize>();
         if self.tail.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::path::Path;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::refs;
 use super::rows;
@@ -43,92 +43,212 @@ impl CheckReport {
     }
 }
 
+/// Rows and chunks taken from the database at a time.
+const STEP: i64 = 1000;
+/// A chunk that moves while it is read is looked for so many times.
+const TRIES: usize = 8;
+
 /// Verifies the database, every chunk, and that every chunk a row names is there. `progress` is told how many of how
 /// many chunks are done.
+///
+/// The store may be written, and retention may run, meanwhile: nothing is held on to, and what does not hold is a problem
+/// only if the database, asked again, still says the same.
 pub(crate) fn check(db: &Connection, segments: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-    let mut report = CheckReport::default();
-    // One view of the database for all that follows, whatever is written meanwhile.
-    let db = db.unchecked_transaction()?;
+    let mut check = Check { db, segments, report: CheckReport::default(), sound: HashSet::new(), file: None };
     let verdict: String = db.query_row("PRAGMA quick_check(1)", [], |r| r.get(0))?;
     if verdict != "ok" {
-        report.problem(format!("database: {verdict}"));
+        check.report.problem(format!("database: {verdict}"));
     }
-    let bad = check_chunks(&db, segments, &mut report, progress)?;
-    check_rows(&db, &bad, &mut report)?;
-    check_messages(&db, &bad, &mut report)?;
-    Ok(report)
+    check.chunks(progress)?;
+    check.rows()?;
+    check.messages()?;
+    Ok(check.report)
 }
 
-/// Reads every chunk. Gives back the ids that are sound.
-fn check_chunks(
-    db: &Connection,
-    segments: &Path,
-    report: &mut CheckReport,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<HashSet<u64>> {
-    let all: u64 = db.query_row("SELECT count(*) FROM chunks", [], |r| r.get(0))?;
-    let mut sound = HashSet::new();
-    let mut statement = db.prepare("SELECT id, segment, offset, len FROM chunks ORDER BY segment, offset")?;
-    let mut rows = statement.query([])?;
-    let mut file: Option<(u64, Option<File>)> = None;
-    while let Some(row) = rows.next()? {
-        let id: u64 = row.get(0)?;
-        let place = Place { segment: row.get(1)?, offset: row.get(2)?, len: row.get(3)? };
-        if file.as_ref().is_none_or(|(n, _)| *n != place.segment) {
-            file = Some((place.segment, File::open(segment::path(segments, place.segment)).ok()));
-        }
-        report.chunks += 1;
-        report.bytes += place.len;
-        match file.as_ref().and_then(|(_, f)| f.as_ref()) {
-            None => report.problem(format!("chunk {id}: segment {} is not there", place.segment)),
-            Some(f) => match segment::read(f, place) {
-                Ok(_) => drop(sound.insert(id)),
-                // It may have been moved since the view was taken.
-                Err(e) => report.problem(format!("chunk {id}: {e}")),
-            },
-        }
-        if report.chunks.is_multiple_of(256) || report.chunks == all {
-            progress(report.chunks, all);
-        }
-    }
-    Ok(sound)
+struct Check<'a> {
+    db: &'a Connection,
+    segments: &'a Path,
+    report: CheckReport,
+    /// Chunks that hold what they should.
+    sound: HashSet<u64>,
+    file: Option<(u64, Option<File>)>,
 }
 
-fn check_rows(db: &Connection, sound: &HashSet<u64>, report: &mut CheckReport) -> Result<()> {
-    let columns = rows::COLUMNS;
-    let mut statement = db.prepare(&format!(
-        "SELECT {columns} FROM flows f LEFT JOIN details d ON d.seq = f.seq LEFT JOIN hosts h ON h.id = f.host ORDER BY f.seq"
-    ))?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        report.flows += 1;
-        match rows::read(row) {
-            Err(e) => report.problem(format!("row {}: {e}", row.get::<_, i64>(0)?)),
-            Ok(flow) => {
-                for r in flow.refs.iter().flatten().filter(|r| !sound.contains(&r.id)) {
-                    report.problem(format!(
-                        "flow {}: a part of its body (chunk {}) is missing or damaged",
-                        flow.row.id, r.id
-                    ));
+/// What became of a chunk.
+enum Verdict {
+    Sound,
+    /// It is in the index no more.
+    Gone,
+    Bad(String),
+}
+
+impl Check<'_> {
+    /// Reads every chunk.
+    fn chunks(&mut self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
+        let all: u64 = self.db.query_row("SELECT count(*) FROM chunks", [], |r| r.get(0))?;
+        let mut after = -1;
+        loop {
+            let page: Vec<(u64, Place)> = {
+                let sql = "SELECT id, segment, offset, len FROM chunks WHERE id > ? ORDER BY id LIMIT ?";
+                let mut statement = self.db.prepare_cached(sql)?;
+                let rows = statement.query_map([after, STEP], |r| {
+                    Ok((r.get(0)?, Place { segment: r.get(1)?, offset: r.get(2)?, len: r.get(3)? }))
+                })?;
+                rows.collect::<Result<_, _>>()?
+            };
+            for (id, place) in &page {
+                self.report.chunks += 1;
+                match self.verify(*id, *place)? {
+                    Verdict::Sound => self.report.bytes += place.len,
+                    Verdict::Gone => self.report.chunks -= 1,
+                    Verdict::Bad(why) => {
+                        self.report.bytes += place.len;
+                        self.report.problem(format!("chunk {id}: {why}"));
+                    }
+                }
+                if self.report.chunks.is_multiple_of(256) {
+                    progress(self.report.chunks, all.max(self.report.chunks));
+                }
+            }
+            match page.last() {
+                Some((last, _)) => after = *last as i64,
+                None => break,
+            }
+        }
+        progress(self.report.chunks, self.report.chunks);
+        Ok(())
+    }
+
+    /// Reads a chunk; when that fails and the index has another place for it by then, at that place.
+    fn verify(&mut self, id: u64, mut place: Place) -> Result<Verdict> {
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            match self.read(place) {
+                Ok(()) => {
+                    self.sound.insert(id);
+                    return Ok(Verdict::Sound);
+                }
+                Err(e) => why = e,
+            }
+            self.file = None;
+            match self.place(id)? {
+                None => return Ok(Verdict::Gone),
+                Some(now) if now == place => break,
+                Some(now) => place = now,
+            }
+        }
+        Ok(Verdict::Bad(why))
+    }
+
+    fn read(&mut self, place: Place) -> Result<(), String> {
+        if self.file.as_ref().is_none_or(|(n, _)| *n != place.segment) {
+            self.file = Some((place.segment, File::open(segment::path(self.segments, place.segment)).ok()));
+        }
+        match self.file.as_ref().and_then(|(_, f)| f.as_ref()) {
+            None => Err(format!("segment {} is not there", place.segment)),
+            Some(f) => segment::read(f, place).map(drop).map_err(|e| e.to_string()),
+        }
+    }
+
+    fn place(&self, id: u64) -> Result<Option<Place>> {
+        let sql = "SELECT segment, offset, len FROM chunks WHERE id = ?";
+        let mut statement = self.db.prepare_cached(sql)?;
+        let found = statement
+            .query_row([id], |r| Ok(Place { segment: r.get(0)?, offset: r.get(1)?, len: r.get(2)? }))
+            .optional();
+        Ok(found?)
+    }
+
+    /// Whether a chunk that a row names holds; one that came after the chunks were read is read now.
+    fn holds(&mut self, id: u64) -> Result<bool> {
+        if self.sound.contains(&id) {
+            return Ok(true);
+        }
+        let Some(place) = self.place(id)? else { return Ok(false) };
+        Ok(matches!(self.verify(id, place)?, Verdict::Sound))
+    }
+
+    fn rows(&mut self) -> Result<()> {
+        let columns = rows::COLUMNS;
+        let sql = format!(
+            "SELECT {columns} FROM flows f LEFT JOIN details d ON d.seq = f.seq LEFT JOIN hosts h ON h.id = f.host \
+             WHERE f.seq > ? ORDER BY f.seq LIMIT ?"
+        );
+        let mut after = i64::MIN;
+        loop {
+            let mut page = Vec::new();
+            {
+                let mut statement = self.db.prepare_cached(&sql)?;
+                let mut rows = statement.query([after, STEP])?;
+                while let Some(row) = rows.next()? {
+                    page.push((row.get::<_, i64>(0)?, rows::read(row).map_err(|e| e.to_string())));
+                }
+            }
+            let Some((last, _)) = page.last() else { return Ok(()) };
+            after = *last;
+            for (seq, read) in page {
+                self.report.flows += 1;
+                match read {
+                    Err(e) => self.report.problem(format!("row {seq}: {e}")),
+                    Ok(flow) => {
+                        for r in flow.refs.iter().flatten() {
+                            if !self.holds(r.id)?
+                                && self.names("SELECT chunks FROM flows WHERE seq = ?1", seq, 0, r.id)?
+                            {
+                                self.report.problem(format!(
+                                    "flow {}: a part of its body (chunk {}) is missing or damaged",
+                                    flow.row.id, r.id
+                                ));
+                            }
+                        }
+                    }
                 }
             }
         }
     }
-    Ok(())
-}
 
-fn check_messages(db: &Connection, sound: &HashSet<u64>, report: &mut CheckReport) -> Result<()> {
-    let mut statement = db.prepare("SELECT seq, first, chunks FROM messages WHERE chunks IS NOT NULL")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let (seq, first): (i64, i64) = (row.get(0)?, row.get(1)?);
-        match refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?) {
-            Err(e) => report.problem(format!("messages of row {seq} from {first}: {e}")),
-            Ok(lists) if lists.iter().flatten().any(|r| !sound.contains(&r.id)) => {
-                report.problem(format!("messages of row {seq} from {first}: their bytes are missing or damaged"));
+    /// Whether a row still names a chunk: it may have gone, or been written anew.
+    fn names(&self, sql: &str, seq: i64, first: i64, chunk: u64) -> Result<bool> {
+        let mut statement = self.db.prepare_cached(sql)?;
+        let mut rows =
+            if statement.parameter_count() == 1 { statement.query([seq])? } else { statement.query([seq, first])? };
+        let Some(row) = rows.next()? else { return Ok(false) };
+        let lists = refs::decode(row.get_ref(0)?.as_blob_or_null().map_err(rusqlite::Error::from)?);
+        Ok(lists.is_ok_and(|lists| lists.iter().flatten().any(|r| r.id == chunk)))
+    }
+
+    fn messages(&mut self) -> Result<()> {
+        let sql = "SELECT seq, first, chunks FROM messages WHERE chunks IS NOT NULL AND (seq, first) > (?1, ?2) \
+                   ORDER BY seq, first LIMIT ?3";
+        let again = "SELECT chunks FROM messages WHERE seq = ?1 AND first = ?2";
+        let mut after = (i64::MIN, i64::MIN);
+        loop {
+            let mut page = Vec::new();
+            {
+                let mut statement = self.db.prepare_cached(sql)?;
+                let mut rows = statement.query([after.0, after.1, STEP])?;
+                while let Some(row) = rows.next()? {
+                    let lists = refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?);
+                    page.push((row.get(0)?, row.get(1)?, lists));
+                }
             }
-            Ok(_) => {}
+            let Some((seq, first, _)) = page.last() else { return Ok(()) };
+            after = (*seq, *first);
+            for (seq, first, lists) in page {
+                match lists {
+                    Err(e) => self.report.problem(format!("messages of row {seq} from {first}: {e}")),
+                    Ok(lists) => {
+                        for r in lists.iter().flatten() {
+                            if !self.holds(r.id)? && self.names(again, seq, first, r.id)? {
+                                self.report.problem(format!(
+                                    "messages of row {seq} from {first}: their bytes are missing or damaged"
+                                ));
+                                break;
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
-    Ok(())
 }

@@ -182,6 +182,9 @@ fn message_part(o: &mut Vec<u8>, h: &Headers, trailers: &Headers, body: &BodyRow
     if let Some(m) = body.missing {
         put_number(o, 5, missing_number(m));
     }
+    if let Some(Digest(digest)) = &body.head_sha256 {
+        put_field(o, 6, digest);
+    }
 }
 
 const fn missing_number(m: Missing) -> u64 {
@@ -189,6 +192,8 @@ const fn missing_number(m: Missing) -> u64 {
         Missing::Capped => 1,
         Missing::Dropped => 2,
         Missing::Lost => 3,
+        Missing::Head => 4,
+        Missing::Decrypted => 5,
     }
 }
 
@@ -209,9 +214,12 @@ fn read_part(
             body.missing = Some(match field.number()? {
                 1 => Missing::Capped,
                 2 => Missing::Dropped,
+                4 => Missing::Head,
+                5 => Missing::Decrypted,
                 _ => Missing::Lost,
             });
         }
+        6 => body.head_sha256 = <[u8; 32]>::try_from(field.0).ok().map(Digest),
         _ => return Ok(false),
     }
     Ok(true)

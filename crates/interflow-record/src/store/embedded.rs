@@ -15,15 +15,16 @@ use rusqlite::Connection;
 use tokio::sync::broadcast;
 
 use super::body::{BodyReader, ChunkReader, Files, Parts};
+use super::damage::Damages;
 use super::queue::Queue;
 use super::readers::{Lent, Readers};
 use super::recover::{self, Recovery};
 use super::refs::side;
 use super::select::{self, ListOptions, Order, Progress};
 use super::shared::{Annotation, Job, NewFlow, Shared};
-use super::writer::Writer;
 use super::{
-    CheckReport, Store, StoreStats, Subscription, Wanted, check, messages, rows, schema, search, segment, segments_dir,
+    CheckReport, Store, StoreStats, Subscription, Wanted, check, messages, opening, rows, schema, search, segment,
+    segments_dir,
 };
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
@@ -40,6 +41,7 @@ pub struct EmbeddedStore {
     writing: Option<Writing>,
     config: RecordConfig,
     recovery: Recovery,
+    damages: Arc<Damages>,
 }
 
 /// What a store has that was opened for writing.
@@ -67,23 +69,13 @@ impl EmbeddedStore {
         fs::create_dir_all(&segments).map_err(StoreError::io("could not make", &segments))?;
         private(dir)?;
         let lock = lock(dir)?;
-        let db = schema::open_writer(dir)?;
-        let (appender, recovery) = recover::recover(dir, &segments, &db)?;
-        if recovery.unclean {
-            tracing::warn!(
-                cut_flows = recovery.cut_flows,
-                cut_bytes = recovery.cut_bytes,
-                damaged_flows = recovery.damaged_flows,
-                "the store was not closed the last time; it was checked and is in order again"
-            );
-        }
         let shared = Arc::new(Shared::new(Queue::new(config)));
-        let writer = Writer::new(dir.to_owned(), shared.clone(), db, appender, config.clone())?;
+        let (start, recovery) = opening::open(dir, &shared, config)?;
         let marker = recover::marker(dir);
         let watched = shared.clone();
         let thread = std::thread::Builder::new()
             .name("recorder".into())
-            .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| writer.run())) {
+            .spawn(move || match std::panic::catch_unwind(AssertUnwindSafe(|| start.run())) {
                 Ok(true) => drop(fs::remove_file(marker)),
                 Ok(false) => {}
                 // Nobody may wait for a writer that is no more.
@@ -97,6 +89,7 @@ impl EmbeddedStore {
             writing: Some(writing),
             config: config.clone(),
             recovery,
+            damages: Arc::default(),
         })
     }
 
@@ -112,6 +105,7 @@ impl EmbeddedStore {
             writing: None,
             config: RecordConfig::default(),
             recovery: Recovery::default(),
+            damages: Arc::default(),
         })
     }
 
@@ -165,7 +159,7 @@ impl Store for EmbeddedStore {
     fn list_while(&self, options: &ListOptions, watch: &mut dyn FnMut() -> ControlFlow<()>) -> Result<Vec<FlowRow>> {
         self.read(|db| {
             let mut found = Vec::new();
-            select::walk(db, &self.dir, options, watch, &mut |stored| {
+            select::walk((db, &self.dir, &self.damages), options, watch, &mut |stored| {
                 found.push(stored.row);
                 ControlFlow::Continue(())
             })?;
@@ -179,7 +173,7 @@ impl Store for EmbeddedStore {
         progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
         each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
     ) -> Result<()> {
-        search::search(&self.dir, query, progress, each)
+        search::search((&self.dir, &self.damages), query, progress, each)
     }
 
     fn get(&self, id: FlowId) -> Result<FlowRow> {
@@ -213,7 +207,7 @@ impl Store for EmbeddedStore {
             }
             let mut n = 0;
             let all = ListOptions { query: query.clone(), limit: usize::MAX, ..ListOptions::default() };
-            select::walk(db, &self.dir, &all, &mut || ControlFlow::Continue(()), &mut |_| {
+            select::walk((db, &self.dir, &self.damages), &all, &mut || ControlFlow::Continue(()), &mut |_| {
                 n += 1;
                 ControlFlow::Continue(())
             })?;
@@ -235,14 +229,26 @@ impl Store for EmbeddedStore {
 
     fn prune(&self, query: &Query) -> Result<u64> {
         let shared = self.shared()?;
-        shared.ask(Job::Flush)?;
+        match shared.ask(Job::Flush) {
+            // The disk is full: this is what makes room.
+            Err(StoreError::Suspended(_)) => {}
+            flushed => flushed?,
+        }
         let (mut pruned, mut after) = (0, None);
+        let mut all = Vec::new();
         loop {
             let page = ListOptions { query: query.clone(), order: Order::Oldest, after, limit: PRUNE_STEP };
             let ids: Vec<FlowId> = self.list(&page)?.into_iter().map(|row| row.id).collect();
             let Some(last) = ids.last().copied() else { break };
             after = Some(last);
-            pruned += self.delete(&ids)?;
+            // With all of them known, whole segments can be given back before the database needs room.
+            match shared.suspended() {
+                Some(_) => all.extend(ids),
+                None => pruned += self.delete(&ids)?,
+            }
+        }
+        if !all.is_empty() {
+            pruned += self.delete(&all)?;
         }
         if pruned > 0 {
             shared.ask(Job::Collect)?;
@@ -255,7 +261,11 @@ impl Store for EmbeddedStore {
     }
 
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
-        self.read(|db| check::check(db, &segments_dir(&self.dir), progress))
+        check::check(&*self.connection()?, &segments_dir(&self.dir), progress)
+    }
+
+    fn damaged_flows(&self) -> u64 {
+        self.damages.count()
     }
 
     fn stats(&self) -> Result<StoreStats> {
@@ -266,6 +276,7 @@ impl Store for EmbeddedStore {
             segments: files.len() as u64,
             segment_bytes: files.iter().map(|(_, size)| size).sum(),
             database_bytes: size("flows.db") + size("flows.db-wal"),
+            damaged_flows: self.damages.count(),
             ..StoreStats::default()
         };
         if let Some(w) = &self.writing {

@@ -65,14 +65,20 @@ impl Writer {
 
     /// Deletes flows that are over; how many there were.
     pub(crate) fn delete(&mut self, ids: &[FlowId]) -> Result<u64> {
+        let seqs = self.seqs_of(ids)?;
+        self.delete_rows(&seqs)?;
+        Ok(seqs.len() as u64)
+    }
+
+    /// The rows of those flows of a list that are over, in their order.
+    pub(crate) fn seqs_of(&self, ids: &[FlowId]) -> Result<Vec<i64>> {
         let ids: HashSet<FlowId> = ids.iter().copied().filter(|id| !self.open.contains_key(id)).collect();
         let mut seqs = Vec::with_capacity(ids.len());
         for id in ids {
             seqs.extend(self.seq_of(id)?);
         }
         seqs.sort_unstable();
-        self.delete_rows(&seqs)?;
-        Ok(seqs.len() as u64)
+        Ok(seqs)
     }
 
     fn seq_of(&self, id: FlowId) -> Result<Option<i64>> {

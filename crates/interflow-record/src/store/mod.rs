@@ -6,6 +6,7 @@ mod check;
 pub(crate) mod chunks;
 mod conversations;
 pub(crate) mod cut;
+mod damage;
 mod detail;
 mod embedded;
 #[cfg(test)]
@@ -14,10 +15,12 @@ mod feeds;
 mod jobs;
 mod mask;
 mod messages;
+mod opening;
 pub(crate) mod queue;
 mod readers;
 mod recover;
 pub(crate) mod refs;
+mod reserve;
 mod retention;
 mod rows;
 mod running;
@@ -25,8 +28,10 @@ mod schema;
 mod search;
 mod segment;
 mod select;
+mod set_aside;
 mod shared;
 pub(crate) mod slot;
+mod space;
 mod squeeze;
 mod varint;
 mod writer;
@@ -84,6 +89,8 @@ pub struct StoreStats {
     pub waits: u64,
     /// Flows dropped by age or size.
     pub expired_flows: u64,
+    /// Flows whose rows are damaged and were left out of lists and exports since the store was opened.
+    pub damaged_flows: u64,
     /// Why nothing is recorded at the moment.
     pub suspended: Option<String>,
 }
@@ -175,6 +182,11 @@ pub trait Store: Conversations + Send + Sync {
     /// # Errors
     /// The check itself could not be made; what it finds is in the report.
     fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport>;
+
+    /// Flows whose rows are damaged and were left out of what was read since the store was opened.
+    fn damaged_flows(&self) -> u64 {
+        0
+    }
 
     /// Figures.
     ///

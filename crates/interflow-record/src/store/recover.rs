@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, params};
 
+use super::damage::is_of_row;
 use super::refs;
 use super::rows;
 use super::segment::{self, Appender, Place};
@@ -23,6 +24,10 @@ pub struct Recovery {
     pub cut_bytes: u64,
     /// Flows whose bodies lost something that had been written; they say so in their rows.
     pub damaged_flows: u64,
+    /// The database could not be read and was set aside: the store began anew.
+    pub set_aside: bool,
+    /// The disk is full: recording is suspended until there is room.
+    pub full: bool,
 }
 
 /// A file that is there while the store is being written.
@@ -77,7 +82,9 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
         let mut statement = db.prepare("SELECT seq, id, chunks FROM flows WHERE chunks IS NOT NULL")?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let lists = refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+            let Ok(lists) = refs::decode(row.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?) else {
+                continue;
+            };
             if lists.iter().flatten().any(|r| lost.contains(&r.id)) {
                 hit.push(u128::from_be_bytes(row.get(1)?));
             }
@@ -85,7 +92,10 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
     }
     db.execute_batch("BEGIN IMMEDIATE")?;
     for id in &hit {
-        let mut stored = rows::get(db, interflow_flow::FlowId::from_u128(*id))?;
+        let mut stored = match rows::get(db, interflow_flow::FlowId::from_u128(*id)) {
+            Err(e) if is_of_row(&e) => continue,
+            read => read?,
+        };
         for (side, refs) in stored.refs.iter_mut().enumerate() {
             let Some(first) = refs.iter().position(|r| lost.contains(&r.id)) else { continue };
             refs.truncate(first);
@@ -99,7 +109,7 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
                 row.response.as_mut().map(|r| &mut r.body)
             };
             if let Some(b) = body {
-                *b = BodyRow { size: b.size, kept, missing: Some(Missing::Lost) };
+                *b = BodyRow::part(b.size, kept, Some(Missing::Lost));
             }
         }
         rows::update(db, &stored.as_new())?;

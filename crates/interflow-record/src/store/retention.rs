@@ -22,6 +22,8 @@ use crate::error::{Result, StoreError};
 
 /// How often age and size are looked at.
 const LOOK: Duration = Duration::from_secs(10);
+/// The same while the disk is full.
+const LOOK_WHILE_FULL: Duration = Duration::from_secs(1);
 /// Flows deleted in one step.
 const EXPIRE_STEP: usize = 1000;
 /// Rows looked at in one step of marking and sweeping.
@@ -33,12 +35,16 @@ const ROW_WEIGHT: u64 = 1500;
 /// Free pages of the database worth giving back, and how many at a time.
 const FREE_PAGES: i64 = 256;
 /// When the store is over its bound, it is brought to this share of it, in percent.
-const TARGET: u64 = 90;
+const TARGET: u64 = 85;
+/// Retention begins at this share of the bound, in percent, so that what is written meanwhile stays below it.
+pub(crate) const EARLY: u64 = 95;
 
 /// Where the upkeep stands.
 pub(crate) struct Keeper {
     phase: Phase,
     looked: Option<Instant>,
+    /// Flows that had expired when it was looked last.
+    expired: u64,
     replies: Vec<Reply<u64>>,
     freed: u64,
 }
@@ -70,17 +76,17 @@ enum Phase {
 }
 
 /// One bit for each chunk that existed when marking began.
-struct Bits {
+pub(crate) struct Bits {
     words: Vec<u64>,
     limit: u64,
 }
 
 impl Bits {
-    fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Self { words: vec![0; (limit / 64 + 1) as usize], limit }
     }
 
-    fn set(&mut self, id: u64) {
+    pub(crate) fn set(&mut self, id: u64) {
         if id < self.limit
             && let Some(word) = self.words.get_mut((id / 64) as usize)
         {
@@ -89,7 +95,7 @@ impl Bits {
     }
 
     /// Chunks that came after the beginning count as live.
-    fn has(&self, id: u64) -> bool {
+    pub(crate) fn has(&self, id: u64) -> bool {
         id >= self.limit || self.words.get((id / 64) as usize).is_some_and(|w| w >> (id % 64) & 1 == 1)
     }
 
@@ -102,7 +108,7 @@ impl Bits {
 
 impl Keeper {
     pub(crate) const fn new() -> Self {
-        Self { phase: Phase::Idle, looked: None, replies: Vec::new(), freed: 0 }
+        Self { phase: Phase::Idle, looked: None, expired: 0, replies: Vec::new(), freed: 0 }
     }
 
     /// Whether the next step is waiting.
@@ -115,6 +121,16 @@ impl Keeper {
         self.phase = Phase::Idle;
         self.looked = Some(Instant::now());
         self.answer();
+    }
+
+    /// Whether another look may find more to do than the last one did.
+    pub(crate) fn may_look(&self, expired: u64) -> bool {
+        expired != self.expired || self.looked.is_none_or(|at| at.elapsed() >= LOOK_WHILE_FULL)
+    }
+
+    /// Bytes of segments that were deleted.
+    pub(crate) const fn take_freed(&mut self) -> u64 {
+        std::mem::replace(&mut self.freed, 0)
     }
 
     fn answer(&mut self) {
@@ -155,18 +171,37 @@ impl Writer {
         Ok(())
     }
 
-    /// Compares the store with its bounds.
+    /// Compares the store with its bounds, now and then.
     fn look(&mut self) -> Result<()> {
         if self.keeper.looked.is_some_and(|at| at.elapsed() < LOOK) {
             return Ok(());
         }
+        if self.reserve.ensure().is_err() {
+            tracing::debug!("the disk has no room for the store's reserve");
+        }
+        self.look_now().map(drop)
+    }
+
+    /// Compares the store with its bounds; says whether flows have to go.
+    pub(crate) fn look_now(&mut self) -> Result<bool> {
+        self.keeper.expired = self.shared.expired_flows.load(Relaxed);
         self.keeper.looked = Some(Instant::now());
         let by_age = self.too_old()?;
         let up_to = by_age.max(self.too_much()?);
         if up_to > 0 {
             self.keeper.phase = Phase::Expire { up_to };
         }
-        Ok(())
+        Ok(up_to > 0)
+    }
+
+    /// The last row that has to go, asked now and then while the disk is full; nothing when none has to.
+    pub(crate) fn look_while_full(&mut self) -> Result<Option<i64>> {
+        if self.keeper.looked.is_some_and(|at| at.elapsed() < LOOK_WHILE_FULL) {
+            return Ok(None);
+        }
+        self.keeper.looked = Some(Instant::now());
+        let up_to = self.too_old()?.max(self.too_much()?);
+        Ok((up_to > 0).then_some(up_to))
     }
 
     /// The last row that is over the age, 0 when none is.
@@ -195,13 +230,13 @@ impl Writer {
     /// The last row that has to go for the store to be within its size, 0 when it is.
     fn too_much(&self) -> Result<i64> {
         let bound = self.config.retention_bytes.0;
-        let size = disk_bytes(self)?;
-        if bound == 0 || size <= bound {
+        let size = self.taken_bytes()?;
+        if bound == 0 || size <= bound / 100 * EARLY {
             return Ok(0);
         }
         let weigh = format!("SELECT coalesce(sum(kept + {ROW_WEIGHT}), 0) FROM flows");
         let all: i64 = self.db.query_row(&weigh, [], |r| r.get(0))?;
-        let excess = size - bound * TARGET / 100;
+        let excess = size.saturating_sub(bound / 100 * TARGET);
         let wanted = (all as u128 * u128::from(excess) / u128::from(size)) as u64;
         let mut statement = self.db.prepare_cached("SELECT seq, kept FROM flows ORDER BY seq")?;
         let mut rows = statement.query([])?;
@@ -249,10 +284,10 @@ impl Writer {
         Ok(())
     }
 
-    fn start_marking(&mut self) -> Result<()> {
+    pub(crate) fn start_marking(&mut self) -> Result<()> {
         // The newest segment cannot be deleted; so it must not be the one that holds the garbage.
         if self.segments.has_records() {
-            self.segments.roll()?;
+            self.roll()?;
         }
         let mut live = Bits::new(self.chunks.next());
         for flow in self.open.values() {
@@ -272,7 +307,7 @@ impl Writer {
         while let Some(row) = rows.next()? {
             seen += 1;
             after = row.get(0)?;
-            mark(&mut live, row.get_ref(1)?)?;
+            mark(&mut live, row.get_ref(1)?);
         }
         Ok(if seen < ROW_STEP {
             Phase::MarkMessages { live, after: (0, -1) }
@@ -290,7 +325,7 @@ impl Writer {
             while let Some(row) = rows.next()? {
                 seen += 1;
                 after = (row.get(0)?, row.get(1)?);
-                mark(&mut live, row.get_ref(2)?)?;
+                mark(&mut live, row.get_ref(2)?);
             }
         }
         if seen == ROW_STEP {
@@ -406,9 +441,10 @@ impl Writer {
         Ok(())
     }
 
-    fn delete_segment(&mut self, number: u64, size: u64) -> Result<()> {
+    pub(crate) fn delete_segment(&mut self, number: u64, size: u64) -> Result<()> {
         let path = segment::path(&self.dir_segments(), number);
         std::fs::remove_file(&path).map_err(StoreError::io("could not delete", path))?;
+        self.closed_bytes = self.closed_bytes.saturating_sub(size);
         self.keeper.freed += size;
         Ok(())
     }
@@ -431,17 +467,13 @@ impl Writer {
     }
 }
 
-/// Bytes that the store takes on disk: segments and the used pages of the database.
-fn disk_bytes(w: &Writer) -> Result<u64> {
-    let segments: u64 = segment::list(&w.dir_segments())?.into_iter().map(|(_, size)| size).sum();
-    let pragma = |name: &str| -> Result<u64> { Ok(w.db.query_row(&format!("PRAGMA {name}"), [], |r| r.get(0))?) };
-    Ok(segments + (pragma("page_count")? - pragma("freelist_count")?) * pragma("page_size")?)
-}
-
-fn mark(live: &mut Bits, blob: rusqlite::types::ValueRef<'_>) -> Result<()> {
-    let lists = refs::decode(blob.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
-    lists.iter().flatten().for_each(|r| live.set(r.id));
-    Ok(())
+/// A list that is damaged names nothing that could be found again, and stands in nobody's way.
+fn mark(live: &mut Bits, blob: rusqlite::types::ValueRef<'_>) {
+    if let Ok(blob) = blob.as_blob_or_null()
+        && let Ok(lists) = refs::decode(blob)
+    {
+        lists.iter().flatten().for_each(|r| live.set(r.id));
+    }
 }
 
 fn one<T>(found: rusqlite::Result<T>) -> Result<Option<T>> {

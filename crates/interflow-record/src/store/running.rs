@@ -88,11 +88,9 @@ impl Running {
         let bodies = [self.row.request.as_mut().map(|r| &mut r.body), self.row.response.as_mut().map(|r| &mut r.body)];
         for (i, body) in bodies.into_iter().enumerate() {
             if let Some(body) = body {
-                *body = BodyRow {
-                    size: sizes[i],
-                    kept: kept[i],
-                    missing: body.missing.or(missing[i]).filter(|_| kept[i] < sizes[i]),
-                };
+                let missing = body.missing.or(missing[i]).filter(|_| kept[i] < sizes[i]);
+                let head_sha256 = self.bodies[i].digest().filter(|_| missing == Some(Missing::Head));
+                *body = BodyRow { size: sizes[i], kept: kept[i], missing, head_sha256 };
             }
         }
     }
@@ -108,6 +106,16 @@ impl Running {
         let row = &self.row;
         let sizes = [row.request.as_ref().map(|r| r.body.size), row.response.as_ref().map(|r| r.body.size)];
         self.measure(sizes.map(Option::unwrap_or_default), [Some(Missing::Dropped); 2]);
+        if let Some(slot) = &self.slot {
+            let mut news = slot.news.lock();
+            news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+        }
+    }
+
+    /// Its bodies end here, whatever comes.
+    pub(crate) fn end_bodies(&mut self) {
+        self.bodies.iter_mut().for_each(Assembly::give_up);
+        self.dirty = true;
         if let Some(slot) = &self.slot {
             let mut news = slot.news.lock();
             news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));

@@ -9,6 +9,7 @@ use interflow_query::Query;
 use interflow_query::sql::Where;
 use rusqlite::params_from_iter;
 
+use super::damage::Damages;
 use super::select::{self, Progress};
 use super::{rows, schema};
 use crate::error::{Result, StoreError};
@@ -22,6 +23,7 @@ const THREADS: usize = 8;
 
 struct Hunt<'a> {
     dir: &'a Path,
+    damages: &'a Damages,
     residual: Option<Query>,
     rows: Vec<i64>,
     next: AtomicUsize,
@@ -31,7 +33,7 @@ struct Hunt<'a> {
 }
 
 pub(crate) fn search(
-    dir: &Path,
+    (dir, damages): (&Path, &Damages),
     query: &Query,
     progress: &(dyn Fn(Progress) -> ControlFlow<()> + Sync),
     each: &mut (dyn FnMut(FlowRow) -> ControlFlow<()> + Send),
@@ -39,6 +41,7 @@ pub(crate) fn search(
     let (rows, residual) = candidates(dir, query)?;
     let hunt = Hunt {
         dir,
+        damages,
         residual,
         rows,
         next: AtomicUsize::new(0),
@@ -98,8 +101,8 @@ impl Hunt<'_> {
                 let mut rows = statement.query([seq])?;
                 // It may have been deleted meanwhile.
                 let Some(row) = rows.next()? else { continue };
-                let mut stored = rows::read(row)?;
                 self.looked.fetch_add(1, Relaxed);
+                let Some(mut stored) = self.damages.sift(*seq, rows::read(row))? else { continue };
                 let fits = self.residual.as_ref().is_none_or(|q| select::matches(&db, self.dir, &mut stored, q));
                 if fits {
                     self.found.fetch_add(1, Relaxed);

@@ -10,6 +10,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::body::{BodyReader, Files, Parts};
+use super::damage::Damages;
 use super::refs::side;
 use super::rows::{self, Stored};
 use super::{conversations, messages, segments_dir};
@@ -65,54 +66,71 @@ pub struct Progress {
 }
 
 /// Walks the flows that a query selects. `each` is shown every one; `watch` is told of the rows looked at, and may
-/// stop the walk.
+/// stop the walk. Damaged rows are noted and left out.
 pub(crate) fn walk(
-    db: &Connection,
-    dir: &std::path::Path,
+    (db, dir, damages): (&Connection, &std::path::Path, &Damages),
     options: &ListOptions,
     watch: &mut dyn FnMut() -> ControlFlow<()>,
     each: &mut dyn FnMut(Stored) -> ControlFlow<()>,
 ) -> Result<()> {
     let Where { sql, params, residual } = options.query.to_sql(&Tables);
-    let mut values = values(params);
+    let values = values(params);
     let (order, beyond) = match options.order {
         Order::Newest => ("DESC", "<"),
         Order::Oldest => ("ASC", ">"),
     };
-    let cursor = match options.after {
-        Some(id) => {
-            values.push(Value::Blob(id.to_u128().to_be_bytes().to_vec()));
-            format!(" AND f.id {beyond} ?")
-        }
-        None => String::new(),
-    };
-    // Without the limit a matcher may need many rows; with it SQLite stops sorting early.
-    let limit = if residual.is_none() { format!(" LIMIT {}", options.limit.min(1 << 62)) } else { String::new() };
-    // Which rows, then the rows: what SQLite may have to sort stays narrow, and an index alone often tells it.
-    let mut which =
-        db.prepare_cached(&format!("SELECT f.seq FROM flows f WHERE {sql}{cursor} ORDER BY f.id {order}{limit}"))?;
     let mut one = db.prepare_cached(&format!("SELECT {} FROM {} WHERE f.seq = ?", rows::COLUMNS, rows::SOURCES))?;
-    let mut chosen = which.query(params_from_iter(values))?;
+    let mut after = options.after.map(|id| id.to_u128().to_be_bytes().to_vec());
     let mut found = 0;
-    while found < options.limit
-        && let Some(row) = chosen.next()?
-    {
-        if watch().is_break() {
-            return Err(StoreError::Cancelled);
-        }
-        let mut stored = one.query_row([row.get::<_, i64>(0)?], |r| Ok(rows::read(r)))??;
-        let selected = match &residual {
-            None => true,
-            Some(query) => matches(db, dir, &mut stored, query),
+    loop {
+        let mut values = values.clone();
+        let cursor = match after.clone() {
+            Some(id) => {
+                values.push(Value::Blob(id));
+                format!(" AND f.id {beyond} ?")
+            }
+            None => String::new(),
         };
-        if selected {
-            found += 1;
-            if each(stored).is_break() {
-                break;
+        // Without the limit a matcher may need many rows; with it SQLite stops sorting early.
+        let left = options.limit - found;
+        let limit = if residual.is_none() { format!(" LIMIT {}", left.min(1 << 62)) } else { String::new() };
+        // Which rows, then the rows: what SQLite may have to sort stays narrow, and an index alone often tells it.
+        let text = format!("SELECT f.seq, f.id FROM flows f WHERE {sql}{cursor} ORDER BY f.id {order}{limit}");
+        let mut which = db.prepare_cached(&text)?;
+        let mut chosen = which.query(params_from_iter(values))?;
+        let mut skipped = false;
+        while found < options.limit
+            && let Some(row) = chosen.next()?
+        {
+            if watch().is_break() {
+                return Err(StoreError::Cancelled);
+            }
+            let seq = row.get::<_, i64>(0)?;
+            let read = one.query_row([seq], |r| Ok(rows::read(r))).map_err(StoreError::from).and_then(|read| read);
+            let Some(mut stored) = damages.sift(seq, read)? else {
+                skipped = true;
+                after = row.get(1).ok();
+                continue;
+            };
+            let selected = match &residual {
+                None => true,
+                Some(query) => matches(db, dir, &mut stored, query),
+            };
+            if skipped {
+                after = row.get(1).ok();
+            }
+            if selected {
+                found += 1;
+                if each(stored).is_break() {
+                    return Ok(());
+                }
             }
         }
+        // Rows that were left out stood in the place of others that the limit cut off.
+        if !skipped || residual.is_some() || found >= options.limit || after.is_none() {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 /// How many flows a query selects, when SQL alone can tell.

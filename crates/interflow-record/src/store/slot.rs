@@ -37,12 +37,14 @@ pub(crate) struct News {
     pub(crate) sizes: [u64; 2],
     /// Why no more bytes are kept.
     pub(crate) missing: [Option<Missing>; 2],
+    /// The bytes that are kept are hashed.
+    pub(crate) hashed: [bool; 2],
 }
 
 impl News {
     /// Takes what is new; what must stay is copied.
     pub(crate) fn take(&mut self) -> Self {
-        let rest = Self { sizes: self.sizes, missing: self.missing, ..Self::default() };
+        let rest = Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, ..Self::default() };
         std::mem::replace(self, rest)
     }
 

@@ -1,6 +1,6 @@
 //! The one writer: takes news from the queue, and writes them in batches, segments first, rows after.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -14,13 +14,14 @@ use super::assembly::{Assembly, Shelf};
 use super::chunks::Chunks;
 use super::feeds::Told;
 use super::mask::Mask;
+use super::reserve::Reserve;
 use super::retention::Keeper;
 use super::rows::{self, Hosts};
 use super::running::{self, Running};
 use super::segment::Appender;
 use super::shared::{Job, Shared};
 use super::slot::{News, Slot};
-use super::{messages, schema};
+use super::{messages, schema, segment, space};
 use crate::config::RecordConfig;
 use crate::error::{Result, StoreError};
 use crate::model::{FlowRow, FlowState, Missing};
@@ -37,7 +38,7 @@ const BATCH_FLOWS: usize = 512;
 /// Flows that are over gather in a batch until they are so many, and get their rows then.
 const ROWS_AT_ONCE: usize = 4 * rows::TOGETHER;
 /// The database's log is taken into the database when it holds about this much, or after this time.
-const CHECKPOINT_BYTES: usize = 16 << 20;
+pub(crate) const CHECKPOINT_BYTES: usize = 16 << 20;
 const CHECKPOINT_TIME: Duration = Duration::from_secs(10);
 /// The same when there is little to do: a log much longer than what it says is not left lying about.
 const CHECKPOINT_SOON: (usize, Duration) = (2 << 20, Duration::from_secs(1));
@@ -46,7 +47,7 @@ const COMMIT_BYTES: usize = 36 << 10;
 /// What a flow adds to the log beside its details: its columns, and its places in two indexes.
 const ROW_BYTES: usize = 224;
 /// After the disk refused, it is asked again this often.
-const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 
 /// The state of the writer's thread.
 pub(crate) struct Writer {
@@ -68,7 +69,13 @@ pub(crate) struct Writer {
     /// The log's file is as long as it was before the last checkpoint.
     uncut: bool,
     pub(crate) logged: usize,
-    refused: Option<Instant>,
+    pub(crate) refused: Option<Instant>,
+    /// Held back for deleting when the disk is full.
+    pub(crate) reserve: Reserve,
+    /// Segments that are gone while chunks in the index still name them.
+    pub(crate) freed: HashSet<u64>,
+    /// Bytes of the segment files but the newest one.
+    pub(crate) closed_bytes: u64,
 }
 
 /// What is due with the database's log.
@@ -82,13 +89,13 @@ enum Due {
 }
 
 impl Due {
-    /// For a log that has grown by about `logged` bytes in the time since it was last seen to; `uncut` when its file has
-    /// not been cut since it was written.
-    fn of(logged: usize, uncut: bool, waited: Duration) -> Self {
+    /// For a log that has grown by about `logged` bytes in the time since it was last seen to, and may grow by `bound`; `uncut`
+    /// when its file has not been cut since it was written.
+    fn of(logged: usize, bound: usize, uncut: bool, waited: Duration) -> Self {
         let soon = logged >= CHECKPOINT_SOON.0 && waited >= CHECKPOINT_SOON.1;
         match waited >= CHECKPOINT_TIME {
             true if logged > 0 || uncut => Self::Cutting,
-            _ if logged >= CHECKPOINT_BYTES || soon => Self::Taking,
+            _ if logged >= bound || soon => Self::Taking,
             _ => Self::Nothing,
         }
     }
@@ -105,16 +112,16 @@ enum Sweep {
 
 /// A batch in the making.
 #[derive(Default)]
-struct Batch {
+pub(crate) struct Batch {
     charge: usize,
     flows: usize,
     /// Flows that are over, until the transaction holds.
     #[expect(clippy::vec_box, reason = "they come boxed from the map, and a Vec that grows would copy them all")]
-    finished: Vec<Box<Running>>,
+    pub(crate) finished: Vec<Box<Running>>,
     /// The first so many of these have their rows; of the others, so many have none.
     written: usize,
     unwritten: usize,
-    told: Told,
+    pub(crate) told: Told,
 }
 
 impl Writer {
@@ -123,11 +130,17 @@ impl Writer {
         shared: Arc<Shared>,
         db: Connection,
         segments: Appender,
-        config: RecordConfig,
+        mut config: RecordConfig,
     ) -> Result<Self> {
         let chunks = Chunks::open(&db, config.compress)?;
         let last: Option<i64> = db.query_row("SELECT max(seq) FROM flows", [], |r| r.get(0))?;
         let next_seq = last.unwrap_or(0) + 1;
+        config.segment_bytes.0 = space::segment_bytes(&config);
+        if config.retention_bytes.0 > 0 {
+            db.pragma_update(None, "journal_size_limit", (space::log_bytes(&config) * 3 / 2) as i64)?;
+        }
+        let files = segment::list(&super::segments_dir(&dir))?;
+        let closed_bytes = files.iter().filter(|(n, _)| *n != segments.segment()).map(|(_, size)| size).sum();
         Ok(Self {
             mask: Mask::new(&config.mask_headers, &config.mask_query),
             keeper: Keeper::new(),
@@ -139,6 +152,9 @@ impl Writer {
             uncut: false,
             logged: 0,
             refused: None,
+            reserve: Reserve::of(&dir),
+            freed: HashSet::new(),
+            closed_bytes,
             dir,
             shared,
             db,
@@ -334,8 +350,16 @@ impl Writer {
         self.chunks.commit();
         self.generation += 1;
         if self.segments.len() >= self.config.segment_bytes.0 {
-            self.segments.roll()?;
+            self.roll()?;
         }
+        Ok(())
+    }
+
+    /// Closes the newest segment and begins another one.
+    pub(crate) fn roll(&mut self) -> Result<()> {
+        let closed = self.segments.len();
+        self.segments.roll()?;
+        self.closed_bytes += closed;
         Ok(())
     }
 
@@ -378,6 +402,9 @@ impl Writer {
         let mut cut = false;
         for (side, pieces) in std::mem::take(&mut news.data).into_iter().enumerate() {
             if !pieces.is_empty() {
+                if news.hashed[side] {
+                    flow.bodies[side].hash_from_here();
+                }
                 let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
             }
@@ -483,6 +510,10 @@ impl Writer {
         Ok(())
     }
 
+    pub(crate) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     pub(crate) const fn seq(&mut self) -> i64 {
         self.next_seq += 1;
         self.next_seq - 1
@@ -512,58 +543,22 @@ impl Writer {
         }
     }
 
-    /// The batch did not hold: everything goes back to where it was before, and recording stops until the disk
-    /// takes bytes again.
-    fn refuse(&mut self, error: &StoreError, batch: &mut Batch) {
-        let _ = self.db.execute_batch("ROLLBACK");
-        let first_chunk = self.chunks.committed();
-        self.segments.rollback();
-        self.chunks.rollback();
-        self.hosts.clear();
-        for flow in std::mem::take(&mut batch.finished) {
-            self.open.insert(flow.row.id, flow);
-        }
-        for flow in self.open.values_mut().filter(|f| f.touched == self.generation) {
-            flow.undo(self.generation, first_chunk);
-        }
-        batch.told = Told::default();
-        self.refused = Some(Instant::now());
-        self.keeper.stop();
-        self.chunks.revived = None;
-        self.shared.suspend(Some(error.to_string()));
-        tracing::error!(%error, "recording is suspended: the store cannot be written; traffic goes on");
-    }
-
-    /// Asks whether the disk takes bytes again.
-    fn probe(&mut self) {
-        if self.refused.is_none_or(|at| at.elapsed() < RETRY) {
-            return;
-        }
-        self.refused = Some(Instant::now());
-        if self.try_write().is_ok() {
-            self.refused = None;
-            self.shared.suspend(None);
-            tracing::info!("recording goes on: the store can be written again");
-        }
-    }
-
-    fn try_write(&mut self) -> Result<()> {
-        self.segments.probe()?;
-        schema::touch(&self.db)
-    }
-
     /// What the store does for itself, in small steps.
     fn upkeep(&mut self) {
         self.probe();
         if self.refused.is_some() {
+            if let Err(error) = self.retain_anyway() {
+                tracing::debug!(%error, "retention could not delete anything on a full disk");
+            }
             return;
         }
-        let done = match Due::of(self.logged, self.uncut, self.checkpointed.elapsed()) {
+        let due = Due::of(self.logged, self.log_bytes(), self.uncut, self.checkpointed.elapsed());
+        let done = match due {
             Due::Nothing => Ok(()),
             Due::Taking => self.checkpoint(),
             Due::Cutting => self.cut_log(),
         };
-        if let Err(e) = done.and_then(|()| self.keep()) {
+        if let Err(e) = done.and_then(|()| self.keep()).and_then(|()| self.hold_bound()) {
             self.refuse(&e, &mut Batch::default());
         }
     }
@@ -578,7 +573,7 @@ impl Writer {
     }
 
     /// The same, and the log's room is given back to the disk; not while somebody reads from it.
-    fn cut_log(&mut self) -> Result<()> {
+    pub(crate) fn cut_log(&mut self) -> Result<()> {
         self.checkpointed = Instant::now();
         (self.uncut, self.logged) = (true, 0);
         self.segments.sync()?;
@@ -620,10 +615,10 @@ impl Writer {
             Job::Flush(reply) => drop(reply.send(self.state())),
             Job::Insert(new, reply) => drop(reply.send(self.in_batch(|w| w.insert(*new)))),
             Job::Annotate(id, change, reply) => drop(reply.send(self.in_batch(|w| w.annotate(id, &change)))),
-            Job::Delete(ids, reply) => drop(reply.send(self.in_batch(|w| w.delete(&ids)))),
+            Job::Delete(ids, reply) => drop(reply.send(self.delete_job(&ids))),
             Job::Keep(found, reply) => drop(reply.send(self.in_batch(|w| w.keep_findings(&found)))),
             Job::ForgetConversations(reply) => drop(reply.send(self.in_batch(Self::forget_conversations))),
-            Job::Collect(reply) => self.collect_now(reply),
+            Job::Collect(reply) => self.collect_job(reply),
         }
     }
 
@@ -632,7 +627,7 @@ impl Writer {
     }
 
     /// Runs a job in a transaction of its own.
-    fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn in_batch<T>(&mut self, job: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.state()?;
         self.begin()?;
         let done = job(self).and_then(|t| self.commit().map(|()| t));
@@ -670,7 +665,7 @@ mod tests {
             (CHECKPOINT_BYTES, false, Duration::ZERO, Due::Taking),
             (CHECKPOINT_BYTES, true, seconds(10.0), Due::Cutting),
         ] {
-            assert_eq!(Due::of(logged, uncut, waited), due, "{logged} {uncut} {waited:?}");
+            assert_eq!(Due::of(logged, CHECKPOINT_BYTES, uncut, waited), due, "{logged} {uncut} {waited:?}");
         }
     }
 }

@@ -257,10 +257,199 @@ fn a_body_that_was_not_kept_whole_says_so_in_a_flow_file() {
     flow.row.response.as_mut().unwrap().body = interflow_record::BodyRow {
         size: 9000,
         missing: Some(interflow_record::Missing::Capped),
+        head_sha256: None,
         ..body_row(b"start")
     };
     let (back, _) = imported(None, &export(Format::Mitm, &[flow]));
     let body = back[0].row.body(Direction::Response).unwrap();
     assert_eq!((body.size, body.kept), (9000, 5));
     assert_eq!(back[0].row.started.micros(), STARTED);
+}
+
+/// A member of a tnetstring, as it stands in the file.
+fn holds(file: &[u8], what: &str) -> bool {
+    file.windows(what.len()).any(|w| w == what.as_bytes())
+}
+
+/// Tagged netstrings as mitmproxy writes them.
+mod tn {
+    pub fn s(v: &str) -> String {
+        format!("{}:{v};", v.len())
+    }
+
+    pub fn n(v: &str) -> String {
+        format!("{}:{v}#", v.len())
+    }
+
+    pub fn f(v: &str) -> String {
+        format!("{}:{v}^", v.len())
+    }
+
+    pub fn yes(b: bool) -> String {
+        if b { "4:true!".into() } else { "5:false!".into() }
+    }
+
+    pub fn l(items: &[String]) -> String {
+        let all: String = items.concat();
+        format!("{}:{all}]", all.len())
+    }
+
+    pub fn d(items: &[(&str, String)]) -> String {
+        let all: String = items.iter().map(|(k, v)| format!("{}{v}", s(k))).collect();
+        format!("{}:{all}}}", all.len())
+    }
+}
+
+/// A flow of version 21, with these members beside the usual ones.
+fn mitm_flow(tls: &str, more: &[(&str, String)]) -> String {
+    use tn::{d, l, n, s};
+    let conn = |name: &'static str| {
+        let pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+        let list = if name == "server_conn" { l(&[s(pem)]) } else { l(&[]) };
+        let address = l(&[s("10.0.0.9"), n("4433")]);
+        let more = [("tls_version", s(tls)), ("certificate_list", list), ("mitmcert", s("-----MITM-----"))];
+        let mut members = vec![("peername", address.clone()), ("address", address), ("tls", tn::yes(true))];
+        members.extend(more);
+        (name, d(&members))
+    };
+    let request = d(&[
+        ("host", s("quic.example")),
+        ("port", n("443")),
+        ("scheme", s("https")),
+        ("method", s("GET")),
+        ("path", s("/a")),
+        ("http_version", s("HTTP/3")),
+        ("headers", l(&[])),
+        ("content", s("")),
+        ("timestamp_start", tn::f("1700000000.5")),
+    ]);
+    let mut members = vec![("type", s("http")), ("version", n("21")), ("id", s("11-22")), ("request", request)];
+    members.extend([conn("client_conn"), conn("server_conn")]);
+    members.extend(more.iter().cloned());
+    d(&members)
+}
+
+#[test]
+fn a_flow_over_quic_is_written_as_mitmproxy_reads_it() {
+    for (read, written) in
+        [("QUIC", "QUICv1"), ("QUICv1", "QUICv1"), ("TLS 1.3", "TLSv1.3"), ("TLSv1.2", "TLSv1.2"), ("TLS 1.0", "TLSv1")]
+    {
+        let (flows, report) = imported(None, mitm_flow(read, &[]).as_bytes());
+        assert_eq!(report, Ok(vec![]));
+        let file = export(Format::Mitm, &flows);
+        assert!(holds(&file, &format!("11:tls_version;{}", tn::s(written))), "{read}");
+        let carrier = if written == "QUICv1" { "udp" } else { "tcp" };
+        assert!(holds(&file, &format!("18:transport_protocol;{}", tn::s(carrier))), "{read}");
+    }
+    let (flows, _) = imported(None, mitm_flow("something new", &[]).as_bytes());
+    assert!(holds(&export(Format::Mitm, &flows), "11:tls_version;0:~"), "what it does not know it is not told");
+}
+
+#[test]
+fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
+    use tn::{d, f, l, n, s, yes};
+    let metadata = d(&[
+        ("addon", d(&[("seen", yes(true)), ("score", f("0.5")), ("words", l(&[s("a"), n("2")]))])),
+        ("reason", s("slow")),
+    ]);
+    let more = [
+        ("marked", s(":red_circle:")),
+        ("is_replay", s("response")),
+        ("comment", s("look here")),
+        ("metadata", metadata.clone()),
+    ];
+    let (flows, report) = imported(None, mitm_flow("TLSv1.3", &more).as_bytes());
+    assert_eq!(report, Ok(vec![]));
+    assert_eq!(
+        (&flows[0].row.tags[..], flows[0].row.comment.as_deref()),
+        (&["red_circle".to_owned()][..], Some("look here"))
+    );
+    let file = export(Format::Mitm, &flows);
+    for what in [
+        format!("6:marked;{}", s(":red_circle:")),
+        format!("9:is_replay;{}", s("response")),
+        format!("7:comment;{}", s("look here")),
+        format!("5:score;{}", f("0.5")),
+        format!("4:seen;{}", yes(true)),
+        format!("6:reason;{}", s("slow")),
+        "-----BEGIN CERTIFICATE-----\nMIIB".to_owned(),
+        "8:mitmcert;14:-----MITM-----,".to_owned(),
+    ] {
+        assert!(holds(&file, &what), "{what} is not in {}", String::from_utf8_lossy(&file));
+    }
+    // And once more, through another archive that knows nothing of mitmproxy.
+    let (again, _) = imported(None, &export(Format::Har, &flows));
+    assert_eq!(again[0].row.archive, flows[0].row.archive);
+}
+
+#[test]
+fn a_web_socket_of_an_old_flow_file_is_one_flow_with_its_request() {
+    use tn::{d, f, l, n, s, yes};
+    let address = || l(&[s("ws.example"), n("80")]);
+    let conn = || {
+        d(&[
+            ("address", address()),
+            ("ip_address", l(&[s("10.0.0.1"), n("80")])),
+            ("timestamp_start", f("1500000000.0")),
+        ])
+    };
+    let handshake = d(&[
+        ("type", s("http")),
+        ("version", n("7")),
+        ("id", s("hand")),
+        ("metadata", d(&[("websocket", yes(true))])),
+        ("client_conn", conn()),
+        ("server_conn", conn()),
+        (
+            "request",
+            d(&[
+                ("host", s("ws.example")),
+                ("port", n("80")),
+                ("scheme", s("http")),
+                ("method", s("GET")),
+                ("path", s("/chat")),
+                ("http_version", s("HTTP/1.1")),
+                ("headers", l(&[l(&[s("Upgrade"), s("websocket")])])),
+                ("content", s("")),
+                ("timestamp_start", f("1500000000.5")),
+            ]),
+        ),
+    ]);
+    let socket = |of: &str| {
+        d(&[
+            ("type", s("websocket")),
+            ("version", n("7")),
+            ("id", s("sock")),
+            ("metadata", d(&[("websocket_handshake", s(of))])),
+            ("client_conn", conn()),
+            ("server_conn", conn()),
+            (
+                "messages",
+                l(&[
+                    l(&[n("1"), yes(true), s("hello"), f("1500000001.0"), yes(false)]),
+                    l(&[n("2"), yes(false), s("bytes"), f("1500000002.0"), yes(false)]),
+                ]),
+            ),
+            ("close_sender", s("server")),
+            ("close_code", n("1001")),
+            ("close_reason", s("bye")),
+        ])
+    };
+    let (flows, report) = imported(None, format!("{handshake}{}", socket("hand")).as_bytes());
+    assert_eq!(report, Ok(vec![]));
+    let [flow] = &flows[..] else { panic!("{} flows", flows.len()) };
+    assert_eq!((flow.row.kind, flow.row.url().as_str()), (FlowKind::WebSocket, "http://ws.example/chat"));
+    let payloads: Vec<_> = flow.messages.iter().map(|m| (m.direction, m.payload.to_vec())).collect();
+    assert_eq!(payloads[0], (Direction::Request, b"hello".to_vec()));
+    assert_eq!((payloads.len(), &payloads[2]), (3, &(Direction::Response, b"\x03\xe9bye".to_vec())));
+    // Without the request, which may be in another file, what is known is kept.
+    let (flows, report) = imported(None, socket("elsewhere").as_bytes());
+    assert_eq!((report, flows.len()), (Ok(vec![]), 1));
+    assert_eq!(
+        (flows[0].row.kind, flows[0].messages.len(), flows[0].row.host().as_ref()),
+        (FlowKind::WebSocket, 3, "ws.example")
+    );
+    // Without the messages, the request is there all the same.
+    let (flows, _) = imported(None, handshake.as_bytes());
+    assert_eq!(flows.len(), 1);
 }

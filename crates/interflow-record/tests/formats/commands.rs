@@ -83,7 +83,7 @@ fn tunnels_and_capped_bodies_are_said_in_comments() {
         let text = exported(format, &tunnel);
         assert!(text.starts_with(sign) && text.ends_with("a tunnel has no request\n"), "{text}");
         let mut capped = exchange("POST", "/", &[], b"abc", b"");
-        capped.row.request.as_mut().unwrap().body = BodyRow { size: 10, kept: 3, missing: Some(Missing::Capped) };
+        capped.row.request.as_mut().unwrap().body = BodyRow::part(10, 3, Some(Missing::Capped));
         let text = exported(format, &capped);
         assert!(text.starts_with(&format!("{sign}only 3 of the 10 bytes of the body were kept\n")), "{text}");
     }

@@ -81,7 +81,7 @@ fn bodies_are_text_where_they_are_and_base64_where_not() {
     let size = gzipped(b"{\"a\": [1, 2, 3]}").len() as i64;
     assert_eq!(content("/coded")["compression"], 16 - size);
     assert_eq!(content("/l")["encoding"], "base64", "UTF-8 that is declared to be Latin-1");
-    assert_eq!(content("/big")["comment"], "5 of 9000 bytes were kept (capped)");
+    assert_eq!(content("/big")["comment"], "5 of 9000 bytes were kept (capped by the configuration)");
     let posted = entry(&sample("/binary"));
     assert_eq!(posted["request"]["_content"], json!({"size": 3, "encoding": "base64", "text": "AP/+"}));
 }
@@ -310,4 +310,83 @@ fn a_store_that_refuses_stops_the_import() {
         if seen == 3 { Err(std::io::Error::other("the disk is full")) } else { Ok(()) }
     });
     assert_eq!(error.unwrap_err().to_string(), "the disk is full (2 flows before it were imported)");
+}
+
+/// An archive with two pages that come before the entries.
+fn paged(entry: &str) -> String {
+    format!(
+        r#"{{"log":{{"version":"1.2","creator":{{"name":"x","version":"1"}},"pages":[
+        {{"id":"page_1","startedDateTime":"2026-01-01T00:00:00.000Z","title":"Start","pageTimings":{{"onLoad":12.5}}}},
+        {{"id":"page_2","startedDateTime":"2026-01-01T00:00:09.000Z","title":"Shop","pageTimings":{{}}}}],
+        "entries":[{entry}]}}}}"#
+    )
+}
+
+fn entry_of(more: &str, response: &str) -> String {
+    format!(
+        r#"{{"startedDateTime":"2026-01-01T00:00:01.000Z","time":5,{more}"request":{{"method":"POST","url":"http://a.test/x",
+        "httpVersion":"HTTP/1.1","headers":[],"postData":{{"mimeType":"application/json","text":"{{}}"}}}},
+        "response":{response},"cache":{{}},"timings":{{"send":1,"wait":2,"receive":2}}}}"#
+    )
+}
+
+#[test]
+fn a_type_that_only_the_content_names_is_kept() {
+    let response = r#"{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],
+        "content":{"size":5,"mimeType":"text/css; charset=utf-8","text":"a{}b\n"}}"#;
+    let (flows, report) = imported(None, paged(&entry_of("", response)).as_bytes());
+    assert_eq!(report, Ok(vec![]));
+    assert_eq!(flows[0].row.media_type(Direction::Response).as_deref(), Some("text/css"));
+    assert_eq!(flows[0].row.media_type(Direction::Request).as_deref(), Some("application/json"));
+    let back: Value = serde_json::from_slice(&export(Format::Har, &flows)).unwrap();
+    assert_eq!(back["log"]["entries"][0]["response"]["content"]["mimeType"], "text/css; charset=utf-8");
+    let other = response.replace("\"headers\":[]", r#""headers":[{"name":"content-type","value":"text/plain"}]"#);
+    let (flows, _) = imported(None, paged(&entry_of("", &other)).as_bytes());
+    assert_eq!(flows[0].row.media_type(Direction::Response).as_deref(), Some("text/plain"), "a field says more");
+}
+
+#[test]
+fn a_blocked_request_with_a_negative_status_comes_back_as_it_was() {
+    for status in [-1, 0] {
+        let response = format!(
+            r#"{{"status":{status},"statusText":"blocked","httpVersion":"","headers":[],"content":{{"size":0,"mimeType":"x-unknown"}},"_error":"net::ERR_BLOCKED_BY_CLIENT"}}"#
+        );
+        let (flows, report) = imported(None, paged(&entry_of("", &response)).as_bytes());
+        assert_eq!(report, Ok(vec![]), "{status}");
+        assert!(flows[0].row.response.is_none() && flows[0].row.error.is_some());
+        let file = export(Format::Har, &flows);
+        let back: Value = serde_json::from_slice(&file).unwrap();
+        assert_eq!(back["log"]["entries"][0]["response"]["status"], status);
+        let (again, _) = imported(None, &file);
+        assert_eq!(export(Format::Har, &again), file);
+    }
+}
+
+#[test]
+fn pages_and_the_entries_that_belong_to_them_survive() {
+    let response =
+        r#"{"status":204,"statusText":"","httpVersion":"HTTP/1.1","headers":[],"content":{"size":0,"mimeType":""}}"#;
+    let entries = ["page_1", "page_2", "page_1", "page_9"].map(|p| entry_of(&format!(r#""pageref":"{p}","#), response));
+    let (mut flows, report) = imported(None, paged(&entries.join(",")).as_bytes());
+    assert_eq!(report, Ok(vec![]));
+    let file = export(Format::Har, &flows);
+    let check = |file: &[u8]| {
+        let back: Value = serde_json::from_slice(file).unwrap();
+        let pages = back["log"]["pages"].as_array().unwrap().clone();
+        assert_eq!(pages.len(), 3);
+        assert_eq!((&pages[0]["title"], &pages[0]["pageTimings"]["onLoad"]), (&"Start".into(), &12.5.into()));
+        assert_eq!((&pages[1]["title"], &pages[2]["id"]), (&"Shop".into(), &"page_9".into()));
+        let refs: Vec<_> = back["log"]["entries"].as_array().unwrap().iter().map(|e| e["pageref"].clone()).collect();
+        assert_eq!(refs, ["page_1", "page_2", "page_1", "page_9"]);
+    };
+    check(&file);
+    let (again, _) = imported(None, &file);
+    check(&export(Format::Har, &again));
+
+    // Another archive has a page of the same id: in one file they stay two.
+    let other = paged(&entries[0]).replace("\"Start\"", "\"Elsewhere\"");
+    flows.extend(imported(None, other.as_bytes()).0);
+    let back: Value = serde_json::from_slice(&export(Format::Har, &flows)).unwrap();
+    assert_eq!(back["log"]["pages"].as_array().unwrap().len(), 4);
+    assert_eq!(back["log"]["entries"][4]["pageref"], "page_1-2");
 }

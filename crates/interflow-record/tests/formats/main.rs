@@ -32,7 +32,7 @@ fn row(scheme: Scheme, authority: &str) -> FlowRow {
 }
 
 fn body_row(bytes: &[u8]) -> BodyRow {
-    BodyRow { size: bytes.len() as u64, kept: bytes.len() as u64, missing: None }
+    BodyRow::part(bytes.len() as u64, bytes.len() as u64, None)
 }
 
 /// A flow that was answered with 200.
@@ -134,7 +134,7 @@ fn samples() -> Vec<WholeFlow> {
     failed.row.error =
         Some(ErrorRow { kind: "dns".into(), blame: "upstream".into(), message: "no address for the name".into() });
     let mut capped = exchange("GET", "/big", &[], b"", b"start");
-    capped.row.response.as_mut().unwrap().body = BodyRow { size: 9000, kept: 5, missing: Some(Missing::Capped) };
+    capped.row.response.as_mut().unwrap().body = BodyRow::part(9000, 5, Some(Missing::Capped));
     let mut tunnel = WholeFlow::new(row(Scheme::Https, "192.0.2.7:22"));
     tunnel.row.kind = FlowKind::Tunnel;
     tunnel.row.state = FlowState::Complete;

@@ -206,7 +206,7 @@ fn tshark_sees_what_was_kept_of_a_body_and_the_next_flow_all_the_same() {
     let mut capped = recorded(1, "HTTP/1.1", "/capped", b"", b"start");
     let response = capped.row.response.as_mut().unwrap();
     response.headers = headers(&[("Content-Length", "9000")]);
-    response.body = interflow_record::BodyRow { size: 9000, kept: 5, missing: Some(Missing::Capped) };
+    response.body = interflow_record::BodyRow::part(9000, 5, Some(Missing::Capped));
     assert_eq!(response.body.kept, body_row(b"start").kept);
     let flows = [capped, recorded(1, "HTTP/1.1", "/next", b"", b"whole")];
     let (file, _) = packets(Leg::Client, &flows);

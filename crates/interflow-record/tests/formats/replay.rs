@@ -99,7 +99,7 @@ fn what_cannot_be_sent_again_is_refused() {
     assert!(matches!(apply(&tunnel, &Edits::default()), Err(ReplayError::Tunnel(_))));
     assert!(matches!(apply(&web_socket(), &Edits::default()), Err(ReplayError::WebSocket(_))));
     let mut capped = recorded();
-    capped.row.request.as_mut().unwrap().body = BodyRow { size: 9, kept: 3, missing: Some(Missing::Capped) };
+    capped.row.request.as_mut().unwrap().body = BodyRow::part(9, 3, Some(Missing::Capped));
     let error = apply(&capped, &Edits::default()).unwrap_err().to_string();
     assert!(error.contains("only 3 of 9 bytes") && error.contains("--body"), "{error}");
     assert!(apply(&capped, &edits(None, None, &[], Some("whole"))).is_ok());

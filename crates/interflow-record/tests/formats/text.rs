@@ -93,5 +93,5 @@ fn a_flow_is_shown_in_full() {
     let failed = samples().into_iter().find(|f| f.row.error.is_some()).unwrap();
     assert!(shown(&failed, 100).ends_with("\ndns: no address for the name\n"));
     let capped = samples().into_iter().find(|f| f.row.url().ends_with("/big")).unwrap();
-    assert!(shown(&capped, 100).ends_with("start\n(5 B of 9.0 kB were kept: Capped)\n"));
+    assert!(shown(&capped, 100).ends_with("start\n(5 B of 9.0 kB were kept: capped by the configuration)\n"));
 }

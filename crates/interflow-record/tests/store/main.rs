@@ -2,6 +2,9 @@
 
 mod conversations;
 mod crash;
+mod damage;
+mod full_disk;
+mod heads;
 mod live;
 mod overflow;
 mod retention;

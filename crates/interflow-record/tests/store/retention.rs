@@ -94,3 +94,89 @@ fn flows_over_the_age_go_and_running_ones_stay() {
     assert_eq!(store.get(fresh.id).unwrap().state, FlowState::Open);
     assert_eq!(store.delete(&[fresh.id]).unwrap(), 0);
 }
+
+/// Pushes as the corridor does: nobody goes on while the recorder is behind.
+fn push(recorder: &dyn Recorder, i: u64) {
+    let flow = flow("load.test");
+    let Some(mut capture) = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))) else { return };
+    capture.response(&flow, &response(200));
+    let body = Bytes::from(noise(256 << 10, i));
+    for at in (0..body.len()).step_by(64 << 10) {
+        while capture.poll_ready(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending() {
+            std::thread::yield_now();
+        }
+        capture.data(Direction::Response, &body.slice(at..at + (64 << 10)));
+    }
+    capture.done(&flow, Outcome::Complete);
+}
+
+#[test]
+fn the_bound_of_bytes_holds_while_traffic_is_written() {
+    let bound = 16 << 20;
+    let config = RecordConfig { retention_bytes: ByteSize(bound), ..RecordConfig::default() };
+    let (dir, store) = store(&config);
+    let recorder = store.recorder().unwrap();
+    let reserve = 4 << 20;
+    let mut most = 0;
+    for i in 0..600 {
+        push(&recorder, i);
+        if i % 10 == 0 {
+            most = most.max(disk(dir.path()));
+        }
+    }
+    store.flush().unwrap();
+    most = most.max(disk(dir.path()));
+    // One batch of what waits may be on its way to the disk, and live chunks are copied before their segment is deleted.
+    assert!(most - reserve < bound + (8 << 20), "{} MiB", most >> 20);
+    let stats = store.stats().unwrap();
+    assert!(stats.expired_flows > 400 && stats.suspended.is_none(), "{stats:?}");
+    assert!(store.check(&mut |_, _| ()).unwrap().is_sound());
+}
+
+#[test]
+fn one_flow_that_alone_exceeds_the_bound_keeps_only_its_beginning() {
+    let config = RecordConfig { retention_bytes: ByteSize(4 << 20), ..RecordConfig::default() };
+    let (dir, store) = store(&config);
+    let recorder = store.recorder().unwrap();
+    let flow = flow("stream.test");
+    let mut capture = recorder.begin(&flow, Some(&request(&flow, "GET", "/"))).unwrap();
+    capture.response(&flow, &response(200));
+    for i in 0..200 {
+        while capture.poll_ready(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending() {
+            std::thread::yield_now();
+        }
+        capture.data(Direction::Response, &Bytes::from(noise(128 << 10, i)));
+    }
+    capture.done(&flow, Outcome::Complete);
+    store.flush().unwrap();
+    assert!(disk(dir.path()) < 24 << 20, "{} MiB", disk(dir.path()) >> 20);
+}
+
+#[test]
+fn a_check_finds_nothing_wrong_while_retention_works() {
+    let config = RecordConfig { retention_bytes: ByteSize(6 << 20), ..RecordConfig::default() };
+    let (_dir, store) = store(&config);
+    let recorder = store.recorder().unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut i = 0;
+            while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                push(&recorder, i);
+                i += 1;
+            }
+        });
+        let mut checked = 0;
+        let start = Instant::now();
+        while checked < 12 || store.stats().unwrap().expired_flows < 60 {
+            let report = store.check(&mut |_, _| std::thread::sleep(Duration::from_millis(1))).unwrap();
+            let sound = report.is_sound();
+            if !sound || start.elapsed() > Duration::from_secs(120) {
+                over.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+            assert!(sound, "{:?}", report.problems);
+            checked += 1;
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+}

@@ -100,14 +100,14 @@ fn an_exchange_comes_back_with_everything_it_had() {
     assert_eq!((r.method.as_str(), r.headers.get("authorization").unwrap()), ("PoST", &b"Bearer *** (9 bytes)"[..]));
     assert_eq!(r.headers.get_all("x-raw").collect::<Vec<_>>(), [&b"\xff\xfe"[..], b""]);
     assert_eq!(r.trailers.get("t"), Some(&b"1"[..]));
-    assert_eq!(r.body, BodyRow { size: 8, kept: 8, missing: None });
+    assert_eq!(r.body, BodyRow::part(8, 8, None));
     assert_eq!(row.interim[0].status, 103);
     let a = row.response.as_ref().unwrap();
     assert_eq!(
         (a.status, &a.reason[..], a.headers.get("set-cookie").unwrap()),
         (418, &b"Fine"[..], &b"*** (8 bytes)"[..])
     );
-    assert_eq!(a.body, BodyRow { size: 300_000, kept: 300_000, missing: None });
+    assert_eq!(a.body, BodyRow::part(300_000, 300_000, None));
     assert_eq!(read(&store, flow.id, Direction::Request), b"question");
     assert_eq!(read(&store, flow.id, Direction::Response), long);
     assert_eq!(serde_json::from_value::<FlowRow>(seen).unwrap(), row);
@@ -212,8 +212,8 @@ fn the_owners_caps_are_kept_and_shown() {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", &noise(50_000, 1), b"short");
     store.flush().unwrap();
     let row = store.get(flow.id).unwrap();
-    assert_eq!(row.request.unwrap().body, BodyRow { size: 50_000, kept: 20_000, missing: Some(Missing::Capped) });
-    assert_eq!(row.response.unwrap().body, BodyRow { size: 5, kept: 5, missing: None });
+    assert_eq!(row.request.unwrap().body, BodyRow::part(50_000, 20_000, Some(Missing::Capped)));
+    assert_eq!(row.response.unwrap().body, BodyRow::part(5, 5, None));
     assert_eq!(read(&store, flow.id, Direction::Request), noise(50_000, 1)[..20_000]);
 }
 
@@ -223,7 +223,7 @@ fn without_bodies_only_sizes_are_kept() {
     let flow = exchange(&store.recorder().unwrap(), "a.test", "/", b"secret words", b"more");
     store.flush().unwrap();
     let body = store.get(flow.id).unwrap().request.unwrap().body;
-    assert_eq!(body, BodyRow { size: 12, kept: 0, missing: Some(Missing::Capped) });
+    assert_eq!(body, BodyRow::part(12, 0, Some(Missing::Capped)));
     assert_eq!(read(&store, flow.id, Direction::Request), b"");
 }
 

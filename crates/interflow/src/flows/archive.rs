@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use interflow_flow::Direction;
 use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, Exporter, Format, Stored, fxzy};
+use interflow_record::formats::{self, Exporter, Format, Sound, fxzy};
 use interflow_record::{ListOptions, Order, Store};
 
 use super::packed::Packed;
@@ -23,6 +23,12 @@ const PAGE: usize = 100;
 
 /// Writes the flows of a query, the oldest first.
 pub fn export(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
+    let exported = export_to(store, args);
+    open::tell_damage(store);
+    exported
+}
+
+fn export_to(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
     let by_name = args.output.as_deref().and_then(Path::file_name).and_then(|n| Format::of_file(&n.to_string_lossy()));
     let format = args.format.or(by_name).unwrap_or(Format::Har);
     if format != Format::Pcapng && (args.keylog.is_some() || args.leg != Leg::default()) {
@@ -77,10 +83,11 @@ fn write(
         Ok(exporter) => exporter,
         Err(e) => return Ok((0, Err(e))),
     };
+    let sound = Sound::of(store);
     loop {
         let page = store.list(&options)?;
         for row in &page {
-            if let Err(e) = exporter.flow(row, &Stored(store)) {
+            if let Err(e) = exporter.flow(&sound.row(row)?, &sound) {
                 return Ok((flows, Err(e)));
             }
             flows += 1;
@@ -88,6 +95,12 @@ fn write(
         }
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {
+            if sound.cut() > 0 {
+                let n = counted(sound.cut(), "flow");
+                anstream::eprintln!(
+                    "interflow: bodies of {n} are damaged on disk and were written as far as they are sound"
+                );
+            }
             return Ok((flows, exporter.finish()));
         }
     }

@@ -16,6 +16,12 @@ const MOST_HELD: usize = 10 * PAGE;
 
 /// Prints the latest flows of a query, the latest last, where the eye is.
 pub fn list(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
+    let listed = print(store, args);
+    open::tell_damage(store);
+    listed
+}
+
+fn print(store: &dyn Store, args: &ListArgs) -> Result<(), Failure> {
     let query = open::query(&args.select.query)?;
     let newest = ListOptions { query, order: Order::Newest, after: None, limit: args.limit };
     if args.all {

@@ -41,6 +41,17 @@ pub fn find(store: &dyn Store, word: &str) -> Result<FlowRow, Failure> {
     }
 }
 
+/// Says on stderr how many damaged flows were left out.
+pub fn tell_damage(store: &dyn Store) {
+    match store.damaged_flows() {
+        0 => {}
+        n => anstream::eprintln!(
+            "interflow: {} damaged on disk and left out; `interflow flows check` lists every one",
+            crate::counted::counted(n, "flow")
+        ),
+    }
+}
+
 /// 0 for `last`, 2 for `last-2`.
 fn back_from_last(word: &str) -> Option<usize> {
     match word.strip_prefix("last")? {

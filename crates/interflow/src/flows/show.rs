@@ -48,8 +48,7 @@ fn body(store: &dyn Store, flow: &FlowRow, side: Direction, decoded: bool) -> Re
     let Some(known) = flow.body(side) else {
         return Err(Failure::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };
-    if let Some(missing) = known.missing {
-        let why = format!("{missing:?}").to_lowercase();
+    if let Some(why) = known.why() {
         anstream::eprintln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
     }
     let mut out = io::stdout().lock();

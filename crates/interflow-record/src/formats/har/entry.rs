@@ -1,6 +1,7 @@
 //! Makes a flow of a HAR's entry. What browsers and proxies get wrong is forgiven; what is left out is noted.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Timings, Transport};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::body::charset;
 use super::parts::{HarTimings, from_iso};
@@ -28,14 +29,22 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// The most that is kept of fields without a place of their own, in bytes for each entry.
 const MAX_KEPT: usize = 256 * 1024;
 
+/// The pages of an archive by their ids.
+pub(super) type Pages = HashMap<String, Value>;
+
+/// Where the page of an entry stands among what is kept of an archive.
+pub(super) const PAGE: &str = "_page";
+/// Where the negative status stands that tools write for a request that was blocked.
+pub(super) const NO_RESPONSE: &str = "_noResponse";
+
 /// What is wrong with a part of an entry, its path in front.
 pub(super) type Problem = String;
 
-/// The flow of the entry of this number, and notes on what of it is left out.
+/// The flow of the entry of this number, and notes on what of it is left out. `pages` are those of the archive.
 ///
 /// # Errors
 /// What makes the entry no flow.
-pub(super) fn flow(number: u64, entry: &Value, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
+pub(super) fn flow(number: u64, entry: &Value, pages: &Pages, notes: &mut Vec<Problem>) -> Result<WholeFlow, Problem> {
     let request = entry.get("request").and_then(Value::as_object).ok_or("request: missing, or no object")?;
     let url = request.get("url").and_then(Value::as_str).ok_or("request.url: missing, or no string")?;
     let (scheme, authority, path) = parse_url(url).map_err(|why| format!("request.url: {why}: {}", shorten(url)))?;
@@ -69,7 +78,7 @@ pub(super) fn flow(number: u64, entry: &Value, notes: &mut Vec<Problem>) -> Resu
     }
     read_messages(entry, &mut whole);
     how_it_ended(entry, response, &mut whole.row);
-    whole.row.archive = kept_as_is(entry, notes);
+    whole.row.archive = kept_as_is(entry, pages, notes);
     Ok(whole)
 }
 
@@ -85,7 +94,7 @@ fn id(number: u64, entry: &Value, url: &str, started: Timestamp) -> FlowId {
 }
 
 /// What browsers say of an entry that has no place in our rows, within a bound.
-fn kept_as_is(entry: &Value, notes: &mut Vec<Problem>) -> Option<Arc<Map<String, Value>>> {
+fn kept_as_is(entry: &Value, pages: &Pages, notes: &mut Vec<Problem>) -> Option<Arc<Map<String, Value>>> {
     let own = |name: &str| {
         matches!(
             name,
@@ -99,6 +108,7 @@ fn kept_as_is(entry: &Value, notes: &mut Vec<Problem>) -> Option<Arc<Map<String,
                 | "_tunnel"
                 | "_resourceType"
                 | "_webSocketMessages"
+                | NO_RESPONSE
         )
     };
     let web = |value: &Value| matches!(value.as_str(), Some("websocket" | "tunnel"));
@@ -114,6 +124,16 @@ fn kept_as_is(entry: &Value, notes: &mut Vec<Problem>) -> Option<Arc<Map<String,
             break;
         }
         kept.insert(name.clone(), value.clone());
+    }
+    if let Some(id) = string(entry.get("pageref")) {
+        let page = || pages.get(&id).cloned().unwrap_or_else(|| json!({"id": id}));
+        kept.entry(PAGE).or_insert_with(page);
+    }
+    if let Some(response) = entry.get("response")
+        && let Some(status) = status_of(response).filter(|s| *s < 0.0)
+    {
+        let text = string(response.get("statusText")).unwrap_or_default();
+        kept.insert(NO_RESPONSE.to_owned(), json!({"status": status as i64, "statusText": text}));
     }
     (!kept.is_empty()).then(|| Arc::new(kept))
 }
@@ -189,7 +209,10 @@ fn read_request(
     if interflow_flow::Method::from_bytes(method.as_bytes()).is_err() {
         return Err(format!("request.method: '{}' is no method", shorten(&method)));
     }
-    let headers = headers(request.get("headers"), "request", notes);
+    let mut headers = headers(request.get("headers"), "request", notes);
+    if let Some(post) = request.get("postData") {
+        keep_type(&mut headers, post);
+    }
     let protocol =
         headers.get_str("upgrade").filter(|u| u.eq_ignore_ascii_case("websocket")).map(str::to_ascii_lowercase);
     let text = posted(request, &headers, notes);
@@ -246,16 +269,18 @@ fn read_response(
     whole: &mut WholeFlow,
     notes: &mut Vec<Problem>,
 ) -> Result<(), Problem> {
-    let status = response.get("status").and_then(|s| s.as_f64().or_else(|| s.as_str()?.parse().ok())).unwrap_or(0.0);
-    if status == 0.0 || whole.row.kind == FlowKind::Tunnel {
+    let status = response.get("status").and_then(number_of).unwrap_or(0.0);
+    // 0 and less say that there was none: the request failed or was blocked.
+    if status <= 0.0 || whole.row.kind == FlowKind::Tunnel {
         return Ok(());
     }
     if !(100.0..1000.0).contains(&status) {
         return Err(format!("response.status: {status} is no status code"));
     }
-    let headers = headers(response.get("headers"), "response", notes);
+    let mut headers = headers(response.get("headers"), "response", notes);
     let empty = Value::Null;
     let content = response.get("content").unwrap_or(&empty);
+    keep_type(&mut headers, content);
     let bytes = content_bytes(content, &headers, "response.content", notes);
     let told = response.get("bodySize").filter(|s| s.as_i64().is_some_and(|n| n >= 0)).or(content.get("size"));
     let (body, bytes) = body(bytes, told, &headers);
@@ -269,6 +294,25 @@ fn read_response(
         body,
     });
     Ok(())
+}
+
+/// Archives without header fields still name the type of a body: it becomes the field that says so.
+fn keep_type(headers: &mut Headers, content: &Value) {
+    let named = content.get("mimeType").and_then(Value::as_str).unwrap_or_default().trim();
+    let plain =
+        !named.is_empty() && named.len() < 1024 && !named.eq_ignore_ascii_case("x-unknown") && named.contains('/');
+    if plain && !headers.contains("content-type") {
+        let _ = headers.append("Content-Type", named);
+    }
+}
+
+fn status_of(response: &Value) -> Option<f64> {
+    response.get("status").and_then(number_of)
+}
+
+/// A number, or a text that is one.
+fn number_of(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// The bytes of `text`, decoded as `encoding` says, in the charset that the head names.
@@ -304,9 +348,9 @@ fn body(plain: Option<Vec<u8>>, told: Option<&Value>, headers: &Headers) -> (Bod
         Some(plain) => {
             let bytes = Bytes::from(coding::encode(headers, plain));
             let size = bytes.len() as u64;
-            (BodyRow { size, kept: size, missing: None }, bytes)
+            (BodyRow::whole(size), bytes)
         }
-        None => (BodyRow { size: told, kept: 0, missing: (told > 0).then_some(Missing::Capped) }, Bytes::new()),
+        None => (BodyRow::part(told, 0, (told > 0).then_some(Missing::Capped)), Bytes::new()),
     }
 }
 

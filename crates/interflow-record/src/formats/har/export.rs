@@ -7,6 +7,7 @@ use interflow_flow::{Direction, Headers, MessageKind};
 use serde_json::{Map, Value, json};
 
 use super::body::{Body, content_type};
+use super::entry::{NO_RESPONSE, PAGE};
 use super::parts::{self, HarTimings, fields};
 use crate::formats::{Contents, Exporter};
 use crate::{BodyRow, FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
@@ -19,6 +20,8 @@ pub struct HarWriter<W: Write> {
     out: W,
     entries: u64,
     ended: bool,
+    /// The pages of the entries so far, and the ids that they had.
+    pages: Vec<(Value, String)>,
 }
 
 impl<W: Write> HarWriter<W> {
@@ -29,7 +32,34 @@ impl<W: Write> HarWriter<W> {
     pub fn new(mut out: W) -> io::Result<Self> {
         let creator = json!({"name": "Interflow", "version": env!("CARGO_PKG_VERSION")});
         write!(out, "{{\"log\":{{\"version\":\"1.2\",\"creator\":{creator},\"entries\":[")?;
-        Ok(Self { out, entries: 0, ended: false })
+        Ok(Self { out, entries: 0, ended: false, pages: Vec::new() })
+    }
+}
+
+impl<W: Write> HarWriter<W> {
+    /// The id of the page that an imported entry belongs to. Pages of several archives may have the same id: the later one
+    /// gets another.
+    fn page(&mut self, row: &FlowRow) -> Option<String> {
+        let mut page = row.archive.as_ref()?.get(PAGE)?.as_object()?.clone();
+        let id = page.get("id")?.as_str()?.to_owned();
+        // What the format asks for, where only the id is known.
+        let usual =
+            [("startedDateTime", parts::iso(row.started).into()), ("title", "".into()), ("pageTimings", json!({}))];
+        let complete = page.contains_key("startedDateTime");
+        for (name, value) in usual {
+            page.entry(name).or_insert(value);
+        }
+        let told = |page: &Map<String, Value>| ["startedDateTime", "title"].map(|name| page.get(name).cloned());
+        let same = |known: &Value| !complete || known.as_object().is_some_and(|known| told(known) == told(&page));
+        if let Some((known, _)) = self.pages.iter().find(|(known, had)| *had == id && same(known)) {
+            return known.get("id").and_then(Value::as_str).map(str::to_owned);
+        }
+        let taken = |id: &str| self.pages.iter().any(|(known, _)| known.get("id").and_then(Value::as_str) == Some(id));
+        let renamed = (2..).map(|n| format!("{id}-{n}"));
+        let written = std::iter::once(id.clone()).chain(renamed).find(|id| !taken(id))?;
+        page.insert("id".into(), written.clone().into());
+        self.pages.push((Value::Object(page), id));
+        Some(written)
     }
 }
 
@@ -37,21 +67,30 @@ impl<W: Write> Exporter for HarWriter<W> {
     fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
         self.out.write_all(if self.entries == 0 { b"\n" } else { b",\n" })?;
         self.entries += 1;
-        entry(&mut self.out, row, contents)
+        let page = self.page(row);
+        entry(&mut self.out, row, page, contents)
     }
 
     fn finish(&mut self) -> io::Result<()> {
         if !self.ended {
             self.ended = true;
-            self.out.write_all(b"\n]}}\n")?;
+            self.out.write_all(b"\n]")?;
+            if !self.pages.is_empty() {
+                let pages: Vec<&Value> = self.pages.iter().map(|(page, _)| page).collect();
+                write!(self.out, ",\"pages\":{}", json!(pages))?;
+            }
+            self.out.write_all(b"}}\n")?;
         }
         self.out.flush()
     }
 }
 
-fn entry(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
+fn entry(out: &mut dyn Write, row: &FlowRow, page: Option<String>, contents: &dyn Contents) -> io::Result<()> {
     let timings = HarTimings::of(&row.timings);
     let mut entry = Map::new();
+    if let Some(page) = page {
+        entry.insert("pageref".into(), page.into());
+    }
     entry.insert("startedDateTime".into(), parts::iso(row.started).into());
     entry.insert("time".into(), timings.sum().into());
     open(out, &entry)?;
@@ -83,7 +122,7 @@ fn entry(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Res
 
 /// What HAR has no place for.
 fn extras(row: &FlowRow, entry: &mut Map<String, Value>) {
-    for (name, value) in row.archive.iter().flat_map(|a| a.iter()) {
+    for (name, value) in row.archive.iter().flat_map(|a| a.iter()).filter(|(name, _)| *name != NO_RESPONSE) {
         entry.insert(name.clone(), value.clone());
     }
     entry.insert("_id".into(), row.id.to_string().into());
@@ -200,8 +239,11 @@ fn response(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::
 fn no_response(out: &mut dyn Write, row: &FlowRow) -> io::Result<()> {
     let tunnelled = row.kind == FlowKind::Tunnel && row.error.is_none();
     let mut head = Map::new();
-    head.insert("status".into(), (if tunnelled { 200 } else { 0 }).into());
-    head.insert("statusText".into(), "".into());
+    let told = row.archive.as_ref().and_then(|a| a.get(NO_RESPONSE));
+    let status = told.and_then(|t| t.get("status")).and_then(Value::as_i64).filter(|s| *s < 0).unwrap_or(0);
+    let text = told.and_then(|t| t.get("statusText")).and_then(Value::as_str).unwrap_or_default();
+    head.insert("status".into(), (if tunnelled { 200 } else { status }).into());
+    head.insert("statusText".into(), text.into());
     head.insert("httpVersion".into(), (if tunnelled { "HTTP/1.1" } else { "" }).into());
     for list in ["cookies", "headers"] {
         head.insert(list.into(), json!([]));
@@ -288,8 +330,12 @@ fn opcode(kind: MessageKind) -> Option<u8> {
 /// Says in a comment why a body is not here whole.
 fn note_missing(body: &BodyRow, object: &mut Map<String, Value>) {
     if let Some(missing) = body.missing {
-        let why = format!("{missing:?}").to_ascii_lowercase();
+        let why = missing.why();
         object.insert("comment".into(), format!("{} of {} bytes were kept ({why})", body.kept, body.size).into());
+        object.insert("_missing".into(), missing.as_str().into());
+    }
+    if let Some(digest) = body.head_sha256 {
+        object.insert("_headSha256".into(), digest.to_string().into());
     }
 }
 

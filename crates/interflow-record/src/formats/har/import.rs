@@ -6,7 +6,7 @@ use std::io::{self, BufRead};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use super::entry::flow;
+use super::entry::{Pages, flow};
 use crate::formats::{ImportError, ImportReport, Sink};
 
 /// Hands out the flows of a HAR that is neither compressed nor begins with a byte order mark.
@@ -14,7 +14,8 @@ use crate::formats::{ImportError, ImportReport, Sink};
 /// # Errors
 /// A text that is no HAR, with the place; what was handed out before it stays so.
 pub fn import(file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
-    let mut reader = Reader { sink, report: ImportReport::default(), failed: None, index: None, found: false };
+    let mut reader =
+        Reader { sink, report: ImportReport::default(), failed: None, index: None, found: false, pages: Pages::new() };
     let mut json = serde_json::Deserializer::from_reader(file);
     let outcome = (&mut json).deserialize_any(Archive(&mut reader)).and_then(|()| json.end());
     let Reader { report, failed, index, found, .. } = reader;
@@ -47,7 +48,12 @@ struct Reader<'s> {
     index: Option<u64>,
     /// `log.entries` was met.
     found: bool,
+    /// The pages met so far.
+    pages: Pages,
 }
+
+/// The most pages that are remembered.
+const MAX_PAGES: usize = 10_000;
 
 /// The outermost object.
 struct Archive<'r, 's>(&'r mut Reader<'s>);
@@ -92,6 +98,8 @@ impl<'de> Visitor<'de> for Log<'_, '_> {
         while let Some(name) = map.next_key::<String>()? {
             if name == "entries" {
                 map.next_value_seed(Entries(&mut *self.0))?;
+            } else if name == "pages" {
+                self.0.take_pages(&map.next_value::<Value>()?);
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
@@ -134,9 +142,17 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
 }
 
 impl Reader<'_> {
+    fn take_pages(&mut self, pages: &Value) {
+        for page in pages.as_array().into_iter().flatten().take(MAX_PAGES) {
+            if let Some(id) = page.get("id").and_then(Value::as_str) {
+                self.pages.insert(id.to_owned(), page.clone());
+            }
+        }
+    }
+
     fn entry(&mut self, index: u64, value: &Value) -> io::Result<()> {
         let mut notes = Vec::new();
-        match flow(index, value, &mut notes) {
+        match flow(index, value, &self.pages, &mut notes) {
             Ok(flow) => {
                 (self.sink)(flow)?;
                 self.report.flows += 1;

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use interflow_flow::{Direction, FlowId, Headers, MessageKind, Scheme, Transport};
 
 use super::VERSION;
+use super::kept::Kept;
 use super::tnetstring::write::{bool, bytes, dict, int, list, null, seconds, text};
 use crate::formats::Contents;
 use crate::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
@@ -15,14 +16,17 @@ use crate::{FlowKind, FlowRow, FlowState, MessageRow, RequestRow, ResponseRow};
 /// When its bytes cannot be read, or the file not be written.
 pub fn write(out: &mut dyn Write, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
     let at = |micros: Option<u64>| seconds(row.started.micros().saturating_add(micros.unwrap_or(0)));
+    let kept = Kept::of(row);
+    let replayed = kept.text("is_replay").or(row.parent.map(|_| "request"));
+    let marked = kept.text("marked").unwrap_or(if row.tags.is_empty() { "" } else { ":default:" });
     let mut members = vec![
         ("id", text(&uuid(row.id))),
         ("client_conn", client(row)),
         ("server_conn", server(row)),
         ("error", error(row, &at)),
         ("intercepted", bool(false)),
-        ("is_replay", if row.parent.is_some() { text("request") } else { null() }),
-        ("marked", text(if row.tags.is_empty() { "" } else { ":default:" })),
+        ("is_replay", maybe(replayed)),
+        ("marked", text(marked)),
         ("metadata", metadata(row)),
         ("comment", text(row.comment.as_deref().unwrap_or_default())),
         ("timestamp_created", at(None)),
@@ -59,7 +63,7 @@ fn uuid(id: FlowId) -> String {
 
 /// Tags, and what was not kept of the bodies.
 fn metadata(row: &FlowRow) -> Vec<u8> {
-    let mut members = Vec::new();
+    let mut members = Kept::of(row).metadata();
     if !row.tags.is_empty() {
         members.push(("tags", list(row.tags.iter().map(|t| text(t)))));
     }
@@ -110,20 +114,20 @@ fn client(row: &FlowRow) -> Vec<u8> {
         ),
         ("peername", address(client.peer.or(none))),
         ("sockname", address(client.local.or(none))),
-        ("transport_protocol", text("tcp")),
+        ("transport_protocol", text(carrier(tls.and_then(|t| t.version.as_deref())))),
         ("error", null()),
         ("tls", bool(tls.is_some())),
-        ("certificate_list", list([])),
+        ("certificate_list", Kept::of(row).certificates("client_certificates")),
         ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
         ("alpn_offers", list(offers)),
         ("cipher", maybe(tls.and_then(|t| t.cipher.as_deref()))),
         ("cipher_list", list([])),
-        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()))),
+        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
         ("sni", maybe(tls.and_then(|t| t.sni.as_deref()))),
         ("timestamp_start", seconds(begun.micros())),
         ("timestamp_end", null()),
         ("timestamp_tls_setup", if tls.is_some() { seconds(begun.micros()) } else { null() }),
-        ("mitmcert", null()),
+        ("mitmcert", Kept::of(row).text("mitmcert").map_or_else(null, |pem| bytes(pem.as_bytes()))),
         ("proxy_mode", text(if row.transport == Transport::Socks5 { "socks5" } else { "regular" })),
     ])
 }
@@ -150,15 +154,15 @@ fn server(row: &FlowRow) -> Vec<u8> {
         ("address", list([text(&row.host()), int(row.authority.port.into())])),
         ("peername", address(upstream.and_then(|u| u.peer))),
         ("sockname", address(upstream.and_then(|u| u.local))),
-        ("transport_protocol", text("tcp")),
+        ("transport_protocol", text(carrier(tls.and_then(|t| t.version.as_deref())))),
         ("error", null()),
         ("tls", bool(row.scheme == Scheme::Https)),
-        ("certificate_list", list([])),
+        ("certificate_list", Kept::of(row).certificates("server_certificates")),
         ("alpn", tls.and_then(|t| t.alpn.as_deref()).map_or_else(null, |a| bytes(a.as_bytes()))),
         ("alpn_offers", list([])),
         ("cipher", maybe(tls.and_then(|t| t.cipher.as_deref()))),
         ("cipher_list", list([])),
-        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()))),
+        ("tls_version", maybe(tls.and_then(|t| t.version.as_deref()).and_then(tls_version))),
         ("sni", maybe(tls.is_some().then(|| row.host()).as_deref())),
         ("timestamp_start", if upstream.is_some() { at(begun) } else { null() }),
         ("timestamp_end", null()),
@@ -166,6 +170,28 @@ fn server(row: &FlowRow) -> Vec<u8> {
         ("timestamp_tls_setup", when(secured)),
         ("via", null()),
     ])
+}
+
+/// Whether a version of TLS is that of QUIC.
+fn is_quic(version: &str) -> bool {
+    version.get(..4).is_some_and(|v| v.eq_ignore_ascii_case("quic"))
+}
+
+/// What carries a connection with this version of TLS.
+fn carrier(version: Option<&str>) -> &'static str {
+    let datagrams = |v: &str| is_quic(v) || v.starts_with("DTLS");
+    if version.is_some_and(datagrams) { "udp" } else { "tcp" }
+}
+
+/// The names that mitmproxy knows; it refuses a file with any other.
+fn tls_version(version: &str) -> Option<&'static str> {
+    const KNOWN: [&str; 8] = ["SSLv3", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3", "DTLSv0.9", "DTLSv1", "DTLSv1.2"];
+    if is_quic(version) {
+        return Some("QUICv1");
+    }
+    let plain = |text: &str| text.to_ascii_lowercase().replace([' ', 'v'], "");
+    let (wanted, short) = (plain(version), plain(version.strip_suffix(".0").unwrap_or(version)));
+    KNOWN.into_iter().find(|k| plain(k) == wanted || plain(k) == short)
 }
 
 fn fields(headers: &Headers) -> Vec<u8> {

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use bytes::Bytes;
 use interflow_flow::{Authority, Direction, FlowId, Headers, Host, MessageKind, Scheme, Timestamp, Timings, Transport};
 
-use super::VERSION;
 use super::tnetstring::{self, Value};
+use super::{VERSION, kept};
 use crate::formats::foreign::{self, Intake, clean, shorten};
 use crate::formats::{ImportError, ImportReport, Sink, WholeFlow};
 use crate::{ClientTlsRow, ErrorRow, FlowKind, FlowRow, MessageRow, Missing, TunnelRow, UpstreamRow, UpstreamTlsRow};
@@ -18,6 +18,7 @@ use crate::{ClientTlsRow, ErrorRow, FlowKind, FlowRow, MessageRow, Missing, Tunn
 /// A file that is cut off or none of this format, after what was whole in it.
 pub(in crate::formats) fn import(mut file: impl BufRead, sink: Sink<'_>) -> Result<ImportReport, ImportError> {
     let mut intake = Intake::new(sink);
+    let mut handshakes = Handshakes::default();
     let mut at: u64 = 0;
     for number in 1u64.. {
         let place = format!("flow {number}");
@@ -33,11 +34,56 @@ pub(in crate::formats) fn import(mut file: impl BufRead, sink: Sink<'_>) -> Resu
             Err(e) => return Err(intake.failed(e)),
         };
         let mut notes = Vec::new();
-        let flow = tnetstring::parse(&whole).and_then(|state| flow(&state, &mut notes));
-        intake.take(&place, flow, notes)?;
+        let flow = tnetstring::parse(&whole).and_then(|state| handshakes.join(&state, flow(&state, &mut notes)?));
+        match flow {
+            Ok(Some(flow)) => intake.take(&place, Ok(flow), notes)?,
+            Ok(None) => {}
+            Err(problem) => intake.take(&place, Err(problem), notes)?,
+        }
         at += whole.len() as u64 + (whole.len() as u64 - 1).to_string().len() as u64 + 1;
     }
+    for (place, flow) in handshakes.rest() {
+        intake.take(&place, Ok(flow), Vec::new())?;
+    }
     Ok(intake.report)
+}
+
+/// Requests for WebSockets whose messages stand in a flow of their own, as they did up to version 11 of the format.
+#[derive(Default)]
+struct Handshakes {
+    waiting: Vec<(String, WholeFlow)>,
+}
+
+impl Handshakes {
+    /// The most that wait for their messages.
+    const MOST: usize = 1000;
+
+    /// Lets a flow by; one that only opens a WebSocket waits for its messages, and goes with them.
+    fn join(&mut self, state: &Value<'_>, mut flow: WholeFlow) -> Result<Option<WholeFlow>, String> {
+        let metadata = |name: &str| state.get("metadata").and_then(|m| m.get(name));
+        if state.get("type").and_then(Value::text).as_deref() == Some("websocket") {
+            let handshake = metadata("websocket_handshake").and_then(Value::text).unwrap_or_default();
+            if let Some(at) = self.waiting.iter().position(|(id, _)| *id == handshake) {
+                let (_, mut whole) = self.waiting.remove(at);
+                whole.row.kind = FlowKind::WebSocket;
+                whole.row.messages = flow.messages.len() as u64;
+                whole.row.error = whole.row.error.or(flow.row.error);
+                whole.messages = std::mem::take(&mut flow.messages);
+                return Ok(Some(whole));
+            }
+            return Ok(Some(flow));
+        }
+        if metadata("websocket").is_some() && state.get("websocket").is_none() && self.waiting.len() < Self::MOST {
+            self.waiting.push((state.get("id").and_then(Value::text).unwrap_or_default(), flow));
+            return Ok(None);
+        }
+        Ok(Some(flow))
+    }
+
+    /// Those whose messages never came.
+    fn rest(self) -> impl Iterator<Item = (String, WholeFlow)> {
+        self.waiting.into_iter().map(|(id, flow)| (format!("flow {id}"), flow))
+    }
 }
 
 fn flow(state: &Value<'_>, notes: &mut Vec<String>) -> Result<WholeFlow, String> {
@@ -46,6 +92,7 @@ fn flow(state: &Value<'_>, notes: &mut Vec<String>) -> Result<WholeFlow, String>
     let mut flow = match kind.as_str() {
         "http" => http(state, notes)?,
         "tcp" => tcp(state)?,
+        "websocket" => old_web_socket(state)?,
         other => return Err(format!("a flow of type '{}' has no place here", shorten(other))),
     };
     let row = &mut flow.row;
@@ -60,6 +107,7 @@ fn flow(state: &Value<'_>, notes: &mut Vec<String>) -> Result<WholeFlow, String>
                 ErrorRow { kind: kind.to_owned().into(), blame: "upstream".into(), message: message.to_owned() }
             },
         );
+    kept::keep(state, row, notes);
     foreign::settle(&mut flow);
     Ok(flow)
 }
@@ -266,16 +314,46 @@ fn headers(list: Option<&Value<'_>>, notes: &mut Vec<String>) -> Headers {
 fn web_socket(state: &Value<'_>, flow: &mut WholeFlow) {
     let Some(socket) = state.get("websocket") else { return };
     flow.row.kind = FlowKind::WebSocket;
-    for message in socket.get("messages").map(Value::list).unwrap_or_default() {
-        let [opcode, sent, payload, at, ..] = message.list() else { continue };
-        let kind = if opcode.int() == Some(1) { MessageKind::Text } else { MessageKind::Binary };
-        push(flow, sent.is_true(), kind, payload.bytes().unwrap_or_default(), at.micros());
-    }
+    messages_of(socket, flow);
     if let Some(code) = socket.get("close_code").and_then(Value::int).and_then(|c| u16::try_from(c).ok()) {
         let reason = socket.get("close_reason").and_then(Value::bytes).unwrap_or_default();
         let payload = [&code.to_be_bytes()[..], reason].concat();
         let by_client = socket.get("closed_by_client").is_some_and(Value::is_true);
         push(flow, by_client, MessageKind::Close, &payload, socket.get("timestamp_end").and_then(Value::micros));
+    }
+}
+
+/// The messages of a WebSocket as a flow of their own, up to version 11. Its request is another flow; where that one is not
+/// in the file, only the server's address is known of it.
+fn old_web_socket(state: &Value<'_>) -> Result<WholeFlow, String> {
+    let mut flow = tcp(state)?;
+    let secured = state.get("server_conn").and_then(|s| s.any(&["tls", "tls_established", "ssl_established"]));
+    flow.row.kind = FlowKind::WebSocket;
+    flow.row.tunnel = None;
+    flow.row.scheme = if secured.is_some_and(Value::is_true) { Scheme::Https } else { Scheme::Http };
+    flow.row.request = Some(foreign::request("GET", "/", "HTTP/1.1", Headers::new(), b""));
+    flow.messages.clear();
+    messages_of(state, &mut flow);
+    if let Some(code) = state.get("close_code").and_then(Value::int).and_then(|c| u16::try_from(c).ok()) {
+        let reason = state.get("close_reason").and_then(Value::bytes).unwrap_or_default();
+        let payload = [&code.to_be_bytes()[..], reason].concat();
+        let by_client = state.get("close_sender").and_then(Value::text).as_deref() == Some("client");
+        let at = flow.messages.last().map(|m| m.at.micros());
+        push(&mut flow, by_client, MessageKind::Close, &payload, at);
+    }
+    Ok(flow)
+}
+
+fn messages_of(socket: &Value<'_>, flow: &mut WholeFlow) {
+    for message in socket.get("messages").map(Value::list).unwrap_or_default() {
+        let [opcode, sent, payload, at, ..] = message.list() else { continue };
+        let kind = match opcode.int() {
+            Some(1) => MessageKind::Text,
+            Some(9) => MessageKind::Ping,
+            Some(10) => MessageKind::Pong,
+            _ => MessageKind::Binary,
+        };
+        push(flow, sent.is_true(), kind, payload.bytes().unwrap_or_default(), at.micros());
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod export;
 mod import;
+mod kept;
 mod tnetstring;
 
 pub(super) use export::write;

@@ -196,6 +196,10 @@ pub(super) mod write {
         tagged(n.to_string().as_bytes(), b'#')
     }
 
+    pub fn float(f: f64) -> Vec<u8> {
+        tagged(format!("{f:?}").as_bytes(), b'^')
+    }
+
     /// Microseconds as a number of seconds.
     pub fn seconds(micros: u64) -> Vec<u8> {
         tagged(format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000).as_bytes(), b'^')

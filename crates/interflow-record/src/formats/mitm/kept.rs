@@ -1,0 +1,134 @@
+//! What a flow of mitmproxy has that our rows have no place for: kept beside the row as it is, and written again.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Number, Value as Json, json};
+
+use super::tnetstring::Value;
+use super::tnetstring::write::{bool, bytes, dict, float, int, list, null, text};
+use crate::FlowRow;
+
+/// The member of what is kept of an archive.
+const MEMBER: &str = "_mitmproxy";
+/// The most that is kept of one flow, in bytes.
+const MAX_KEPT: usize = 256 * 1024;
+/// Members of `metadata` that our rows have a place for.
+const OURS: [&str; 4] = ["tags", "user", "request_size", "response_size"];
+
+/// Keeps what has no other place.
+pub(super) fn keep(state: &Value<'_>, row: &mut FlowRow, notes: &mut Vec<String>) {
+    let mut kept = Map::new();
+    if let Some(Value::Dict(members)) = state.get("metadata") {
+        let own = |name: &[u8]| OURS.iter().any(|o| o.as_bytes() == name);
+        let rest: Map<String, Json> = members
+            .iter()
+            .filter(|(name, _)| !own(name))
+            .map(|(name, value)| (String::from_utf8_lossy(name).into_owned(), to_json(value)))
+            .collect();
+        if !rest.is_empty() {
+            kept.insert("metadata".into(), rest.into());
+        }
+    }
+    if let Some(mark) = state.get("marked").and_then(Value::text).filter(|m| !m.is_empty()) {
+        kept.insert("marked".into(), mark.into());
+    }
+    if let Some(replay) =
+        state.get("is_replay").and_then(Value::text).filter(|r| matches!(&**r, "request" | "response"))
+    {
+        kept.insert("is_replay".into(), replay.into());
+    } else if let Some(side) = ["request", "response"].into_iter().find(|s| replayed_before_version_8(state, s)) {
+        kept.insert("is_replay".into(), side.into());
+    }
+    for (name, conn) in [("client_certificates", "client_conn"), ("server_certificates", "server_conn")] {
+        let conn = state.get(conn);
+        let newer = conn.and_then(|c| c.get("certificate_list")).map(Value::list).unwrap_or_default();
+        let older = conn.and_then(|c| c.any(&["cert", "clientcert"]));
+        let all: Vec<Json> = newer.iter().chain(older).filter_map(Value::text).map(Json::from).collect();
+        if !all.is_empty() {
+            kept.insert(name.into(), all.into());
+        }
+    }
+    if let Some(cert) = state.get("client_conn").and_then(|c| c.get("mitmcert")).and_then(Value::text) {
+        kept.insert("mitmcert".into(), cert.into());
+    }
+    if kept.is_empty() {
+        return;
+    }
+    let size = Json::Object(kept.clone()).to_string().len();
+    if size > MAX_KEPT {
+        notes.push(format!("metadata and certificates: longer than {MAX_KEPT} bytes and left out"));
+        return;
+    }
+    let mut archive = row.archive.as_deref().cloned().unwrap_or_default();
+    archive.insert(MEMBER.into(), kept.into());
+    row.archive = Some(Arc::new(archive));
+}
+
+fn replayed_before_version_8(state: &Value<'_>, side: &str) -> bool {
+    state.get(side).and_then(|m| m.get("is_replay")).is_some_and(Value::is_true)
+}
+
+/// What was kept, for writing it again.
+pub(super) struct Kept<'a>(Option<&'a Map<String, Json>>);
+
+impl<'a> Kept<'a> {
+    pub(super) fn of(row: &'a FlowRow) -> Self {
+        Self(row.archive.as_ref().and_then(|a| a.get(MEMBER)).and_then(Json::as_object))
+    }
+
+    fn member(&self, name: &str) -> Option<&'a Json> {
+        self.0?.get(name)
+    }
+
+    /// The text under this name.
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.member(name)?.as_str()
+    }
+
+    /// Certificates under this name.
+    pub(super) fn certificates(&self, name: &str) -> Vec<u8> {
+        let all = self.member(name).and_then(Json::as_array).into_iter().flatten();
+        list(all.filter_map(Json::as_str).map(|pem| bytes(pem.as_bytes())))
+    }
+
+    /// Members of `metadata`, encoded.
+    pub(super) fn metadata(&self) -> Vec<(&'a str, Vec<u8>)> {
+        let all = self.member("metadata").and_then(Json::as_object).into_iter().flatten();
+        all.filter(|(name, _)| !OURS.contains(&name.as_str()))
+            .map(|(name, value)| (name.as_str(), of_json(value)))
+            .collect()
+    }
+}
+
+fn to_json(value: &Value<'_>) -> Json {
+    match value {
+        Value::Null => Json::Null,
+        Value::Bool(b) => (*b).into(),
+        Value::Int(n) => (*n).into(),
+        Value::Float(f) => Number::from_f64(*f).map_or(Json::Null, Json::Number),
+        Value::Bytes(b) => match std::str::from_utf8(b) {
+            Ok(text) => text.into(),
+            Err(_) => json!({"base64": STANDARD.encode(b)}),
+        },
+        Value::List(all) => all.iter().map(to_json).collect(),
+        Value::Dict(all) => {
+            all.iter().map(|(n, v)| (String::from_utf8_lossy(n).into_owned(), to_json(v))).collect::<Map<_, _>>().into()
+        }
+    }
+}
+
+fn of_json(value: &Json) -> Vec<u8> {
+    match value {
+        Json::Null => null(),
+        Json::Bool(b) => bool(*b),
+        Json::Number(n) => n.as_i64().map_or_else(|| float(n.as_f64().unwrap_or_default()), int),
+        Json::String(s) => text(s),
+        Json::Array(all) => list(all.iter().map(of_json)),
+        Json::Object(all) => match all.get("base64").and_then(Json::as_str).map(|b| STANDARD.decode(b)) {
+            Some(Ok(raw)) if all.len() == 1 => bytes(&raw),
+            _ => dict(&all.iter().map(|(n, v)| (n.as_str(), of_json(v))).collect::<Vec<_>>()),
+        },
+    }
+}
