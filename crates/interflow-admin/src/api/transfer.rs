@@ -103,7 +103,8 @@ fn export_selected(store: &dyn Store, query: Query, (format, leg): (Format, Leg)
     loop {
         let page = store.list_while(&options, &mut || watch()).map_err(io::Error::other)?;
         for row in &page {
-            exporter.flow(&sound.row(row).map_err(io::Error::other)?, &sound)?;
+            let row = sound.row(row).map_err(io::Error::other)?;
+            exporter.flow(&row, &sound)?;
         }
         options.after = page.last().map(|r| r.id);
         if page.len() < PAGE {

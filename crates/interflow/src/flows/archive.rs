@@ -87,7 +87,8 @@ fn write(
     loop {
         let page = store.list(&options)?;
         for row in &page {
-            if let Err(e) = exporter.flow(&sound.row(row)?, &sound) {
+            let row = sound.row(row)?;
+            if let Err(e) = exporter.flow(&row, &sound) {
                 return Ok((flows, Err(e)));
             }
             flows += 1;
