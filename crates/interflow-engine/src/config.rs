@@ -73,6 +73,9 @@ pub struct ProxyConfig {
     pub keep_half_closed: bool,
     /// How long connections may take to finish after a signal to stop.
     pub drain: Span,
+    /// How long after SIGTERM connections are still accepted, while `/readyz` says 503 already, so that balancers turn away
+    /// before the port closes. Ctrl-C waits for nothing.
+    pub drain_delay: Span,
 }
 
 impl Default for ProxyConfig {
@@ -90,6 +93,7 @@ impl Default for ProxyConfig {
             via: String::new(),
             keep_half_closed: false,
             drain: Span::secs(20),
+            drain_delay: Span::millis(500),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use interflow_flow::{
@@ -50,6 +50,7 @@ pub struct Engine {
     runtimes: Vec<tokio::runtime::Handle>,
     stats: Stats,
     drain: DrainSignal,
+    leaving: AtomicBool,
     addresses: Vec<(Role, SocketAddr)>,
     pseudonym: Pseudonym,
     generation: AtomicU64,
@@ -105,6 +106,7 @@ impl Engine {
             runtimes,
             stats,
             drain,
+            leaving: AtomicBool::new(false),
             addresses,
             pseudonym,
             generation: AtomicU64::new(0),
@@ -189,9 +191,19 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Whether it has begun to stop.
+    /// Whether it has begun to stop, or is about to.
     pub fn is_draining(&self) -> bool {
-        self.drain.drain().is_draining()
+        self.leaving.load(Ordering::Relaxed) || self.drain.drain().is_draining()
+    }
+
+    /// Says that it is about to stop, while everything is still accepted.
+    pub fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+    }
+
+    /// How many connections of clients are open.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.open()
     }
 
     /// Programs whose TLS passes uninspected because they refuse our certificate.

@@ -1,5 +1,6 @@
 //! When things happened, in microseconds, on both legs of a flow.
 
+use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in wall-clock time: microseconds since the Unix epoch.
@@ -11,6 +12,30 @@ impl Timestamp {
     pub fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(since.as_micros() as u64)
+    }
+
+    /// Now by a clock that never jumps: the wall clock as it was when this process first asked, and the time that has passed
+    /// since. For what expires in this process, which a correction of the wall clock must neither end nor prolong.
+    pub fn steady() -> Self {
+        static START: OnceLock<Clock> = OnceLock::new();
+        let start = START.get_or_init(Clock::start);
+        Self(start.born.0.saturating_add(start.micros()))
+    }
+
+    /// The moment of the wall clock that one of [`steady`](Self::steady) is by now, for people.
+    #[must_use]
+    pub fn to_wall(self) -> Self {
+        Self::shifted(self.0, Self::steady().0, Self::now().0)
+    }
+
+    /// The moment of [`steady`](Self::steady) that one of the wall clock is by now.
+    #[must_use]
+    pub fn to_steady(self) -> Self {
+        Self::shifted(self.0, Self::now().0, Self::steady().0)
+    }
+
+    const fn shifted(at: u64, from: u64, to: u64) -> Self {
+        Self(if to >= from { at.saturating_add(to - from) } else { at.saturating_sub(from - to) })
     }
 
     /// From microseconds since the Unix epoch.
@@ -73,4 +98,21 @@ pub struct Timings {
     pub last_byte: Option<u64>,
     /// The flow was over on both legs.
     pub done: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_carried_from_one_clock_to_the_other() {
+        let (wall, steady) = (1_000_000, 400_000);
+        assert_eq!(Timestamp::shifted(400_500, steady, wall).micros(), 1_000_500);
+        assert_eq!(Timestamp::shifted(1_000_500, wall, steady).micros(), 400_500);
+        assert_eq!(Timestamp::shifted(u64::MAX, steady, wall).micros(), u64::MAX);
+        assert_eq!(Timestamp::shifted(5, wall, steady).micros(), 0);
+        let now = Timestamp::steady();
+        assert!(now.to_wall().micros().abs_diff(Timestamp::now().micros()) < 1_000_000);
+        assert!(Timestamp::steady() >= now);
+    }
 }

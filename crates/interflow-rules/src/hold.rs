@@ -102,6 +102,8 @@ pub struct Holds {
 struct Inner {
     next: u64,
     waiting: Vec<Waiting>,
+    /// Interflow stops: nothing is held any more.
+    closed: bool,
 }
 
 /// What is told of a flow that is to be held.
@@ -139,7 +141,19 @@ impl Holds {
         Ok(waiting.held)
     }
 
-    /// Waits for a decision; `None` when nobody decided in time, or too many wait.
+    /// Nobody decides any more, since Interflow stops: whoever waits goes without a decision, and so does whoever comes later.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        inner.waiting.clear();
+    }
+
+    /// Whether nobody decides any more.
+    pub fn is_closed(&self) -> bool {
+        self.inner.lock().closed
+    }
+
+    /// Waits for a decision; `None` when nobody decided in time, too many wait, or nobody decides any more.
     pub(crate) async fn wait(self: Arc<Self>, ask: Ask, most: usize) -> Option<Decision> {
         let timeout = ask.timeout;
         let (id, decided) = self.enter(ask, most)?;
@@ -151,6 +165,9 @@ impl Holds {
     fn enter(&self, ask: Ask, most: usize) -> Option<(u64, oneshot::Receiver<Decision>)> {
         let (decide, decided) = oneshot::channel();
         let mut inner = self.inner.lock();
+        if inner.closed {
+            return None;
+        }
         if inner.waiting.len() >= most {
             tracing::warn!("{most} flows are held already, so flow {} is treated as if nobody had decided", ask.flow);
             return None;
@@ -241,6 +258,19 @@ mod tests {
         waiting.abort();
         let _ = waiting.await;
         assert!(holds.list().is_empty());
+    }
+
+    #[tokio::test]
+    async fn when_interflow_stops_nobody_waits_any_more() {
+        let holds = Arc::new(Holds::default());
+        let waiting = tokio::spawn(Arc::clone(&holds).wait(ask(60_000), 10));
+        while holds.list().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        holds.close();
+        assert_eq!(waiting.await.unwrap(), None);
+        assert_eq!(Arc::clone(&holds).wait(ask(60_000), 10).await, None);
+        assert!(holds.is_closed() && holds.list().is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ struct Cookie {
     /// Whether hosts below the domain get it too.
     below: bool,
     secure: bool,
-    /// In microseconds since 1970; `None` while the session lasts.
+    /// In microseconds of a clock that never jumps; `None` while the session lasts.
     expires: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Sessions {
             let Some((domain, cookie)) = std::str::from_utf8(line).ok().and_then(|l| read(host, l)) else { continue };
             self.change(&domain, |kept| {
                 kept.cookies.retain(|c| c.name != cookie.name || c.path != cookie.path);
-                if cookie.expires.is_none_or(|e| e > Timestamp::now().micros()) {
+                if cookie.expires.is_none_or(|e| e > Timestamp::steady().micros()) {
                     kept.cookies.push(cookie);
                 }
             });
@@ -80,7 +80,7 @@ impl Sessions {
 
     /// The cookies for a request, those of longer paths first (RFC 6265 5.4).
     pub fn cookies(&self, host: &str, path: &str, secure: bool) -> Vec<(String, String)> {
-        let now = Timestamp::now().micros();
+        let now = Timestamp::steady().micros();
         let domains = self.domains.lock();
         let mut found: Vec<&Cookie> = Vec::new();
         for domain in domains_of(host) {
@@ -141,7 +141,7 @@ fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
         expires: None,
     };
     let mut domain = host.to_owned();
-    let now = Timestamp::now().micros();
+    let now = Timestamp::steady().micros();
     for part in parts {
         let (key, value) = part.split_once('=').map_or((part.trim(), ""), |(k, v)| (k.trim(), v.trim()));
         match key.to_ascii_lowercase().as_str() {
@@ -160,7 +160,8 @@ fn read(host: &str, line: &str) -> Option<(String, Cookie)> {
                 cookie.expires = Some(now.saturating_add_signed(seconds.saturating_mul(1_000_000)));
             }
             "expires" if cookie.expires.is_none() => {
-                cookie.expires = crate::dates::parse(value).map(|s| u64::try_from(s).unwrap_or(0) * 1_000_000);
+                let at = |seconds| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
+                cookie.expires = crate::dates::parse(value).map(|s| Timestamp::from_micros(at(s)).to_steady().micros());
             }
             _ => {}
         }

@@ -18,8 +18,8 @@ pub fn run(command: &CaCommand, home: &Home) -> Result<(), Failure> {
         CaCommand::Show => show(&ca()?, home),
         CaCommand::Export { form, output } => export(&ca()?, *form, output.as_deref())?,
         CaCommand::Rotate { yes } => {
-            if !yes && !confirm("A new CA is made; whoever trusts the old one must be told again.")? {
-                return Ok(());
+            if !yes {
+                confirmed("A new CA is made; whoever trusts the old one must be told again.")?;
             }
             let ca = Ca::rotate(&home.ca(), &CaOptions::default()).map_err(|e| e.to_string())?;
             anstream::println!("New CA: {}\nThe old one is set aside in {}.", ca.name(), home.ca().display());
@@ -96,13 +96,24 @@ fn export(ca: &Ca, form: CaForm, output: Option<&std::path::Path>) -> Result<(),
 }
 
 /// Asks on the terminal; only a clear yes is one.
-pub fn confirm(what: &str) -> Result<bool, Failure> {
+///
+/// # Errors
+/// Anything else was answered, or nothing: nothing was done then.
+pub fn confirmed(what: &str) -> Result<(), Failure> {
     anstream::eprint!("{what}\nGo on? [y/N] ");
     let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|e| format!("no answer could be read: {e}; --yes goes on without"))?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    let read = std::io::stdin().read_line(&mut answer);
+    judged(read.map(|_| answer.as_str())).map_err(Failure::Failed)
+}
+
+fn judged(answer: std::io::Result<&str>) -> Result<(), String> {
+    match answer {
+        Ok(text) if matches!(text.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
+        // Without a line's end nobody has answered.
+        Ok("") => Err("nothing was done: nobody answered; --yes goes on without asking".into()),
+        Ok(_) => Err("nothing was done: the answer was not yes".into()),
+        Err(e) => Err(format!("nothing was done: no answer could be read: {e}; --yes goes on without asking")),
+    }
 }
 
 fn trust_env(home: &Home, shell: Shell) -> Result<(), Failure> {
@@ -116,4 +127,17 @@ fn trust_env(home: &Home, shell: Shell) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_is_one_and_everything_else_says_that_nothing_was_done() {
+        assert!(judged(Ok("y\n")).is_ok() && judged(Ok(" YES\n")).is_ok());
+        for answer in ["", "\n", "n\n", "yep\n"] {
+            assert!(judged(Ok(answer)).unwrap_err().starts_with("nothing was done"), "{answer:?}");
+        }
+    }
 }

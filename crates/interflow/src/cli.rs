@@ -9,8 +9,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 #[derive(Debug, Parser)]
 #[command(name = "interflow", version, max_term_width = 110, infer_subcommands = false)]
 pub struct Cli {
-    /// The data folder: CA, recordings, tokens.
-    #[arg(long, global = true, env = "INTERFLOW_HOME", value_name = "FOLDER")]
+    /// The data folder: CA, recordings, tokens; INTERFLOW_DATA_DIR names it too.
+    #[arg(long, alias = "data-dir", global = true, env = "INTERFLOW_HOME", value_name = "FOLDER")]
     pub home: Option<PathBuf>,
     /// The configuration file.
     #[arg(short, long, global = true, env = "INTERFLOW_CONFIG", value_name = "FILE")]

@@ -8,6 +8,7 @@ use interflow_llm::gateway::Gateway;
 use crate::Failure;
 use crate::cli::ConfigCommand;
 use crate::config::{Config, LoadError, Loaded, place_of, reference};
+use crate::exposure;
 use crate::philter;
 
 /// Runs one of the commands on the configuration.
@@ -30,6 +31,7 @@ pub fn run(command: &ConfigCommand, loaded: Result<Loaded, LoadError>) -> Result
                 let file = loaded.file.as_ref().map(|f| located(f, key)).unwrap_or_default();
                 Failure::Failed(format!("{file}{e}"))
             })?;
+            exposure::of_config(&loaded.config).iter().for_each(|text| crate::warn(text));
             match loaded.file {
                 Some(file) => format!("{}: ok\n", file.display()),
                 None => "no file given (-c FILE): the defaults are in force\n".into(),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,20 @@ pub struct Instance {
     pub dns: Option<SocketAddr>,
 }
 
+impl Instance {
+    /// Its TCP ports, by what they are for.
+    pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        let named = |name: &'static str| move |addr: &SocketAddr| (name, *addr);
+        let one = self.gateway.iter().map(named("gateway")).chain(self.admin.iter().map(named("admin")));
+        self.proxy.iter().map(named("proxy")).chain(one).chain(self.greyproxy.iter().map(named("greyproxy")))
+    }
+}
+
+/// The data folder by the other name of its variable.
+pub fn by_other_name() -> Option<PathBuf> {
+    std::env::var_os("INTERFLOW_DATA_DIR").filter(|v| !v.is_empty()).map(PathBuf::from)
+}
+
 impl Home {
     /// The folder given, or `$XDG_DATA_HOME/interflow`, or the platform's usual place below the home folder.
     pub fn find(given: Option<&Path>) -> Result<Self, String> {
@@ -55,11 +69,35 @@ impl Home {
         &self.0
     }
 
-    /// Makes the folder, for its owner alone.
+    /// Makes the folder, for its owner alone, when there is none. One that exists keeps its mode: it may be shared on purpose, and
+    /// each file in it that holds a secret is for its owner alone.
     pub fn create(&self) -> Result<(), String> {
-        fs::create_dir_all(&self.0).and_then(|()| only_owner(&self.0, 0o700)).map_err(|e| {
+        if self.0.is_dir() {
+            return Ok(());
+        }
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&self.0).map_err(|e| {
             format!("the data folder {} cannot be made: {e}; set INTERFLOW_HOME to another one", self.0.display())
         })
+    }
+
+    /// What is wrong with the folder's mode: where everybody may write, anybody may put a CA or a configuration in its place.
+    pub fn exposed(&self) -> Option<String> {
+        #[cfg(unix)]
+        {
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.0).ok()?) & 0o7777;
+            (mode & 0o002 != 0).then(|| {
+                let path = self.0.display();
+                format!(
+                    "every user of this machine may write to the data folder {path} (mode {mode:o}): chmod 700 {path}"
+                )
+            })
+        }
+        #[cfg(not(unix))]
+        None
     }
 
     /// The folder of the CA.
@@ -113,25 +151,55 @@ impl Home {
         self.0.join("instance.json")
     }
 
-    /// Tells other commands that this process runs.
-    pub fn announce(&self, instance: &Instance) -> Result<Announced, String> {
+    /// Tells other commands that this process runs. `None` when they know of another instance that runs from this folder: its
+    /// announcement stays.
+    pub fn announce(&self, instance: &Instance) -> Result<Option<Announced>, String> {
+        if self.running().is_some_and(|other| other.pid != instance.pid) {
+            return Ok(None);
+        }
         let path = self.instance_file();
         let text = serde_json::to_vec(instance).expect("an instance is plain data");
         write_private(&path, &text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
-        Ok(Announced { path, pid: instance.pid })
+        Ok(Some(Announced { path, pid: instance.pid }))
     }
 
     /// The instance that runs from this folder now.
     pub fn running(&self) -> Option<Instance> {
         let text = fs::read(self.instance_file()).ok()?;
         let instance: Instance = serde_json::from_slice(&text).ok()?;
-        let addr = instance.proxy.first()?;
-        let alive = std::net::TcpStream::connect_timeout(addr, std::time::Duration::from_millis(300)).is_ok();
+        let addr = reachable(*instance.proxy.first()?);
+        // The process first: another program may listen at its port by now.
+        let alive = lives(instance.pid)
+            && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
         alive.then_some(instance)
     }
 }
 
-/// Takes the announcement back when dropped, unless another instance has announced itself since.
+/// Where a program on this machine reaches what listens there: every address stands for loopback.
+pub fn reachable(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, addr.port())
+}
+
+/// Whether there is such a process; one that cannot be asked after may be there.
+fn lives(pid: u32) -> bool {
+    #[cfg(unix)]
+    {
+        let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = pid;
+        true
+    }
+}
+
+/// Takes the announcement back when dropped, unless it is another instance's by then.
 #[derive(Debug)]
 pub struct Announced {
     path: PathBuf,
@@ -160,17 +228,6 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-#[cfg(unix)]
-fn only_owner(path: &Path, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-}
-
-#[cfg(not(unix))]
-fn only_owner(_: &Path, _: u32) -> io::Result<()> {
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,24 +248,67 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_instance_is_found_while_it_listens() {
-        let dir = tempfile::tempdir().unwrap();
-        let home = Home::find(Some(dir.path())).unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let instance = Instance {
-            pid: 7,
+    fn instance(pid: u32, listener: &std::net::TcpListener) -> Instance {
+        Instance {
+            pid,
             proxy: vec![listener.local_addr().unwrap()],
             gateway: None,
             admin: None,
             greyproxy: None,
             dns: None,
-        };
-        let announced = home.announce(&instance).unwrap();
-        assert_eq!(home.running().map(|i| i.pid), Some(7));
+        }
+    }
+
+    #[test]
+    fn an_instance_is_found_while_it_lives_and_listens() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let announced = home.announce(&instance(std::process::id(), &listener)).unwrap();
+        assert_eq!(home.running().map(|i| i.pid), Some(std::process::id()));
         drop(listener);
         assert!(home.running().is_none());
         drop(announced);
         assert!(!home.instance_file().exists());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_second_instance_leaves_the_announcement_of_the_first_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        let [first, second] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        // The first is another process that lives: our parent.
+        let parent = std::os::unix::process::parent_id();
+        let mine = home.announce(&instance(parent, &first)).unwrap();
+        let other = home.announce(&instance(std::process::id(), &second)).unwrap();
+        assert!(mine.is_some() && other.is_none());
+        drop(other);
+        assert_eq!(home.running().map(|i| i.pid), Some(parent));
+        // One whose process has gone is none, even when something listens at its port.
+        std::mem::forget(mine);
+        let mut gone = std::process::Command::new("true").spawn().unwrap();
+        gone.wait().unwrap();
+        std::fs::write(home.instance_file(), serde_json::to_vec(&instance(gone.id(), &first)).unwrap()).unwrap();
+        assert!(home.running().is_none() && home.announce(&instance(std::process::id(), &second)).unwrap().is_some());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_is_there_keeps_its_mode_and_a_new_one_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let home = Home::find(Some(&shared)).unwrap();
+        home.create().unwrap();
+        assert_eq!(mode(&shared), 0o1777);
+        assert!(home.exposed().unwrap().contains("1777"));
+        let fresh = Home::find(Some(&dir.path().join("a/b"))).unwrap();
+        fresh.create().unwrap();
+        assert_eq!(mode(fresh.path()), 0o700);
+        assert!(fresh.exposed().is_none());
     }
 }

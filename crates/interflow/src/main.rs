@@ -12,6 +12,7 @@ mod counted;
 mod demo;
 mod doctor;
 mod exec;
+mod exposure;
 mod flows;
 mod home;
 mod import;
@@ -77,16 +78,26 @@ fn complain(text: &str, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Says something that does not end the command.
+pub fn warn(text: &str) {
+    let yellow = anstyle::AnsiColor::Yellow.on_default().bold();
+    anstream::eprintln!("interflow: {yellow}warning:{yellow:#} {text}");
+}
+
 fn dispatch(cli: Cli) -> Result<(), Failure> {
     if let Command::Demo(args) = &cli.command {
         return demo::run(args);
     }
     let loaded = config::load(cli.config.as_deref());
+    if let Ok(loaded) = &loaded {
+        loaded.warnings.iter().for_each(|text| warn(text));
+    }
     // The commands on the configuration itself say more about what is wrong with it.
     if let Command::Config(command) = &cli.command {
         return config_command::run(command, loaded);
     }
     let loaded = loaded?;
+    let home = cli.home.or_else(home::by_other_name);
     if let Command::Approvals(approvals::ApprovalsCommand::Presets { name, json }) = &cli.command {
         return approvals::presets(name.as_deref(), *json);
     }
@@ -94,9 +105,9 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         return redact::run(args);
     }
     if let Command::Media(command) = &cli.command {
-        return media::run(command, &loaded.config, cli.home.as_deref());
+        return media::run(command, &loaded.config, home.as_deref());
     }
-    let home = Home::find(cli.home.as_deref().or(loaded.config.home.as_deref()))?;
+    let home = Home::find(home.as_deref().or(loaded.config.home.as_deref()))?;
     match cli.command {
         Command::Run(args) => run::run(&args, loaded, home),
         Command::Exec(args) => exec::exec(&args, loaded, &home),

@@ -18,7 +18,9 @@ use interflow_record::{EmbeddedStore, Store};
 
 use crate::Failure;
 use crate::cli::RunArgs;
-use crate::config::{Config, Loaded};
+use crate::config::{Config, Loaded, LogFormat};
+use crate::counted::counted;
+use crate::exposure;
 use crate::home::{self, Home, Instance};
 use crate::log;
 use crate::rooms::Rooms;
@@ -28,6 +30,9 @@ use crate::watch::Reloader;
 /// After so long, nothing of the start is going on any more.
 #[cfg(target_os = "linux")]
 const SETTLED: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// When connections are still open so long after a signal, people are told what is waited for.
+const SAY_AFTER: std::time::Duration = std::time::Duration::from_millis(300);
 
 /// Everything that runs.
 pub struct Running {
@@ -52,7 +57,7 @@ pub struct Running {
 
 /// Runs until a signal.
 pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
-    let Loaded { mut config, file } = loaded;
+    let Loaded { mut config, file, .. } = loaded;
     apply(args, &mut config);
     if args.print_config {
         let text = toml::to_string_pretty(&config).map_err(|e| format!("the configuration cannot be shown: {e}"))?;
@@ -71,16 +76,20 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         // Before anybody is told of this instance, so that nobody can end it without its taking leave.
         let stop = Stop::listen();
         let _announced = running.announce()?;
+        if _announced.is_none() {
+            tracing::warn!("another instance runs from this data folder: other commands talk to that one");
+        }
         let _told = running.announce_in_network(&config)?;
         let _put_back = system_proxy::WhileRunning::of(&home);
         if args.system_proxy {
             running.be_the_systems_proxy()?;
         }
         running.banner(&config);
+        running.warn_of_exposure(&config);
         let flags = RunFlags::of(args);
         let reloader = Reloader::new(
             file,
-            &watched(&config, &running.rooms),
+            &config,
             Arc::clone(&running.engine),
             Arc::clone(&running.rooms),
             Box::new(move |config| flags.apply(config)),
@@ -98,11 +107,6 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
 async fn leave_the_start_behind() {
     tokio::time::sleep(SETTLED).await;
     interflow_net::image::release_code();
-}
-
-/// The files beside the configuration that bring about a reload when they change.
-fn watched(config: &Config, rooms: &Rooms) -> Vec<PathBuf> {
-    config.auth.users.iter().cloned().chain(rooms.files(config)).collect()
 }
 
 /// The flags of the command line, which win over file and environment, at every reload too.
@@ -268,8 +272,8 @@ fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>
 }
 
 impl Running {
-    /// Tells other commands that this instance runs.
-    pub fn announce(&self) -> Result<home::Announced, String> {
+    /// Tells other commands that this instance runs, unless another one runs from this folder.
+    pub fn announce(&self) -> Result<Option<home::Announced>, String> {
         self.home.announce(&Instance {
             pid: std::process::id(),
             proxy: self.engine.proxy_addresses(),
@@ -304,9 +308,24 @@ impl Running {
         self.home.ca().join("ca.pem")
     }
 
+    /// Behind everything else that is printed, where it is not overlooked.
+    fn warn_of_exposure(&self, config: &Config) {
+        let admin = self.admin.as_ref().map(|(_, addr)| *addr);
+        let exposed = exposure::warnings(config, &self.engine.proxy_addresses(), admin);
+        for text in exposed.into_iter().chain(self.home.exposed()) {
+            match config.log.format {
+                LogFormat::Text => crate::warn(&text),
+                LogFormat::Json => tracing::warn!("{text}"),
+            }
+        }
+    }
+
     fn banner(&self, config: &Config) {
         let bold = anstyle::Style::new().bold();
-        let list = |addrs: Vec<SocketAddr>| addrs.iter().map(|a| format!("http://{a}")).collect::<Vec<_>>().join("  ");
+        let list = |addrs: Vec<SocketAddr>| {
+            let all = addrs.into_iter().flat_map(exposure::usable).map(|a| format!("http://{a}"));
+            all.collect::<Vec<_>>().join("  ")
+        };
         anstream::println!("{bold}Interflow {}{bold:#}", env!("CARGO_PKG_VERSION"));
         anstream::println!("  proxy    {}   HTTP, CONNECT and SOCKS5", list(self.engine.proxy_addresses()));
         for (name, addrs) in
@@ -323,7 +342,9 @@ impl Running {
             anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
         }
         if let Some((_, addr)) = &self.admin {
-            anstream::println!("  admin    http://{addr}/?token={}", self.token);
+            for addr in exposure::usable(*addr) {
+                anstream::println!("  admin    http://{addr}/?token={}", self.token);
+            }
         }
         if let Some((_, addr)) = &self.greyproxy {
             anstream::println!("  compat   http://{addr}   Greyproxy's API, without a token");
@@ -336,7 +357,7 @@ impl Running {
             Some(_) => anstream::println!("  record   {}", self.home.join(&config.record.dir).display()),
             None => anstream::println!("  record   off"),
         }
-        if let Some(proxy) = self.engine.proxy_addresses().first() {
+        if let Some(proxy) = self.engine.proxy_addresses().first().copied().map(home::reachable) {
             anstream::println!("\nSend a request through it:\n");
             anstream::println!(
                 "  curl -x http://{proxy} --cacert '{}' https://example.com/\n",
@@ -367,14 +388,40 @@ impl Running {
                 }
             });
         }
-        stop.told().await;
-        tracing::info!("stopping: connections may finish for {}", self.engine.config().proxy.drain);
+        let asked = stop.told().await;
         tokio::select! {
-            () = self.engine.stop() => {}
-            () = stop.told() => tracing::warn!("stopped at once"),
+            () = self.finish(asked) => {}
+            _ = stop.told() => tracing::warn!("stopped at once"),
         }
         let _ = end.send(true);
         self.close();
+    }
+
+    /// Lets what is under way finish.
+    async fn finish(&self, asked: StopSignal) {
+        let config = self.engine.config().proxy;
+        tracing::info!("stopping: connections may finish for {}", config.drain);
+        self.engine.leave();
+        if asked == StopSignal::Terminate {
+            tokio::time::sleep(config.drain_delay.0).await;
+        }
+        // Nobody is there any more to decide about what is held.
+        self.rooms.approvals.approvals.close();
+        self.rooms.rules.surroundings().holds.close();
+        let say = async {
+            tokio::time::sleep(SAY_AFTER).await;
+            let open = self.engine.connections() as u64;
+            if open > 0 {
+                let open = counted(open, "connection");
+                tracing::warn!("waiting for {open}, {} at most; Ctrl-C again ends now", config.drain);
+            }
+        };
+        let stopped = self.engine.stop();
+        tokio::pin!(stopped, say);
+        tokio::select! {
+            () = &mut stopped => {}
+            () = &mut say => stopped.await,
+        }
     }
 
     /// Ends at once when everything told so far is recorded, conversations too.
@@ -399,6 +446,15 @@ impl Running {
     }
 }
 
+/// Which signal asked for the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopSignal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM, which service managers send.
+    Terminate,
+}
+
 /// SIGTERM and SIGINT, from the moment it is made.
 pub struct Stop {
     #[cfg(unix)]
@@ -418,13 +474,13 @@ impl Stop {
     }
 
     /// The next of them.
-    pub async fn told(&mut self) {
+    pub async fn told(&mut self) -> StopSignal {
         #[cfg(unix)]
         match &mut self.signals {
             Some((term, int)) => {
                 tokio::select! {
-                    _ = term.recv() => {}
-                    _ = int.recv() => {}
+                    _ = term.recv() => StopSignal::Terminate,
+                    _ = int.recv() => StopSignal::Interrupt,
                 }
             }
             None => std::future::pending().await,
@@ -432,6 +488,7 @@ impl Stop {
         #[cfg(not(unix))]
         {
             let _ = tokio::signal::ctrl_c().await;
+            StopSignal::Interrupt
         }
     }
 }

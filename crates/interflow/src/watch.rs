@@ -1,15 +1,24 @@
-//! Reloading: the configuration file and the files it names are watched; SIGHUP asks for it too.
+//! Reloading: the configuration file and the files it names are looked at again and again; SIGHUP asks for it too.
+//!
+//! Each file is asked for by its own path. A watch on folders would hear of everything that is written beside the files, our own
+//! log among it, and would miss what file systems without events, mounted configuration maps and replaced links do.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use interflow_engine::Engine;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config};
 use crate::rooms::Rooms;
+
+/// How often files are looked at.
+const EVERY: Duration = Duration::from_millis(500);
+/// Editors write a file in several steps; one reading of the last is enough.
+const SETTLED: Duration = Duration::from_millis(200);
 
 /// Puts a fresh reading of the file in force whenever it, or a file that it names, changes.
 pub struct Reloader {
@@ -18,23 +27,34 @@ pub struct Reloader {
     engine: Arc<Engine>,
     rooms: Arc<Rooms>,
     asked: mpsc::Receiver<()>,
-    /// Kept alive: dropping it ends the watch.
-    _watcher: Option<RecommendedWatcher>,
+    watched: Arc<Mutex<Vec<PathBuf>>>,
 }
 
 impl Reloader {
-    /// Watches the file and those `beside` it. `apply` lays the command line's flags over what is read.
+    /// Watches the file and those that `config`, read from it, names. `apply` lays the command line's flags over what is read.
     pub fn new(
         file: Option<PathBuf>,
-        beside: &[PathBuf],
+        config: &Config,
         engine: Arc<Engine>,
         rooms: Arc<Rooms>,
         apply: Box<dyn Fn(&mut Config) + Send>,
     ) -> Self {
         let (ask, asked) = mpsc::channel(1);
-        let paths: Vec<PathBuf> = file.iter().chain(beside).cloned().collect();
-        let watcher = watch(&paths, ask);
-        Self { file, apply, engine, rooms, asked, _watcher: watcher }
+        let watched = Arc::new(Mutex::new(Vec::new()));
+        let this = Self { file, apply, engine, rooms, asked, watched };
+        this.watch(config);
+        let (paths, seen) = (Arc::clone(&this.watched), looks(&this.watched.lock()));
+        let started = std::thread::Builder::new().name("watch".into()).spawn(move || watch(&paths, seen, &ask));
+        if let Err(e) = started {
+            tracing::warn!("files are not watched ({e}): send SIGHUP after a change");
+        }
+        this
+    }
+
+    /// From now on these are the files that bring about a reload when they change.
+    fn watch(&self, config: &Config) {
+        let files = self.file.iter().chain(&config.auth.users).cloned();
+        *self.watched.lock() = files.chain(self.rooms.files(config)).collect();
     }
 
     /// Waits for changes and obeys them, for ever.
@@ -46,8 +66,7 @@ impl Reloader {
                     if asked.is_none() {
                         hangup.recv().await;
                     } else {
-                        // Editors write a file in several steps; one reading of the last is enough.
-                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        tokio::time::sleep(SETTLED).await;
                         while self.asked.try_recv().is_ok() {}
                     }
                 }
@@ -64,7 +83,10 @@ impl Reloader {
         };
         (self.apply)(&mut config);
         match self.put_in_force(&config) {
-            Ok(()) => tracing::info!("reloaded"),
+            Ok(()) => {
+                self.watch(&config);
+                tracing::info!("reloaded");
+            }
             Err(e) => tracing::error!("not reloaded, the old configuration stays in force: {e}"),
         }
     }
@@ -80,30 +102,48 @@ impl Reloader {
     }
 }
 
-/// Watches the folders of the files, since editors replace files rather than write into them.
-fn watch(paths: &[PathBuf], ask: mpsc::Sender<()>) -> Option<RecommendedWatcher> {
-    let names: Vec<_> = paths.iter().filter_map(|p| p.file_name().map(ToOwned::to_owned)).collect();
-    if names.is_empty() {
-        return None;
-    }
-    let seen = move |event: notify::Result<notify::Event>| {
-        let ours = event.is_ok_and(|e| {
-            !e.kind.is_access() && e.paths.iter().any(|p| p.file_name().is_some_and(|n| names.iter().any(|m| m == n)))
-        });
-        if ours {
+/// What tells one writing of a file from the next: when it was written, how long it is, and which file it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Look {
+    modified: Option<SystemTime>,
+    length: u64,
+    #[cfg(unix)]
+    file: (u64, u64),
+}
+
+/// `None` where there is no such file.
+fn look(path: &Path) -> Option<Look> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Look {
+        modified: meta.modified().ok(),
+        length: meta.len(),
+        #[cfg(unix)]
+        file: (std::os::unix::fs::MetadataExt::dev(&meta), std::os::unix::fs::MetadataExt::ino(&meta)),
+    })
+}
+
+type Looks = HashMap<PathBuf, Option<Look>>;
+
+fn looks(paths: &[PathBuf]) -> Looks {
+    paths.iter().map(|path| (path.clone(), look(path))).collect()
+}
+
+/// Whether a file that was looked at before is another now. One that is new to the list says nothing yet.
+fn changed(before: &Looks, now: &Looks) -> bool {
+    now.iter().any(|(path, look)| before.get(path).is_some_and(|old| old != look))
+}
+
+/// Looks at the files until nobody wants to hear of them.
+fn watch(paths: &Mutex<Vec<PathBuf>>, mut seen: Looks, ask: &mpsc::Sender<()>) {
+    while !ask.is_closed() {
+        std::thread::sleep(EVERY);
+        let paths = paths.lock().clone();
+        let now = looks(&paths);
+        if changed(&seen, &now) {
             let _ = ask.try_send(());
         }
-    };
-    let mut watcher = notify::recommended_watcher(seen)
-        .inspect_err(|e| tracing::warn!("files are not watched ({e}): send SIGHUP after a change"))
-        .ok()?;
-    for path in paths {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if let Err(e) = watcher.watch(folder, RecursiveMode::NonRecursive) {
-            tracing::warn!("{} is not watched ({e}): send SIGHUP after a change", folder.display());
-        }
+        seen = now;
     }
-    Some(watcher)
 }
 
 /// SIGHUP, where there is such a thing.
@@ -127,5 +167,53 @@ impl Hangup {
             return;
         }
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_replaced_or_removed_has_changed_and_what_is_beside_it_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("c.toml"), "a").unwrap();
+        let paths = [path("c.toml"), path("missing")];
+        let mut before = looks(&paths);
+        let mut now_changed = || {
+            let now = looks(&paths);
+            changed(&std::mem::replace(&mut before, now.clone()), &now)
+        };
+        std::fs::write(path("log"), "beside").unwrap();
+        std::fs::write(path("log"), "and more").unwrap();
+        assert!(!now_changed());
+        std::fs::write(path("c.toml"), "ab").unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::write(path("new"), "ab").unwrap();
+        std::fs::rename(path("new"), path("c.toml")).unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::remove_file(path("c.toml")).unwrap();
+        assert!(now_changed() && !now_changed());
+        std::fs::write(path("missing"), "").unwrap();
+        assert!(now_changed() && !now_changed());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_to_another_file_has_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for version in ["v1", "v2"] {
+            std::fs::create_dir(path(version)).unwrap();
+            std::fs::write(path(version).join("c.toml"), "same").unwrap();
+        }
+        // As Kubernetes mounts a configuration map: the folder is a link that is replaced.
+        std::os::unix::fs::symlink("v1", path("data")).unwrap();
+        let paths = [path("data/c.toml")];
+        let before = looks(&paths);
+        std::os::unix::fs::symlink("v2", path("next")).unwrap();
+        std::fs::rename(path("next"), path("data")).unwrap();
+        assert!(changed(&before, &looks(&paths)));
     }
 }

@@ -1,4 +1,5 @@
-//! `interflow exec` as a person uses it: the command's exit code, its signals, its surroundings, and the summary.
+//! `interflow exec` as a person uses it: the command's exit code, its signals, its surroundings, and the summary; and how
+//! `interflow run` logs and ends.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -80,9 +81,48 @@ fn the_command_finds_proxy_and_trust_in_its_surroundings() {
         "CARGO_HTTP_CAINFO",
         "DENO_CERT",
         "JAVA_TOOL_OPTIONS",
+        "WGETRC",
+        "npm_config_cafile",
+        "YARN_CAFILE",
+        "YARN_HTTPS_CA_FILE_PATH",
+        "BUNDLE_SSL_CA_CERT",
     ] {
         assert!(names.iter().any(|n| n == name), "{name} is not set: {names:?}");
     }
+}
+
+#[test]
+fn the_command_is_not_given_what_opens_the_admin_side() {
+    let home = tempfile::tempdir().unwrap();
+    let secrets =
+        ["INTERFLOW_TOKEN", "INTERFLOW_ADMIN_TOKEN", "INTERFLOW_MEDIA_API_PASSWORD", "INTERFLOW_REDACT_SECRET"];
+    let mut command = interflow(home.path(), &["exec", "--quiet", "--", "env"]);
+    for name in secrets {
+        command.env(name, "never-hand-this-on-0123456789abcdef");
+    }
+    let said = command.env("INTERFLOW_LOG", "warn").output().unwrap();
+    let text = text(&said.stdout);
+    assert!(text.contains("INTERFLOW_LOG=warn") && text.contains("INTERFLOW_HOME="), "{text}{said:?}");
+    assert!(!text.contains("never-hand-this-on"), "{text}");
+}
+
+#[test]
+fn a_variable_that_names_no_key_is_said_once_and_ends_no_command() {
+    let home = tempfile::tempdir().unwrap();
+    let mut command = interflow(home.path(), &["config", "check"]);
+    for (name, value) in [
+        ("INTERFLOW_SERVICE_HOST", "10.0.0.1"),
+        ("INTERFLOW_PORT_7070_TCP_ADDR", "10.0.0.1"),
+        ("INTERFLOW_BIN", "interflow"),
+        ("INTERFLOW_INTERCEPT_MOD", "none"),
+    ] {
+        command.env(name, value);
+    }
+    let said = command.output().unwrap();
+    let errors = text(&said.stderr);
+    assert!(said.status.success(), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("INTERFLOW_INTERCEPT_MOD") && errors.contains("INTERFLOW_INTERCEPT_MODE?"), "{errors}");
 }
 
 #[cfg(unix)]
@@ -224,4 +264,106 @@ async fn an_instance_that_asks_for_users_gives_the_command_credentials_while_it_
     end(home.path(), child);
     let _ = instance.kill();
     let _ = instance.wait();
+}
+
+/// `interflow run` on free ports, with this configuration.
+fn instance(home: &Path, config: &str, log: Stdio) -> (Child, SocketAddr) {
+    std::fs::write(home.join("c.toml"), config).unwrap();
+    let anywhere = "127.0.0.1:0";
+    let words = ["run", "-c", "c.toml", "--proxy", anywhere, "--gateway", anywhere, "--admin", anywhere];
+    let child = interflow(home, &words).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let announced: serde_json::Value = serde_json::from_str(&file(&home.join("instance.json"))).unwrap();
+    (child, announced["proxy"][0].as_str().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("log");
+    let log = std::fs::File::create(&path).unwrap();
+    let (mut child, _) = instance(home.path(), "[log]\nlevel = \"trace\"\n", log.into());
+    let size = || std::fs::metadata(&path).unwrap().len();
+    // The start may still be under way; a log that feeds itself never comes to rest.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut before = size();
+    loop {
+        std::thread::sleep(Duration::from_millis(1500));
+        let now = size();
+        if now == before {
+            break;
+        }
+        assert!(Instant::now() < deadline && now < 10_000_000, "the log has grown to {now} bytes by itself");
+        before = now;
+    }
+    // What it reads is watched all the same.
+    std::fs::write(home.path().join("c.toml"), "[log]\nlevel = \"trace\"\n[proxy]\nvia = \"x\"\n").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !std::fs::read_to_string(&path).unwrap().contains("reloaded") {
+        assert!(Instant::now() < deadline, "the change is never seen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
+    for (config, signal) in [("[approvals]\nmode = \"ask\"\n", "-INT"), ("[rules]\nfiles = [\"held.yaml\"]\n", "-TERM")]
+    {
+        let home = tempfile::tempdir().unwrap();
+        let origin = Origin::http().start().await;
+        let rules = "rules:\n  - name: hold\n    when: path:/held\n    then:\n      - hold: { timeout: 1h }\n";
+        std::fs::write(home.path().join("held.yaml"), rules).unwrap();
+        let (mut child, proxy) = instance(home.path(), &format!("{config}[proxy]\ndrain = \"1h\"\n"), Stdio::null());
+        let mut wire = Wire::connect(proxy).await.unwrap();
+        wire.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", origin.url("/held"), origin.authority()))
+            .await
+            .unwrap();
+        let held = |words: &[&str]| text(&interflow(home.path(), words).output().unwrap().stdout);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let port = origin.port().to_string();
+        while !held(&["approvals", "list"]).contains(&port) && !held(&["rules", "held"]).contains(&port) {
+            assert!(Instant::now() < deadline, "nothing is held");
+        }
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("x-interflow-error")), (503, Some("draining")), "{config}");
+        assert!(answer.text().contains("stopped"), "{}", answer.text());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it still waits for its drain");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn connections_are_accepted_for_a_while_after_sigterm_and_readyz_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::http().start().await;
+    let (mut child, proxy) = instance(home.path(), "[proxy]\ndrain_delay = \"1h\"\n", Stdio::null());
+    let announced: serde_json::Value = serde_json::from_str(&file(&home.path().join("instance.json"))).unwrap();
+    let admin: SocketAddr = announced["admin"].as_str().unwrap().parse().unwrap();
+    let ready = async || {
+        let mut wire = Wire::connect(admin).await.unwrap();
+        wire.send(format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n")).await.unwrap();
+        wire.answer().await.unwrap().status
+    };
+    assert_eq!(ready().await, 200);
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while ready().await != 503 {
+        assert!(Instant::now() < deadline, "/readyz never turns");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(client::get_through(proxy, &origin.url("/")).await.unwrap().status, 200);
+    // A second signal ends it at once.
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline + Duration::from_secs(60), "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!home.path().join("instance.json").exists());
 }

@@ -64,6 +64,11 @@ impl AccessRules {
         self.rules.iter().all(|r| r.methods.is_empty())
     }
 
+    /// Whether a client without a name may open a tunnel to this authority.
+    pub fn allows(&self, client: IpAddr, authority: &Authority) -> bool {
+        self.check(&Asked { user: None, client, authority, method: "CONNECT" }).is_ok()
+    }
+
     /// `Err(number of the rule)` when the request is denied.
     pub fn check(&self, asked: &Asked<'_>) -> Result<(), usize> {
         match self.rules.iter().enumerate().find(|(_, r)| r.matches(asked)) {

@@ -68,10 +68,17 @@ pub struct Answered {
     pub held: Held,
     /// The answer; none when nobody gave one.
     pub action: Option<Action>,
-    /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`.
+    /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
     pub by: String,
     /// When, in microseconds since the Unix epoch.
     pub at: u64,
+}
+
+impl super::Approvals {
+    /// Ends the wait of everything that is held, and asks nobody any more: Interflow stops.
+    pub fn close(&self) {
+        self.waiting().close();
+    }
 }
 
 struct Open {
@@ -84,6 +91,8 @@ struct Inner {
     open: HashMap<u64, Open>,
     by_question: HashMap<HeldQuestion, u64>,
     history: VecDeque<Answered>,
+    /// Interflow stops: nobody is asked any more.
+    closed: bool,
 }
 
 /// Every open question.
@@ -118,6 +127,9 @@ impl Waiting {
 
     fn enter(&self, question: HeldQuestion, flow: FlowId, patience: Duration, most: usize) -> Option<Ticket<'_>> {
         let mut inner = self.inner.lock();
+        if inner.closed {
+            return None;
+        }
         let now = now();
         let id = match inner.by_question.get(&question) {
             Some(id) => *id,
@@ -158,6 +170,25 @@ impl Waiting {
         self.changed();
         let waited = held.waiting;
         Some((held, waited))
+    }
+
+    /// Nobody answers any more, since Interflow stops: whoever waits goes without an answer, and so does whoever comes later.
+    pub fn close(&self) {
+        let mut inner = self.inner.lock();
+        inner.closed = true;
+        inner.by_question.clear();
+        let open: Vec<Open> = inner.open.drain().map(|(_, open)| open).collect();
+        for Open { held, answer } in open {
+            inner.remember(Answered { held, action: None, by: "stopped".to_owned(), at: now() });
+            drop(answer);
+        }
+        drop(inner);
+        self.changed();
+    }
+
+    /// Whether nobody answers any more.
+    pub fn is_closed(&self) -> bool {
+        self.inner.lock().closed
     }
 
     /// The open questions, the oldest first.
@@ -278,6 +309,19 @@ mod tests {
         assert_eq!(waiting.ask(question("a"), flow(), Duration::from_millis(20), 10).await, None);
         assert!(waiting.list().is_empty());
         assert_eq!(waiting.history()[0].by, "timeout");
+    }
+
+    #[tokio::test]
+    async fn when_interflow_stops_nobody_waits_and_nobody_is_asked_any_more() {
+        let waiting = Waiting::new();
+        let ask = waiting.ask(question("a"), flow(), Duration::from_secs(60), 10);
+        tokio::pin!(ask);
+        assert!(futures_util::poll!(&mut ask).is_pending());
+        waiting.close();
+        assert_eq!(ask.await, None);
+        assert_eq!(waiting.ask(question("b"), flow(), Duration::from_secs(60), 10).await, None);
+        assert!(waiting.is_closed() && waiting.list().is_empty());
+        assert_eq!(waiting.history()[0].by, "stopped");
     }
 
     #[tokio::test]

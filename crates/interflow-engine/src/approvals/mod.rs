@@ -37,7 +37,7 @@ use answer::rule_of;
 use held::Waiting;
 use rules::{Book, Question, Rule, Ruling};
 use secrets::{Secret, Vault, write_private};
-use sessions::{Session, now};
+use sessions::{Session, now, steady, wall};
 
 /// The most rules that can be made while running.
 const MAX_MADE: usize = 10_000;
@@ -47,7 +47,7 @@ const MAX_SECRETS: usize = 1000;
 /// Everything about approvals.
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
-    /// Another mode for a while: until when, in seconds since the Unix epoch.
+    /// Another mode for a while: until when, in seconds of [`steady`].
     meanwhile: ArcSwap<Option<(Mode, u64)>>,
     book: ArcSwap<Book>,
     sessions: ArcSwap<Vec<Session>>,
@@ -222,19 +222,19 @@ impl Approvals {
     /// The mode in force.
     pub fn mode(&self) -> Mode {
         match **self.meanwhile.load() {
-            Some((mode, until)) if until > now() => mode,
+            Some((mode, until)) if until > steady() => mode,
             _ => self.settings.load().mode,
         }
     }
 
     /// The mode of a while, and until when it holds, in seconds since the Unix epoch.
     pub fn meanwhile(&self) -> Option<(Mode, u64)> {
-        (**self.meanwhile.load()).filter(|(_, until)| *until > now())
+        (**self.meanwhile.load()).filter(|(_, until)| *until > steady()).map(|(mode, until)| (mode, wall(until)))
     }
 
     /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
     pub fn set_mode(&self, mode: Option<(Mode, Option<Duration>)>) {
-        let until = |lasting: Option<Duration>| lasting.map_or(u64::MAX, |d| now().saturating_add(d.as_secs()));
+        let until = |lasting: Option<Duration>| lasting.map_or(u64::MAX, |d| steady().saturating_add(d.as_secs()));
         self.meanwhile.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
         self.publish(&mut self.state.lock());
         self.settle();
@@ -383,8 +383,7 @@ impl Approvals {
 
     /// The sessions that live.
     pub fn sessions(&self) -> Vec<SessionView> {
-        let now = now();
-        self.sessions.load().iter().filter(|s| s.until.load(Relaxed) > now).map(Session::view).collect()
+        self.sessions.load().iter().filter(|s| s.lives()).map(Session::view).collect()
     }
 
     /// A session lives on.
@@ -392,8 +391,8 @@ impl Approvals {
     /// # Errors
     /// It has ended, or never was.
     pub fn heartbeat(&self, id: &str) -> Result<SessionView, ApprovalsError> {
-        let (sessions, now) = (self.sessions.load(), now());
-        let session = sessions.iter().find(|s| &*s.id == id && s.until.load(Relaxed) > now);
+        let sessions = self.sessions.load();
+        let session = sessions.iter().find(|s| &*s.id == id && s.lives());
         let session = session.ok_or_else(|| ApprovalsError::Nothing(format!("session {id}; announce it again")))?;
         session.beat();
         Ok(session.view())
@@ -416,8 +415,7 @@ impl Approvals {
 
     /// The secrets, without their values.
     pub fn secrets(&self) -> Vec<SecretView> {
-        let now = now();
-        self.secrets.load().iter().filter(|s| !s.is_over(now)).map(|s| SecretView::from(&**s)).collect()
+        self.secrets.load().iter().filter(|s| !s.is_over()).map(|s| SecretView::from(&**s)).collect()
     }
 
     /// Keeps a secret, encrypted.
@@ -486,8 +484,7 @@ impl Approvals {
         if sessions.is_empty() {
             return (Vec::new(), Vec::new());
         }
-        let now = now();
-        let own = sessions.iter().filter(|s| s.owns(client, user, now));
+        let own = sessions.iter().filter(|s| s.owns(client, user));
         own.map(|s| (Arc::clone(&s.id), s.agent.clone())).fold(
             (Vec::new(), Vec::new()),
             |(mut ids, mut agents), (id, agent)| {

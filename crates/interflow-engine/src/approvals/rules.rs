@@ -10,7 +10,7 @@ use interflow_flow::Host;
 
 use super::config::{Action, RuleSpec};
 use super::hosts::{HostPattern, literals, shown};
-use super::sessions::now;
+use super::sessions::{now, steady};
 
 /// Where a rule comes from; what comes later here goes before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -124,7 +124,7 @@ impl Rule {
 
     /// Whether its time is over.
     pub fn is_over(&self, now: u64) -> bool {
-        self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= now)
+        self.until <= now || self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= steady())
     }
 
     fn weigh(&self, q: &Question<'_>, host: &str) -> Option<Weight> {

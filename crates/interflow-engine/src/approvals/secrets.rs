@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
 use super::hosts::{HostPattern, shown};
-use super::sessions::now;
+use super::sessions::{now, steady};
 
 /// What placeholders of ours begin with.
 const PREFIX: &str = "interflow-secret-";
@@ -37,7 +37,7 @@ pub(crate) struct Secret {
     pub used: AtomicU64,
     /// When it was given, in seconds since the Unix epoch; 0 when a file of an earlier version does not say.
     pub given: u64,
-    /// The session that it lives with, and until when that does, in seconds since the Unix epoch.
+    /// The session that it lives with, and until when that does, in seconds of a clock that never jumps.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
     patterns: Vec<HostPattern>,
@@ -103,8 +103,8 @@ impl Secret {
     }
 
     /// Whether its session is over.
-    pub fn is_over(&self, now: u64) -> bool {
-        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= now)
+    pub fn is_over(&self) -> bool {
+        self.session.as_ref().is_some_and(|(_, until)| until.load(Relaxed) <= steady())
     }
 
     /// What stands beside the value and must not be changed without it.

@@ -34,7 +34,7 @@ pub(crate) struct Session {
     process: Option<String>,
     ttl: u64,
     began: u64,
-    /// Seconds since the Unix epoch.
+    /// In seconds of [`steady`].
     pub until: Arc<AtomicU64>,
 }
 
@@ -82,7 +82,7 @@ impl Session {
         }
         let client = spec.client.as_deref().map(network).transpose()?;
         let ttl = spec.ttl.map_or(TTL, |t| t.0.as_secs()).clamp(1, MAX_TTL);
-        let until = Arc::new(AtomicU64::new(now() + ttl));
+        let until = Arc::new(AtomicU64::new(steady() + ttl));
         let of = || Some((Arc::clone(&id), Arc::clone(&until)));
         let rule = |(i, r)| {
             let mut rule = Rule::new(format!("{id}/{i}"), Layer::Session, r).map_err(|e| format!("rules[{i}]: {e}"))?;
@@ -112,18 +112,23 @@ impl Session {
     }
 
     /// Whether a flow belongs to it: everything that it says must hold.
-    pub fn owns(&self, client: &ClientInfo, user: Option<&str>, now: u64) -> bool {
+    pub fn owns(&self, client: &ClientInfo, user: Option<&str>) -> bool {
         let process = client.process.as_deref();
-        self.until.load(Relaxed) > now
+        self.lives()
             && self.user.as_deref().is_none_or(|u| user == Some(u))
             && self.client.is_none_or(|net| net.contains(&client.peer.ip().to_canonical()))
             && self.pid.is_none_or(|pid| process.is_some_and(|p| p.pid == pid))
             && self.process.as_deref().is_none_or(|n| process.is_some_and(|p| &*p.name == n))
     }
 
+    /// Whether it has not ended.
+    pub fn lives(&self) -> bool {
+        self.until.load(Relaxed) > steady()
+    }
+
     /// It lives on.
     pub fn beat(&self) {
-        self.until.store(now() + self.ttl, Relaxed);
+        self.until.store(steady() + self.ttl, Relaxed);
     }
 
     pub fn view(&self) -> SessionView {
@@ -135,7 +140,7 @@ impl Session {
             pid: self.pid,
             process: self.process.clone(),
             began: self.began,
-            until: self.until.load(Relaxed),
+            until: wall(self.until.load(Relaxed)),
             rules: self.rules.len(),
             secrets: self.secrets.iter().map(|s| SecretView::from(&**s)).collect(),
         }
@@ -152,13 +157,22 @@ pub(crate) fn now() -> u64 {
     Timestamp::now().micros() / 1_000_000
 }
 
+/// Seconds by a clock that never jumps, for what lives in this process alone: a correction of the wall clock ends no session.
+pub(crate) fn steady() -> u64 {
+    Timestamp::steady().micros() / 1_000_000
+}
+
+/// Seconds since the Unix epoch of a moment in seconds of [`steady`], for people.
+pub(crate) fn wall(at: u64) -> u64 {
+    at.checked_mul(1_000_000).map_or(at, |micros| Timestamp::from_micros(micros).to_wall().micros() / 1_000_000)
+}
+
 /// Puts a session in; there is no more room for another one when too many live.
 ///
 /// # Errors
 /// There are too many.
 pub(super) fn add(all: &mut BTreeMap<Arc<str>, Session>, session: Session) -> Result<(), String> {
-    let at = now();
-    all.retain(|_, s| s.until.load(Relaxed) > at);
+    all.retain(|_, s| s.lives());
     if all.len() >= MAX_SESSIONS && !all.contains_key(&session.id) {
         return Err(format!("{MAX_SESSIONS} sessions live already"));
     }

@@ -116,6 +116,12 @@ impl ApprovalsStage {
         let why = match self.approvals.waiting().ask(question, flow.id, patience, most).await {
             Some(Action::Allow) => return Verdict::Continue,
             Some(Action::Deny) => "it was denied when somebody was asked",
+            None if self.approvals.waiting().is_closed() => {
+                let why = format!(
+                    "{host}:{port} was not reached: the request was held when Interflow stopped; send it again"
+                );
+                return Verdict::Deny(Error::new(Kind::Draining, why));
+            }
             None if began.elapsed() < patience => {
                 let why = format!(
                     "{host}:{port} may not be reached: {most} questions are open already, and no more are asked"
@@ -170,7 +176,7 @@ impl ApprovalsStage {
     /// Pairs of placeholders and the secrets that may go to this host.
     fn bound_for(&self, flow: &Flow, head: &RequestHead) -> Vec<Arc<Secret>> {
         let url = &head.url;
-        let (secrets, now) = (self.approvals.live_secrets(), now());
+        let secrets = self.approvals.live_secrets();
         if secrets.is_empty() {
             return Vec::new();
         }
@@ -181,7 +187,7 @@ impl ApprovalsStage {
         };
         let safe = |s: &Secret| url.scheme == Scheme::Https || local || s.plain_http;
         let own = |s: &Secret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
-        let live = secrets.iter().filter(|s| !s.is_over(now) && own(s) && safe(s));
+        let live = secrets.iter().filter(|s| !s.is_over() && own(s) && safe(s));
         let hosts = named(flow, head);
         live.filter(|s| hosts.iter().all(|a| s.is_for(&a.host))).cloned().collect()
     }
@@ -379,8 +385,7 @@ impl Stage for ApprovalsStage {
         if message.direction != Direction::Request || !is_spoken(message) {
             return;
         }
-        let now = now();
-        let live = |s: &&Arc<Secret>| !s.is_over(now);
+        let live = |s: &&Arc<Secret>| !s.is_over();
         let secrets: Vec<_> = flow.note::<Spoken>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();
         let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
         let written: fn(&str) -> Vec<u8> = if json { in_json } else { |v| v.as_bytes().to_vec() };

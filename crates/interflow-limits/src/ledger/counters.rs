@@ -1,10 +1,25 @@
-//! The arithmetic of counters, without a clock of its own: time is handed in, in microseconds after 1970.
+//! The arithmetic of counters, without a clock of its own: time is handed in, in microseconds.
 
 use std::collections::HashMap;
 
 use std::time::Duration;
 
 use super::{Ask, Counter, Refusal};
+
+/// A moment, in microseconds by two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// By a clock that never jumps: buckets fill and slots end by it.
+    pub steady: u64,
+    /// After 1970, by which days and months begin.
+    pub wall: u64,
+}
+
+impl From<u64> for Now {
+    fn from(at: u64) -> Self {
+        Self { steady: at, wall: at }
+    }
+}
 
 /// What one counter stands at: of a bucket what is missing, of slots those taken, of a budget the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -41,7 +56,8 @@ impl Counters {
     ///
     /// # Errors
     /// The first counter that says no, and how long it will.
-    pub fn take(&mut self, asks: &[Ask], lease: &str, now: u64) -> Result<(), Refusal> {
+    pub fn take(&mut self, asks: &[Ask], lease: &str, now: impl Into<Now>) -> Result<(), Refusal> {
+        let now = now.into();
         self.make_room(asks.len(), now);
         for (index, ask) in asks.iter().enumerate() {
             let state = self.state(ask, now);
@@ -49,7 +65,7 @@ impl Counters {
                 return Err(Refusal { index, wait });
             }
         }
-        let until = now.saturating_add(self.lease);
+        let until = now.steady.saturating_add(self.lease);
         for ask in asks {
             match self.state(ask, now) {
                 State::Bucket { held, .. } => *held -= ask.cost as f64,
@@ -61,8 +77,9 @@ impl Counters {
     }
 
     /// Gives slots back and puts what was used in place of what was taken, `age` ago.
-    pub fn settle(&mut self, asks: &[Ask], lease: &str, used: &[u64], age: Duration, now: u64) {
-        let taken = now.saturating_sub(age.as_micros() as u64) / 1_000_000;
+    pub fn settle(&mut self, asks: &[Ask], lease: &str, used: &[u64], age: Duration, now: impl Into<Now>) {
+        let now = now.into();
+        let taken = now.wall.saturating_sub(age.as_micros() as u64) / 1_000_000;
         for (ask, used) in asks.iter().zip(used) {
             match self.state(ask, now) {
                 State::Bucket { held, .. } => *held += ask.cost as f64 - *used as f64,
@@ -78,7 +95,8 @@ impl Counters {
     }
 
     /// What they stand at.
-    pub fn read(&mut self, asks: &[Ask], now: u64) -> Vec<Level> {
+    pub fn read(&mut self, asks: &[Ask], now: impl Into<Now>) -> Vec<Level> {
+        let now = now.into();
         asks.iter()
             .map(|ask| match self.state(ask, now) {
                 State::Bucket { held, .. } => Level((capacity(ask) - *held).max(0.0)),
@@ -89,23 +107,23 @@ impl Counters {
     }
 
     /// The counter brought up to this moment.
-    fn state(&mut self, ask: &Ask, now: u64) -> &mut State {
+    fn state(&mut self, ask: &Ask, now: Now) -> &mut State {
         let state = self.states.entry(ask.name()).or_insert_with(|| fresh(ask, now));
         match (&mut *state, ask.counter) {
             (
                 State::Bucket { held, at },
                 Counter::Requests { per_second, burst } | Counter::Tokens { per_second, burst },
             ) => {
-                let passed = now.saturating_sub(*at) as f64 / 1e6;
+                let passed = now.steady.saturating_sub(*at) as f64 / 1e6;
                 *held = (*held + passed * per_second).min(burst);
-                *at = (*at).max(now);
+                *at = (*at).max(now.steady);
             }
-            (State::Slots(held), Counter::Slots { .. }) => held.retain(|(_, until)| *until > now),
+            (State::Slots(held), Counter::Slots { .. }) => held.retain(|(_, until)| *until > now.steady),
             (
                 State::Budget { period, sum },
                 Counter::TokenBudget { period: p, .. } | Counter::MoneyBudget { period: p, .. },
             ) => {
-                let (number, _) = p.at(now / 1_000_000);
+                let (number, _) = p.at(now.wall / 1_000_000);
                 if number != *period {
                     (*period, *sum) = (number, 0);
                 }
@@ -117,14 +135,14 @@ impl Counters {
     }
 
     /// Forgets counters that say nothing any more; when that is not enough, buckets, which fill again by themselves.
-    fn make_room(&mut self, wanted: usize, now: u64) {
+    fn make_room(&mut self, wanted: usize, now: Now) {
         if self.states.len() + wanted <= self.most {
             return;
         }
         const LONGEST_FILL: u64 = 86_400_000_000;
         self.states.retain(|_, s| match s {
-            State::Bucket { at, .. } => now.saturating_sub(*at) < LONGEST_FILL,
-            State::Slots(held) => held.iter().any(|(_, until)| *until > now),
+            State::Bucket { at, .. } => now.steady.saturating_sub(*at) < LONGEST_FILL,
+            State::Slots(held) => held.iter().any(|(_, until)| *until > now.steady),
             State::Budget { sum, .. } => *sum > 0,
         });
         if self.states.len() + wanted > self.most {
@@ -146,12 +164,14 @@ impl Counters {
     }
 }
 
-fn fresh(ask: &Ask, now: u64) -> State {
+fn fresh(ask: &Ask, now: Now) -> State {
     match ask.counter {
-        Counter::Requests { burst, .. } | Counter::Tokens { burst, .. } => State::Bucket { held: burst, at: now },
+        Counter::Requests { burst, .. } | Counter::Tokens { burst, .. } => {
+            State::Bucket { held: burst, at: now.steady }
+        }
         Counter::Slots { .. } => State::Slots(Vec::new()),
         Counter::TokenBudget { period, .. } | Counter::MoneyBudget { period, .. } => {
-            State::Budget { period: period.at(now / 1_000_000).0, sum: 0 }
+            State::Budget { period: period.at(now.wall / 1_000_000).0, sum: 0 }
         }
     }
 }
@@ -165,7 +185,7 @@ fn capacity(ask: &Ask) -> f64 {
 }
 
 /// How long the counter says no; nothing when it says yes.
-fn refuses(state: &State, ask: &Ask, now: u64) -> Option<Duration> {
+fn refuses(state: &State, ask: &Ask, now: Now) -> Option<Duration> {
     match (state, ask.counter) {
         (
             State::Bucket { held, .. },
@@ -178,8 +198,8 @@ fn refuses(state: &State, ask: &Ask, now: u64) -> Option<Duration> {
         (State::Slots(held), Counter::Slots { max }) => (held.len() >= max as usize).then(|| Duration::from_secs(1)),
         (State::Budget { sum, .. }, Counter::TokenBudget { max, period } | Counter::MoneyBudget { max, period }) => {
             let over = *sum >= max || ask.cost > max.saturating_sub(*sum);
-            let (_, next) = period.at(now / 1_000_000);
-            over.then(|| Duration::from_micros((next * 1_000_000).saturating_sub(now)))
+            let (_, next) = period.at(now.wall / 1_000_000);
+            over.then(|| Duration::from_micros((next * 1_000_000).saturating_sub(now.wall)))
         }
         _ => None,
     }

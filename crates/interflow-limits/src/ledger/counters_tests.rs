@@ -31,6 +31,20 @@ fn a_bucket_gives_its_burst_and_then_its_rate() {
 }
 
 #[test]
+fn a_jump_of_the_wall_clock_neither_fills_a_bucket_nor_frees_a_slot_nor_stops_them() {
+    let mut c = counters();
+    let at = |steady: u64, wall: u64| Now { steady, wall };
+    let both = [ask(requests(1.0, 1.0), 1), ask(Counter::Slots { max: 1 }, 1)];
+    let year = 365 * 86_400 * S;
+    assert_eq!(c.take(&both, "a", at(10 * year, 10 * year)), Ok(()));
+    for wall in [9 * year, 11 * year] {
+        assert_eq!(c.take(&both, "b", at(10 * year, wall)).unwrap_err().index, 0);
+    }
+    c.settle(&both[1..], "a", &[0], Duration::ZERO, at(10 * year, 9 * year));
+    assert_eq!(c.take(&both, "b", at(10 * year + S, 9 * year)), Ok(()), "it fills while the wall clock is behind");
+}
+
+#[test]
 fn what_one_counter_refuses_is_taken_from_none() {
     let mut c = counters();
     let small = ask(Counter::TokenBudget { max: 10, period: Period::Day }, 6);

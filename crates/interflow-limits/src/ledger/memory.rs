@@ -5,6 +5,7 @@ use std::time::Duration;
 use interflow_flow::{BoxFuture, Timestamp};
 use parking_lot::Mutex;
 
+use super::counters::Now;
 use super::{Ask, Counters, Ledger, LedgerError, Level, Refusal};
 
 /// Most counters that are kept: some 20 MB.
@@ -26,8 +27,8 @@ impl MemoryLedger {
     }
 }
 
-fn now() -> u64 {
-    Timestamp::now().micros()
+fn now() -> Now {
+    Now { steady: Timestamp::steady().micros(), wall: Timestamp::now().micros() }
 }
 
 impl Ledger for MemoryLedger {

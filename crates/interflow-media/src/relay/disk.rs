@@ -59,13 +59,16 @@ struct Meta {
 }
 
 impl Disk {
-    /// Opens the folder, for its owner alone, and takes stock of it.
+    /// Opens the folder, which is made for its owner alone when there is none, and takes stock of it.
     ///
     /// # Errors
     /// When it can be neither made nor read.
     pub fn open(folder: &Path, most: u64, ttl: Duration) -> io::Result<Arc<Self>> {
-        fs::create_dir_all(folder)?;
-        only_owner(folder)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)?;
         let mut found = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -245,17 +248,6 @@ fn own_file(path: &Path) -> io::Result<fs::File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
-}
-
-#[cfg(unix)]
-fn only_owner(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
-}
-
-#[cfg(not(unix))]
-fn only_owner(_: &Path) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -66,8 +66,7 @@ impl EmbeddedStore {
     /// made the store.
     pub fn open(dir: &Path, config: &RecordConfig) -> Result<Self> {
         let segments = segments_dir(dir);
-        fs::create_dir_all(&segments).map_err(StoreError::io("could not make", &segments))?;
-        private(dir)?;
+        make_private(&segments)?;
         let lock = lock(dir)?;
         let shared = Arc::new(Shared::new(Queue::new(config)));
         let (start, recovery) = opening::open(dir, &shared, config)?;
@@ -328,8 +327,9 @@ fn lock(dir: &Path) -> Result<File> {
     }
 }
 
-/// What is recorded is nobody else's business.
-fn private(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(StoreError::io("could not protect", dir))
+/// Makes a folder for its owner alone: what is recorded is nobody else's business. One that is there keeps its mode.
+fn make_private(dir: &Path) -> Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(StoreError::io("could not make", dir))
 }

@@ -1,5 +1,6 @@
 //! The database: its tables, their versions, and how connections to it are opened.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -50,7 +51,12 @@ pub(crate) fn file(dir: &Path) -> PathBuf {
 
 /// Opens the database for the one writer, makes it when it is not there, brings it to this build's version.
 pub(crate) fn open_writer(dir: &Path) -> Result<Connection> {
-    let db = Connection::open(file(dir))?;
+    let path = file(dir);
+    // For its owner alone; SQLite gives the files beside it the same mode.
+    let mut private = std::fs::OpenOptions::new();
+    private.create(true).append(true).mode(0o600);
+    drop(private.open(&path).map_err(StoreError::io("could not open", &path))?);
+    let db = Connection::open(path)?;
     if user_version(&db)? == 0 {
         // These must be set before the first table is made. Rows come at the end of their tables: larger pages take more of
         // them with each write.

@@ -7,6 +7,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +75,7 @@ impl Appender {
             .create(true)
             .read(true)
             .append(true)
+            .mode(0o600)
             .open(&path)
             .map_err(StoreError::io("could not open", &path))?;
         let len = file.metadata().map_err(StoreError::io("could not read", &path))?.len();

@@ -54,6 +54,11 @@ pub(super) fn decided(
     pass: bool,
 ) -> Effect {
     match decision {
+        // Nobody had the time to decide, so what a rule lets pass then does not hold either.
+        None if program.around.holds.is_closed() => {
+            let why = format!("rule `{}` held it when Interflow stopped; send it again", rule.name);
+            Effect::End(Verdict::Deny(Error::new(Kind::Draining, why)))
+        }
         None if pass => Effect::Go,
         None => deny(rule, "nobody decided about it in time"),
         Some(Decision::Continue) => Effect::Go,

@@ -3,36 +3,81 @@
 use serde_json::Value as Json;
 use toml::Value;
 
-use super::{Config, LoadError};
+use super::Config;
 
-/// Variables with a meaning of their own.
-const RESERVED: [&str; 4] = ["INTERFLOW_HOME", "INTERFLOW_CONFIG", "INTERFLOW_LOG", "INTERFLOW_TOKEN"];
+/// How the names of all variables begin.
+const PREFIX: &str = "INTERFLOW_";
+
+/// Variables with a meaning of their own: the program's, and those of its tools (`docs/ui.md`).
+const RESERVED: [&str; 7] = [
+    "INTERFLOW_HOME",
+    "INTERFLOW_DATA_DIR",
+    "INTERFLOW_CONFIG",
+    "INTERFLOW_LOG",
+    "INTERFLOW_TOKEN",
+    "INTERFLOW_BIN",
+    "INTERFLOW_ADMIN",
+];
 
 /// A variable's name, the path of its key, and its value.
 pub type Override = (String, Vec<String>, Value);
 
-/// The overrides among these variables.
-///
-/// # Errors
-/// A variable that begins with `INTERFLOW_` and names no key.
-pub fn overrides(vars: &[(String, String)]) -> Result<Vec<Override>, LoadError> {
-    let ours = |name: &str| name.starts_with("INTERFLOW_") && !RESERVED.contains(&name);
+/// What the `INTERFLOW_…` variables say.
+#[derive(Debug, Default)]
+pub struct Overrides {
+    /// Values for keys.
+    pub values: Vec<Override>,
+    /// A line for each variable that names no key, with a suggestion where a known one is near.
+    pub unknown: Vec<String>,
+}
+
+/// The overrides among these variables. A variable that names no key is ignored: anybody may set such a variable for reasons of
+/// their own, so it never ends a command.
+pub fn overrides(vars: &[(String, String)]) -> Overrides {
+    let ours = |name: &str| name.starts_with(PREFIX) && !RESERVED.contains(&name);
     let mut ours: Vec<_> = vars.iter().filter(|(name, _)| ours(name)).collect();
+    let mut found = Overrides::default();
     if ours.is_empty() {
-        return Ok(Vec::new());
+        return found;
     }
     ours.sort();
     let keys = keys();
-    ours.into_iter().map(|(name, text)| one(name, text, &keys)).collect()
+    for (name, text) in ours {
+        match keys.iter().find(|(known, _)| known == name) {
+            Some((_, path)) => found.values.push((name.clone(), path.clone(), value(text))),
+            None if is_service_link(name, text) => {}
+            None => found.unknown.push(unknown(name, &keys)),
+        }
+    }
+    found
 }
 
-fn one(name: &str, text: &str, keys: &[(String, Vec<String>)]) -> Result<Override, LoadError> {
-    let Some((_, path)) = keys.iter().find(|(known, _)| known == name) else {
-        let near = keys.iter().min_by_key(|(known, _)| strsim::damerau_levenshtein(known, name));
-        let near = near.map(|(known, _)| format!(": did you mean {known}?")).unwrap_or_default();
-        return Err(LoadError { place: name.into(), what: format!("no such key{near}") });
-    };
-    Ok((name.into(), path.clone(), value(text)))
+fn unknown(name: &str, keys: &[(String, Vec<String>)]) -> String {
+    let own = |name: &str| name[PREFIX.len()..].to_owned();
+    let wanted = own(name);
+    let near = keys
+        .iter()
+        .map(|(known, _)| known.as_str())
+        .chain(RESERVED)
+        .map(|known| (strsim::damerau_levenshtein(&own(known), &wanted), known))
+        .filter(|(distance, known)| *distance <= (wanted.len().max(known.len() - PREFIX.len()) / 3).max(1))
+        .min();
+    let near = near.map(|(_, known)| format!(": did you mean {known}?")).unwrap_or_default();
+    format!("the environment variable {name} names no configuration key and is ignored{near}")
+}
+
+/// Whether Kubernetes sets a variable of this name for a Service: `X_SERVICE_HOST`, `X_SERVICE_PORT`, `X_SERVICE_PORT_NAME`,
+/// `X_PORT` (a URL), `X_PORT_7070_TCP`, `X_PORT_7070_TCP_ADDR` and its like. A bare number in `X_PORT` is somebody's mistake.
+fn is_service_link(name: &str, value: &str) -> bool {
+    let service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| name.ends_with(end));
+    if service || name.contains("_SERVICE_PORT_") || (name.ends_with("_PORT") && value.contains("://")) {
+        return true;
+    }
+    name.match_indices("_PORT_").any(|(at, part)| {
+        let mut rest = name[at + part.len()..].split('_');
+        let number = rest.next().is_some_and(|n| n.parse::<u16>().is_ok());
+        number && rest.next().is_some_and(|protocol| matches!(protocol, "TCP" | "UDP" | "SCTP"))
+    })
 }
 
 /// TOML where it is TOML (numbers, lists, tables), a string otherwise.
@@ -90,5 +135,53 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), keys.len(), "no two keys share a variable");
+    }
+
+    fn of(list: &[(&str, &str)]) -> Overrides {
+        overrides(&list.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn a_variable_that_names_no_key_is_reported_with_what_is_near_and_ignored() {
+        let found = of(&[
+            ("INTERFLOW_INTERCEPT_MOD", "none"),
+            ("INTERFLOW_ZZZ", "1"),
+            ("INTERFLOW_PROXY_PORT", "8080"),
+            ("INTERFLOW_WORKERS_COUNT", "3"),
+        ]);
+        assert_eq!(found.values.len(), 1);
+        assert_eq!(found.unknown.len(), 3);
+        assert!(found.unknown[0].contains("INTERFLOW_INTERCEPT_MOD names no configuration key"), "{:?}", found.unknown);
+        assert!(found.unknown[0].ends_with("did you mean INTERFLOW_INTERCEPT_MODE?"), "{:?}", found.unknown);
+        assert!(found.unknown[1].contains("INTERFLOW_PROXY_PORT"), "{:?}", found.unknown);
+        assert!(found.unknown[2].ends_with("is ignored"), "nothing is near: {:?}", found.unknown);
+    }
+
+    #[test]
+    fn what_kubernetes_sets_for_services_and_what_our_tools_read_is_not_even_reported() {
+        let found = of(&[
+            ("INTERFLOW_SERVICE_HOST", "10.0.0.1"),
+            ("INTERFLOW_SERVICE_PORT", "7070"),
+            ("INTERFLOW_SERVICE_PORT_HTTP_GATEWAY", "7071"),
+            ("INTERFLOW_PORT", "tcp://10.0.0.1:7070"),
+            ("INTERFLOW_PORT_7070_TCP", "tcp://10.0.0.1:7070"),
+            ("INTERFLOW_PORT_7070_TCP_ADDR", "10.0.0.1"),
+            ("INTERFLOW_PORT_7070_TCP_PORT", "7070"),
+            ("INTERFLOW_PORT_7070_TCP_PROTO", "tcp"),
+            ("INTERFLOW_ADMIN_SERVICE_HOST", "10.0.0.2"),
+            ("INTERFLOW_ADMIN_PORT", "tcp://10.0.0.2:7072"),
+            ("INTERFLOW_BIN", "target/debug/interflow"),
+            ("INTERFLOW_ADMIN", "http://127.0.0.1:7072"),
+            ("INTERFLOW_HOME", "/data"),
+            ("INTERFLOW_DATA_DIR", "/data"),
+        ]);
+        assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn no_key_has_the_name_of_something_that_kubernetes_sets() {
+        for (name, _) in keys() {
+            assert!(!is_service_link(&name, "tcp://10.0.0.1:7070"), "{name}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use interflow_engine::config::{
     UpstreamConfig, WorkersConfig,
 };
 use interflow_engine::dns::config::DnsConfig;
+use interflow_flow::units::ByteSize;
 use interflow_limits::{KeysConfig, QuotaConfig};
 use interflow_llm::LlmConfig;
 use interflow_media::MediaConfig;
@@ -92,11 +93,14 @@ pub struct LogConfig {
     pub level: String,
     /// `text`, or `json` for one JSON object per line.
     pub format: LogFormat,
+    /// How far the log may grow where standard error is a file: at this size nothing more is written until the file is
+    /// emptied (`logrotate` with `copytruncate`, say). 0 stands for no bound.
+    pub max_size: ByteSize,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { level: "info".into(), format: LogFormat::Text }
+        Self { level: "info".into(), format: LogFormat::Text, max_size: ByteSize(1 << 30) }
     }
 }
 

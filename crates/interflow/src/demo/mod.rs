@@ -70,6 +70,9 @@ pub struct DemoArgs {
     /// Address of the proxy port; any free one when the usual one is taken.
     #[arg(long, value_name = "ADDR")]
     pub proxy: Option<SocketAddr>,
+    /// Address of the gateway port; any free one when the usual one is taken.
+    #[arg(long, value_name = "ADDR")]
+    pub gateway: Option<SocketAddr>,
     /// Address of the admin port; any free one when the usual one is taken.
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<SocketAddr>,
@@ -108,7 +111,7 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     config.proxy.listen = vec![args.proxy.unwrap_or_else(|| free(7070))];
     // Whoever wants any port for the proxy has another demo running, or may.
     let any = args.proxy.filter(|a| a.port() == 0);
-    config.gateway.listen = vec![any.unwrap_or_else(|| free(7071))];
+    config.gateway.listen = vec![args.gateway.or(any).unwrap_or_else(|| free(7071))];
     config.admin.listen = Some(args.admin.unwrap_or_else(|| free(7072)));
     config.redact.intercepted = RedactMode::Redact;
     config.approvals.mode = Mode::Ask;

@@ -2,19 +2,23 @@
 
 mod runtimes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use interflow_flow::Process;
 use interflow_net::ca::Ca;
+use interflow_net::ingress::Processes;
 use rustls_pki_types::pem::PemObject as _;
 use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::DoctorArgs;
 use crate::config::Config;
+use crate::exposure;
 use crate::flows::Api;
-use crate::home::Home;
+use crate::home::{Home, reachable};
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -81,7 +85,10 @@ fn finding(what: impl Into<String>, state: State, text: impl Into<String>) -> Fi
 fn data_folder(home: &Home) -> Finding {
     let shown = home.path().display();
     match home.create() {
-        Ok(()) => finding("data folder", State::Good, shown.to_string()),
+        Ok(()) => match home.exposed() {
+            Some(text) => finding("data folder", State::Notice, text),
+            None => finding("data folder", State::Good, shown.to_string()),
+        },
         Err(e) => finding("data folder", State::Bad, e),
     }
 }
@@ -143,21 +150,57 @@ fn disk(home: &Home) -> Finding {
     }
 }
 
+/// The ports of the instance that runs from this folder; without one, those that the configuration names.
 fn ports(config: &Config, home: &Home) -> Vec<Finding> {
-    let running = home.running();
-    let all = config.proxy.listen.iter().chain(&config.gateway.listen).chain(&config.admin.listen);
-    let ours = |addr: &SocketAddr| {
-        running.as_ref().is_some_and(|i| i.proxy.iter().chain(&i.gateway).chain(&i.admin).any(|own| own == addr))
-    };
-    all.map(|addr| match std::net::TcpListener::bind(addr) {
-        Ok(_) => finding(format!("port {addr}"), State::Good, "free"),
-        Err(_) if ours(addr) => finding(format!("port {addr}"), State::Good, "in use by the running instance"),
-        Err(e) => {
-            let text = format!("{e}; choose another with --proxy, --gateway or --admin");
-            finding(format!("port {addr}"), State::Bad, text)
+    if let Some(instance) = home.running() {
+        let admin = instance.admin;
+        let mut found: Vec<_> = instance.addresses().map(|(name, addr)| own_port(name, addr, instance.pid)).collect();
+        found.extend(exposed(&exposure::warnings(config, &instance.proxy, admin)));
+        return found;
+    }
+    let engine = config.engine();
+    let all =
+        engine.proxy.listen.iter().map(|a| ("proxy", a)).chain(engine.gateway.listen.iter().map(|a| ("gateway", a)));
+    let all = all.chain(config.admin.listen.iter().map(|a| ("admin", a)));
+    let mut found: Vec<_> = all.map(|(name, addr)| free_port(name, *addr)).collect();
+    found.extend(exposed(&exposure::of_config(config)));
+    found
+}
+
+fn exposed(warnings: &[String]) -> impl Iterator<Item = Finding> {
+    warnings.iter().map(|text| finding("exposure", State::Notice, text.as_str()))
+}
+
+fn own_port(name: &str, addr: SocketAddr, pid: u32) -> Finding {
+    let what = format!("{name} port {addr}");
+    match std::net::TcpStream::connect_timeout(&reachable(addr), Duration::from_secs(1)) {
+        Ok(_) => finding(what, State::Good, format!("served by the running instance (process {pid})")),
+        Err(e) => finding(what, State::Bad, format!("the running instance (process {pid}) does not answer there: {e}")),
+    }
+}
+
+fn free_port(name: &str, addr: SocketAddr) -> Finding {
+    let what = format!("{name} port {addr}");
+    match std::net::TcpListener::bind(addr) {
+        Ok(_) => finding(what, State::Good, "free"),
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+            let who =
+                listener(addr).map_or_else(|| "another program".into(), |p| format!("{} (process {})", p.name, p.pid));
+            let text = format!("taken by {who}: choose another with --{name}, or end that program");
+            finding(what, State::Bad, text)
         }
-    })
-    .collect()
+        Err(e) => finding(what, State::Bad, format!("{e}; choose another with --{name}")),
+    }
+}
+
+/// The program that listens there, where the system tells.
+fn listener(addr: SocketAddr) -> Option<Arc<Process>> {
+    let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
+    let processes = Processes::default();
+    // To the system, a socket that listens is one whose other end is nobody's.
+    let of = |at: IpAddr, nobody: IpAddr| processes.of(SocketAddr::new(at, addr.port()), SocketAddr::new(nobody, 0));
+    let nobody = if addr.is_ipv4() { v4 } else { v6 };
+    of(addr.ip(), nobody).or_else(|| of(v4, v4)).or_else(|| of(v6, v6))
 }
 
 /// Programs that the running instance passes through because they refuse its certificate.
@@ -218,27 +261,54 @@ mod tests {
         assert!(back.state == State::Bad && back.text.contains("2027-01-13"), "{}", back.text);
     }
 
+    fn addr(listener: &std::net::TcpListener) -> SocketAddr {
+        listener.local_addr().unwrap()
+    }
+
     #[test]
-    fn a_port_of_somebody_else_is_not_taken_for_our_own() {
+    fn the_ports_of_the_running_instance_are_judged_and_not_those_of_the_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let home = Home::find(Some(dir.path())).unwrap();
-        home.create().unwrap();
-        let [ours, theirs] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-        let addr = |l: &std::net::TcpListener| l.local_addr().unwrap();
+        let [proxy, admin, theirs] = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let instance = crate::home::Instance {
-            pid: 7,
-            proxy: vec![addr(&ours)],
-            gateway: None,
-            admin: None,
+            pid: std::process::id(),
+            proxy: vec![addr(&proxy)],
+            gateway: Some(gone),
+            admin: Some(addr(&admin)),
             greyproxy: None,
             dns: None,
         };
         let _announced = home.announce(&instance).unwrap();
         let mut config = Config::default();
-        config.proxy.listen = vec![addr(&ours), addr(&theirs)];
+        config.proxy.listen = vec![addr(&theirs)];
+        let found = ports(&config, &home);
+        let said: Vec<_> = found.iter().map(|f| (f.what.clone(), f.state)).collect();
+        let port = |name: &str, addr: SocketAddr, state| (format!("{name} port {addr}"), state);
+        assert_eq!(
+            said,
+            [
+                port("proxy", addr(&proxy), State::Good),
+                port("gateway", gone, State::Bad),
+                port("admin", addr(&admin), State::Good)
+            ]
+        );
+        assert!(found[0].text.contains(&std::process::id().to_string()), "{}", found[0].text);
+    }
+
+    #[test]
+    fn a_port_that_another_program_has_is_named_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        let theirs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut config = Config::default();
+        config.proxy.listen = vec![addr(&theirs)];
         config.gateway.listen = Vec::new();
         config.admin.listen = None;
-        let states: Vec<_> = ports(&config, &home).iter().map(|f| f.state).collect();
-        assert_eq!(states, [State::Good, State::Bad]);
+        let found = ports(&config, &home);
+        assert!(found.len() == 1 && found[0].state == State::Bad, "{found:?}");
+        assert!(found[0].text.starts_with("taken by ") && found[0].text.contains("--proxy"), "{}", found[0].text);
+        #[cfg(target_os = "linux")]
+        assert!(found[0].text.contains(&format!("(process {})", std::process::id())), "{}", found[0].text);
     }
 }

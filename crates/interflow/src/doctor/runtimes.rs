@@ -54,7 +54,7 @@ const RUNTIMES: [Runtime; 8] = [
         name: "wget",
         program: "wget",
         args: &["-q", "-T", "10", "-t", "1", "-O", "-", "{url}"],
-        remedy: "it reads the system's store: `interflow ca install`",
+        remedy: "it reads the system's store and the file in WGETRC: `interflow ca install` or `interflow ca trust-env`",
     },
     Runtime {
         name: "python3",

@@ -15,16 +15,27 @@ pub struct Setting {
 }
 
 /// Variables that hold a bundle of authorities: the platform's and ours.
-const BUNDLES: [&str; 9] = [
+const BUNDLES: [&str; 18] = [
+    // OpenSSL and what follows it: Python, Ruby, Go, .NET, uv, httpx, Composer, rustls with the platform's store.
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
     "GIT_SSL_CAINFO",
     "AWS_CA_BUNDLE",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
     "CARGO_HTTP_CAINFO",
     "PIP_CERT",
     "HTTPLIB2_CA_CERTS",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    // npm and pnpm; Yarn 1; Yarn 2 and 3; Yarn 4.
+    "npm_config_cafile",
+    "YARN_CAFILE",
+    "YARN_CA_FILE_PATH",
+    "YARN_HTTPS_CA_FILE_PATH",
+    "BUNDLE_SSL_CA_CERT",
+    "HEX_CACERTS_PATH",
+    "NIX_SSL_CERT_FILE",
+    "PERL_LWP_SSL_CA_FILE",
 ];
 
 /// Variables that add our authority to those that the runtime knows.
@@ -33,7 +44,8 @@ const ADDITIONS: [&str; 2] = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
 /// The variables that make runtimes trust the CA, and nothing else.
 pub fn trust_variables(trust: &Trust) -> impl Iterator<Item = (&'static str, &Path)> {
     let bundles = BUNDLES.iter().map(|name| (*name, &*trust.bundle));
-    bundles.chain(ADDITIONS.iter().map(|name| (*name, &*trust.ca)))
+    let additions = ADDITIONS.iter().map(|name| (*name, &*trust.ca));
+    bundles.chain(additions).chain([("WGETRC", &*trust.wgetrc)])
 }
 
 /// The variables for a command behind this proxy, whose credentials stand before its address in URLs (`name:password@`).
@@ -48,6 +60,10 @@ pub fn settings(
     let mut all: Vec<Setting> = Vec::new();
     let mut set = |name, value: String| all.push(Setting { name, value });
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        set(name, url.clone());
+    }
+    // Yarn 2 and later ask no other variable.
+    for name in ["YARN_HTTP_PROXY", "YARN_HTTPS_PROXY"] {
         set(name, url.clone());
     }
     // What was kept from a proxy before is not our business; what the owner names now is.
@@ -102,6 +118,7 @@ mod tests {
             bundle: "/h/bundle.pem".into(),
             node_shim: "/h x/shim.cjs".into(),
             java_store: "/h/t.p12".into(),
+            wgetrc: "/h/wgetrc".into(),
         }
     }
 
@@ -116,6 +133,8 @@ mod tests {
         assert_eq!(value(&all, "https_proxy"), "http://exec:p@127.0.0.1:9");
         assert_eq!(value(&all, "NO_PROXY"), "a.test");
         assert_eq!(value(&all, "CURL_CA_BUNDLE"), "/h/bundle.pem");
+        assert_eq!(value(&all, "npm_config_cafile"), "/h/bundle.pem");
+        assert_eq!(value(&all, "WGETRC"), "/h/wgetrc");
         assert_eq!(value(&all, "NODE_EXTRA_CA_CERTS"), "/h/ca.pem");
         assert_eq!(value(&all, "NODE_OPTIONS"), "--require=\"/h x/shim.cjs\"");
         assert!(value(&all, "JAVA_TOOL_OPTIONS").contains("-Dhttps.proxyPort=9 "));

@@ -148,6 +148,11 @@ async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance, pass: Op
     let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))?;
     let mut command = Command::new(program);
     command.args(rest).stdin(Stdio::inherit()).stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_secret) {
+            command.env_remove(name);
+        }
+    }
     let login = pass.map(Pass::login).unwrap_or_default();
     let way = (*proxy, login.as_str());
     for Setting { name, value } in settings(way, &trust, &args.no_proxy, &|name| std::env::var(name).ok()) {
@@ -155,6 +160,12 @@ async fn run_command(args: &ExecArgs, home: &Home, instance: &Instance, pass: Op
     }
     let mut child = command.spawn().map_err(|e| not_started(program, &e))?;
     wait(&mut child).await.map_err(|e| Failure::Failed(format!("`{program}` was lost: {e}")))
+}
+
+/// Whether an environment variable is a secret of Interflow's, which is no business of the command.
+fn is_secret(name: &str) -> bool {
+    let secret = ["TOKEN", "PASSWORD", "SECRET", "KEY", "REDIS"];
+    name.starts_with("INTERFLOW_") && name.split('_').any(|word| secret.contains(&word.trim_end_matches('S')))
 }
 
 fn not_started(program: &str, e: &std::io::Error) -> Failure {

@@ -1,7 +1,7 @@
-//! The files that a command's runtimes are pointed at: a bundle, a Java truststore, a shim for Node.
+//! The files that a command's runtimes are pointed at: a bundle, a Java truststore, a shim for Node, a start-up file for Wget.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -24,6 +24,8 @@ pub struct Trust {
     pub node_shim: PathBuf,
     /// The bundle for Java.
     pub java_store: PathBuf,
+    /// What Wget reads at its start: it knows no variable for authorities.
+    pub wgetrc: PathBuf,
 }
 
 impl Trust {
@@ -37,6 +39,7 @@ impl Trust {
             bundle: folder.join("bundle.pem"),
             node_shim: folder.join("node-proxy.cjs"),
             java_store: folder.join("java.p12"),
+            wgetrc: folder.join("wgetrc"),
         };
         let bundle = bundle(&ca);
         let fresh = fs::read_to_string(&trust.bundle).is_ok_and(|old| old == bundle) && trust.java_store.exists();
@@ -45,8 +48,42 @@ impl Trust {
             put(&trust.bundle, bundle.as_bytes())?;
         }
         put(&trust.node_shim, include_str!("node-proxy.cjs").as_bytes())?;
+        put(&trust.wgetrc, wgetrc(&own_wgetrc(&trust.wgetrc), &trust.bundle).as_bytes())?;
         Ok(trust)
     }
+}
+
+/// The user's own start-up file of Wget, which ours takes the place of.
+fn own_wgetrc(ours: &Path) -> String {
+    let named = std::env::var_os("WGETRC").map(PathBuf::from);
+    let usual = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".wgetrc"));
+    let file = named.or(usual).filter(|path| path != ours);
+    file.and_then(|path| fs::read(path).ok()).map(|t| String::from_utf8_lossy(&t).into_owned()).unwrap_or_default()
+}
+
+/// The user's settings without those for proxies and authorities, and these.
+fn wgetrc(own: &str, bundle: &Path) -> String {
+    const REPLACED: [&str; 9] = [
+        "cacertificate",
+        "cadirectory",
+        "checkcertificate",
+        "useproxy",
+        "proxy",
+        "httpproxy",
+        "httpsproxy",
+        "ftpproxy",
+        "noproxy",
+    ];
+    // Wget takes case, dashes and underscores for the same.
+    let name = |line: &str| {
+        let name = line.split('=').next().unwrap_or_default();
+        name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect::<String>()
+    };
+    let kept =
+        own.lines().filter(|line| line.trim_start().starts_with('#') || !REPLACED.contains(&name(line).as_str()));
+    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
+    text.push_str(&format!("use_proxy = on\nca_certificate = {}\n", bundle.display()));
+    text
 }
 
 /// Writes a file in one step, so that a command that runs already never reads half of it.
@@ -117,5 +154,12 @@ mod tests {
         let store =
             KeyStore::from_pkcs12(&fs::read(&trust.java_store).unwrap(), PASSWORD, Pkcs12ImportPolicy::Strict).unwrap();
         assert!(store.entries().any(|(name, _)| name == "interflow"));
+    }
+
+    #[test]
+    fn the_users_settings_for_wget_are_kept_but_those_for_proxies_and_authorities() {
+        let own = "# mine: proxy\ntries = 2\nHttps_Proxy = http://old:1\nca-certificate=/old\nuse_proxy = off\nuser_agent = x=y";
+        let text = wgetrc(own, Path::new("/h/b.pem"));
+        assert_eq!(text, "# mine: proxy\ntries = 2\nuser_agent = x=y\nuse_proxy = on\nca_certificate = /h/b.pem\n");
     }
 }

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::writing::Writing;
 use super::{PruneArgs, QueryArgs, TagArgs, open, print_json, written};
 use crate::Failure;
-use crate::ca::confirm;
+use crate::ca::confirmed;
 use crate::config::Config;
 use crate::counted::counted;
 use crate::home::Home;
@@ -38,8 +38,8 @@ pub fn prune(args: &PruneArgs, config: &Config, home: &Home) -> Result<(), Failu
         anstream::eprintln!("no flow is selected");
         return Ok(());
     }
-    if !args.yes && !confirm(&format!("{} will be deleted with all bodies.", counted(found, "flow")))? {
-        return Ok(());
+    if !args.yes {
+        confirmed(&format!("{} will be deleted with all bodies.", counted(found, "flow")))?;
     }
     let pruned = Writing::open(config, home)?.prune(&query)?;
     written(writeln!(anstream::stdout(), "{} deleted", counted(pruned, "flow")))

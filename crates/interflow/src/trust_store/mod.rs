@@ -6,7 +6,7 @@ mod stores;
 use std::process::{Command, Stdio};
 
 use crate::Failure;
-use crate::ca::confirm;
+use crate::ca::confirmed;
 use crate::home::Home;
 
 use machine::Machine;
@@ -42,8 +42,11 @@ fn act(
         anstream::println!("{}:", store.name);
         steps(store).iter().for_each(|step| anstream::println!("  {step}"));
     }
-    if dry_run || (!yes && !confirm(&format!("These commands are run. {warning}"))?) {
+    if dry_run {
         return Ok(());
+    }
+    if !yes {
+        confirmed(&format!("These commands are run. {warning}"))?;
     }
     let mut failed = Vec::new();
     for store in stores {

@@ -1,0 +1,126 @@
+//! Ports that other machines reach: what anybody may do there, and at which addresses they are found.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use interflow_engine::access::AccessRules;
+use interflow_flow::{Authority, Host};
+
+use crate::config::Config;
+
+/// Strangers, as the proxy would see them: one from the internet, one from the local network.
+const STRANGERS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(192, 168, 0, 99))];
+
+/// What an operator should not overlook about ports that other machines reach, a line each. The addresses are those that are
+/// bound, or would be.
+pub fn warnings(config: &Config, proxy: &[SocketAddr], admin: Option<SocketAddr>) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(addr) = proxy.iter().find(|a| is_exposed(**a))
+        && config.auth.users.is_none()
+        && strangers_pass(config)
+    {
+        all.push(format!(
+            "anybody who reaches {addr} may use the proxy, and reach from there what this machine reaches: set auth.users, \
+             refuse clients by [[access.rule]], or listen on 127.0.0.1 (proxy.listen){}",
+            elsewhere(*addr)
+        ));
+    }
+    if let Some(addr) = admin.filter(|a| is_exposed(*a)) {
+        all.push(format!(
+            "the admin port listens on {addr}, without TLS: whoever has its token, or reads it on the network, sees every \
+             recording and changes every setting; listen on 127.0.0.1 (admin.listen), or let only trusted machines reach it{}",
+            elsewhere(addr)
+        ));
+    }
+    all
+}
+
+/// The same by the configuration alone.
+pub fn of_config(config: &Config) -> Vec<String> {
+    warnings(config, &config.engine().proxy.listen, config.admin.listen)
+}
+
+fn is_exposed(addr: SocketAddr) -> bool {
+    !addr.ip().to_canonical().is_loopback()
+}
+
+/// Whether a client that nobody knows may go somewhere.
+fn strangers_pass(config: &Config) -> bool {
+    // Rules that cannot be compiled are told of elsewhere.
+    let Ok(rules) = AccessRules::new(&config.access.rule) else { return false };
+    let Ok(host) = Host::parse("example.com") else { return false };
+    let authority = Authority::new(host, 443);
+    STRANGERS.iter().any(|client| rules.allows(*client, &authority))
+}
+
+fn elsewhere(addr: SocketAddr) -> String {
+    let others: Vec<String> = usable(addr).iter().filter(|a| is_exposed(**a)).map(ToString::to_string).collect();
+    if addr.ip().is_unspecified() && addr.port() != 0 && !others.is_empty() {
+        return format!(". Other machines reach it at {}", others.join(" and "));
+    }
+    String::new()
+}
+
+/// The addresses at which clients reach what listens at `addr`: where that is every address, loopback and the machine's own.
+pub fn usable(addr: SocketAddr) -> Vec<SocketAddr> {
+    if !addr.ip().is_unspecified() {
+        return vec![addr];
+    }
+    let at = |ip: IpAddr| SocketAddr::new(ip, addr.port());
+    let mut all = vec![crate::home::reachable(addr)];
+    // No packet is sent: the system only says from which address it would be.
+    let v4 = own_address((Ipv4Addr::new(192, 0, 2, 1), 9).into());
+    let v6 = addr.is_ipv6().then(|| own_address((Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 9).into())).flatten();
+    all.extend(v4.into_iter().chain(v6).filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).map(at));
+    all
+}
+
+fn own_address(towards: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = if towards.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(towards).ok()?;
+    socket.local_addr().ok().map(|a| a.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_proxy_that_anybody_may_use_and_an_admin_port_that_others_reach_are_warned_of() {
+        let open = config("[proxy]\nlisten = [\"0.0.0.0:7070\"]\n[admin]\nlisten = \"0.0.0.0:7072\"");
+        let said = of_config(&open);
+        assert!(said.len() == 2 && said[0].contains("0.0.0.0:7070") && said[1].contains("0.0.0.0:7072"), "{said:?}");
+        assert!(said[0].contains("auth.users") && said[1].contains("admin.listen"), "{said:?}");
+        assert!(of_config(&Config::default()).is_empty());
+    }
+
+    #[test]
+    fn users_or_rules_that_refuse_strangers_are_enough() {
+        let listen = "[proxy]\nlisten = [\"[::]:7070\"]\n";
+        for (more, warned) in [
+            ("", true),
+            ("[auth]\nusers = \"users\"", false),
+            ("[[access.rule]]\naction = \"deny\"", false),
+            (
+                "[[access.rule]]\naction = \"allow\"\nclients = [\"10.0.0.0/8\"]\n[[access.rule]]\naction = \"deny\"",
+                false,
+            ),
+            ("[[access.rule]]\naction = \"deny\"\nhosts = [\"*.bank.example\"]", true),
+            ("[[access.rule]]\naction = \"deny\"\nclients = [\"203.0.113.0/24\"]", true),
+        ] {
+            assert_eq!(!of_config(&config(&format!("{listen}{more}"))).is_empty(), warned, "{more}");
+        }
+    }
+
+    #[test]
+    fn every_address_is_shown_as_those_that_clients_can_use() {
+        let shown = usable("0.0.0.0:7070".parse().unwrap());
+        assert_eq!(shown[0].to_string(), "127.0.0.1:7070");
+        assert!(shown.iter().all(|a| !a.ip().is_unspecified() && a.port() == 7070), "{shown:?}");
+        assert_eq!(usable("10.1.2.3:80".parse().unwrap()), ["10.1.2.3:80".parse().unwrap()]);
+    }
+}
