@@ -315,11 +315,12 @@ async fn an_instance_that_is_stopped_answers_what_is_held_and_ends() {
         let origin = Origin::http().start().await;
         let rules = "rules:\n  - name: hold\n    when: path:/held\n    then:\n      - hold: { timeout: 1h }\n";
         std::fs::write(home.path().join("held.yaml"), rules).unwrap();
-        let (mut child, proxy) = instance(home.path(), &format!("{config}[proxy]\ndrain = \"1h\"\n"), Stdio::null());
+        // A name: addresses of this machine are not asked about.
+        let more = "[proxy]\ndrain = \"1h\"\n[upstream]\nresolve = { \"held.test\" = [\"127.0.0.1\"] }\n";
+        let (mut child, proxy) = instance(home.path(), &format!("{config}{more}"), Stdio::null());
         let mut wire = Wire::connect(proxy).await.unwrap();
-        wire.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", origin.url("/held"), origin.authority()))
-            .await
-            .unwrap();
+        let host = format!("held.test:{}", origin.port());
+        wire.send(format!("GET http://{host}/held HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.unwrap();
         let held = |words: &[&str]| text(&interflow(home.path(), words).output().unwrap().stdout);
         let deadline = Instant::now() + Duration::from_secs(60);
         let port = origin.port().to_string();
