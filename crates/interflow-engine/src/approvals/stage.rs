@@ -261,9 +261,9 @@ impl Stage for ApprovalsStage {
 
     /// Secrets are put in, and rules on methods and paths hold, only where requests are seen.
     fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
-        let (host, now) = (&scope.authority.host, now());
+        let host = &scope.authority.host;
         let secrets = self.approvals.live_secrets();
-        secrets.iter().any(|s| !s.is_over(now) && s.is_for(host)) || self.approvals.book.load().needs_requests(host)
+        secrets.iter().any(|s| !s.is_over() && s.is_for(host)) || self.approvals.book.load().needs_requests(host)
     }
 
     /// A tunnel that is denied whatever is in it ends here; all else is asked about when more is known.
