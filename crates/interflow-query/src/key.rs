@@ -115,6 +115,7 @@ keys! {
     Word "" [] Kind::Inside, Done, "text in the URL or in a body", "refund";
     Host "host" ["domain"] Kind::Whole, Authority, "host name or address of the origin", "host:*.openai.com";
     Port "port" [] Kind::Count, Authority, "port of the origin", "port:8443";
+    Authority "authority" [] Kind::Whole, Authority, "host and port of the origin", "authority:/^shop[.]test:(443|8443)$/";
     Scheme "scheme" [] SCHEMES, RequestHead, "http or https", "scheme:https";
     Url "url" [] Kind::Anywhere, RequestHead, "whole URL", "url:/v1/messages";
     Path "path" [] Kind::Anywhere, RequestHead, "path of the URL, without the query", "path:/api/*";

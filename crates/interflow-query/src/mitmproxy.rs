@@ -24,7 +24,8 @@ const ATOMS: &[(&str, Atom)] = &[
     ("a", Atom::Alone(asset)),
     ("all", Atom::Alone(|| Expr::All)),
     ("e", Atom::Alone(|| Expr::flag(Flag::Error))),
-    ("http", Atom::Alone(|| Expr::flag(Flag::Http))),
+    // There a WebSocket is an HTTP flow with messages.
+    ("http", Atom::Alone(|| Expr::or([Expr::flag(Flag::Http), Expr::flag(Flag::Websocket)]))),
     ("websocket", Atom::Alone(|| Expr::flag(Flag::Websocket))),
     ("tcp", Atom::Alone(|| Expr::flag(Flag::Tunnel))),
     ("udp", Atom::Alone(|| Expr::or([]))),
@@ -48,7 +49,7 @@ const ATOMS: &[(&str, Atom)] = &[
     ("u", Atom::Search(&[Key::Url])),
     ("m", Atom::Search(&[Key::Method])),
     ("src", Atom::Search(&[Key::Client])),
-    ("dst", Atom::Search(&[Key::Upstream])),
+    ("dst", Atom::Search(&[Key::Authority])),
     ("meta", Atom::Search(&[Key::Tag, Key::Comment])),
     ("marker", Atom::Search(&[Key::Tag])),
     ("comment", Atom::Search(&[Key::Comment])),
@@ -215,6 +216,9 @@ impl<'a> Reader<'a> {
     fn search(&mut self, keys: &[Key], start: usize) -> Result<Expr> {
         let name = self.text[start..self.at].trim();
         let (source, span) = self.argument(name)?;
+        // Only in bodies a dot is also the end of a line.
+        let in_bodies = keys.iter().all(|k| matches!(k, Key::Body | Key::ReqBody | Key::RespBody));
+        let source = if in_bodies && source.contains('.') { format!("(?s){source}") } else { source };
         let regex = Regex::new(&source, true);
         pattern::compile(&regex).map_err(|why| {
             self.error(span, why).hint("look-around and back-references are not supported; put a backslash before signs that are meant as such")

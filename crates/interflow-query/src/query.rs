@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use interflow_flow::{Direction, Phase};
 
-use crate::ast::Expr;
+use crate::ast::{Expr, Test};
 use crate::error::QueryError;
-use crate::key::Key;
+use crate::key::{Flag, Key};
 use crate::matcher::{self, Node};
+use crate::mitmproxy;
 use crate::parse;
 use crate::sql::{self, Columns, Where};
 use crate::subject::{Subject, Truth};
@@ -36,6 +37,29 @@ impl Query {
     /// The column, what was expected there, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         parse::parse(text).map(Self::from)
+    }
+
+    /// Reads a filter in mitmproxy's language, in which a text without an atom is a regex on the URL.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_mitmproxy(text: &str) -> Result<Self, QueryError> {
+        if text.len() > MAX_LENGTH {
+            return Self::parse(text);
+        }
+        mitmproxy::parse(text).map(Self::from)
+    }
+
+    /// What is left of it at a moment at which there is no response yet, or at which there is one: what is certain then is
+    /// decided, and of facts that both sides have the request's count as long as it is alone.
+    #[must_use]
+    pub fn at(self, side: Direction) -> Self {
+        settle(self.expr, side).into()
+    }
+
+    /// Whether it selects no flow.
+    pub fn is_none(&self) -> bool {
+        matches!(&self.expr, Expr::Not(inner) if **inner == Expr::All)
     }
 
     /// The query that selects every flow.
@@ -88,6 +112,41 @@ impl Query {
     /// What a store can answer of it, and what must be matched on the rows that come back.
     pub fn to_sql(&self, columns: &dyn Columns) -> Where {
         sql::translate(&self.expr, columns)
+    }
+}
+
+/// See [`Query::at`].
+fn settle(expr: Expr, side: Direction) -> Expr {
+    let never = || Expr::or([]);
+    match expr {
+        Expr::All => Expr::All,
+        Expr::And(parts) => {
+            let parts: Vec<Expr> = parts.into_iter().map(|p| settle(p, side)).collect();
+            if parts.contains(&never()) { never() } else { Expr::and(parts) }
+        }
+        Expr::Or(parts) => Expr::or(parts.into_iter().map(|p| settle(p, side)).filter(|p| *p != never())),
+        Expr::Not(inner) => Expr::not(settle(*inner, side)),
+        Expr::Term(term) => {
+            let request = side == Direction::Request;
+            let (key, known) = match (term.key, &term.test) {
+                (Key::Is, Test::Flag(Flag::Answered)) => (Key::Is, Some(!request)),
+                (Key::Is, Test::Flag(Flag::Http)) => (Key::Is, Some(true)),
+                (Key::Is, Test::Flag(Flag::Error | Flag::Tunnel)) => (Key::Is, Some(false)),
+                (Key::Is, Test::Flag(Flag::Websocket | Flag::Sse)) if request => (Key::Is, Some(false)),
+                (Key::Status | Key::RespType | Key::RespHeader | Key::RespBody | Key::RespSize, _) if request => {
+                    (term.key, Some(false))
+                }
+                (Key::Type, _) if request => (Key::ReqType, None),
+                (Key::Header, _) if request => (Key::ReqHeader, None),
+                (Key::Body, _) if request => (Key::ReqBody, None),
+                (key, _) => (key, None),
+            };
+            match known {
+                Some(true) => Expr::All,
+                Some(false) => never(),
+                None => Expr::Term(crate::ast::Term { key, ..term }),
+            }
+        }
     }
 }
 

@@ -114,7 +114,7 @@ fn mitmproxys_filters_are_understood() {
         ("~q", "-is:answered"),
         ("~s ~e", "is:answered is:error"),
         ("!~websocket", "-is:websocket"),
-        ("(~tcp | ~http)", "is:tunnel OR is:http"),
+        ("(~tcp | ~http)", "is:tunnel OR is:http OR is:websocket"),
         (
             "~a | ~b x y",
             "(resp.type:/^(text\\/javascript|(application|text)\\/(x-)?javascript|text\\/css|image\\/|application\\/x-shockwave-flash|(application\\/(x-)?)?font)/i OR body:/x/i) url:/y/i",
@@ -125,7 +125,9 @@ fn mitmproxys_filters_are_understood() {
         ("~h 'x: y' ~hq a ~hs b", "header:/x: y/i req.header:/a/i resp.header:/b/i"),
         ("~t a ~tq b ~ts c", "type:/a/i req.type:/b/i resp.type:/c/i"),
         ("~u \"a\\\"b\\d\"", "url:/a\"b\\d/i"),
-        ("~src 10. ~dst :443", "client:/10./i upstream:/:443/i"),
+        ("~src 10. ~dst :443", "client:/10./i authority:/:443/i"),
+        // Only in bodies a dot is also the end of a line.
+        ("~b a.b ~u a.b", "body:/(?s)a.b/i url:/a.b/i"),
         ("~comment x ~marker y ~meta z", "comment:/x/i tag:/y/i (tag:/z/i OR comment:/z/i)"),
         ("~marked ~replay ~replayq ~replays", "tag:* is:replay is:replay tag:server-replay"),
         ("foo & ~m POST", "url:/foo/i method:/POST/i"),

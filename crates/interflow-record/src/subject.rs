@@ -37,6 +37,7 @@ impl Subject for FlowRow {
         match key {
             Key::Word | Key::Url => Truth::any([self.url().as_str()], fits),
             Key::Host => Truth::any([&*self.host()], fits),
+            Key::Authority => Truth::any([format!("{}:{}", self.host(), self.authority.port).as_str()], fits),
             Key::Scheme => Truth::any([self.scheme.as_str()], fits),
             Key::Path => Truth::any(path.map(|(p, _)| p), fits),
             Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),
@@ -138,6 +139,11 @@ impl Subject for FlowSummary {
                 Truth::any([url.as_str()], fits)
             }
             Key::Host => Truth::any([self.authority.host.to_string().trim_matches(['[', ']'])], fits),
+            Key::Authority => {
+                let host = self.authority.host.to_string();
+                let text = format!("{}:{}", host.trim_matches(['[', ']']), self.authority.port);
+                Truth::any([text.as_str()], fits)
+            }
             Key::Scheme => Truth::any([self.scheme.as_str()], fits),
             Key::Path => Truth::any(path.map(|(p, _)| p), fits),
             Key::Query => Truth::any(path.and_then(|(_, q)| q), fits),

@@ -28,6 +28,9 @@ struct Entry {
     whole: bool,
     /// Whether its condition may ask for the body.
     asks_body: bool,
+    /// Whether its condition counts how often it is asked, or is a matter of chance, and all its actions are marks: a tunnel
+    /// that is opened leaves it to the requests inside.
+    left_to_requests: bool,
     gate: Gate,
 }
 
@@ -56,6 +59,8 @@ pub(crate) struct Bound {
     keeps_response: bool,
     /// Rules on messages inside of bodies.
     messages: bool,
+    /// Rules before the request leave something on the flow.
+    marks_at_connect: bool,
     /// Services are asked about responses, and shown the request's body then.
     calls: bool,
     /// Rules of later phases that ask for the request's body, which is kept for them.
@@ -84,11 +89,19 @@ impl Bound {
                 if list.last().is_none_or(|e| e.rule != *id) {
                     let asks_body =
                         matches!(phase, Phase::RequestBody | Phase::ResponseBody) && rule.cond.phase() >= *phase;
-                    list.push(Entry { rule: *id, actions: Vec::new(), whole: false, asks_body, gate: Gate::default() });
+                    list.push(Entry {
+                        rule: *id,
+                        actions: Vec::new(),
+                        whole: false,
+                        asks_body,
+                        left_to_requests: counts(rule),
+                        gate: Gate::default(),
+                    });
                 }
                 let entry = list.last_mut().expect("one was just put there");
                 entry.actions.push(i as u16);
                 entry.whole |= needs_body(action);
+                entry.left_to_requests &= is_mark(action);
             }
         }
         let looks_back: Vec<u32> =
@@ -112,11 +125,17 @@ impl Bound {
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
+        let marks_at_connect = [Phase::Authority, Phase::ClientHello].iter().any(|p| {
+            lists[*p as usize]
+                .entries
+                .iter()
+                .any(|e| e.actions.iter().any(|i| is_mark(&program.rules[e.rule as usize].actions[usize::from(*i)].1)))
+        });
         let calls = rules
             .iter()
             .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
         let (keeps_request, keeps_response) = (messages || has(Phase::Done), has(Phase::Done));
-        Self { interest, keeps_request, keeps_response, messages, calls, looks_back, lists, program }
+        Self { interest, keeps_request, keeps_response, messages, marks_at_connect, calls, looks_back, lists, program }
     }
 
     fn list(&self, phase: Phase) -> &List {
@@ -136,6 +155,10 @@ impl Bound {
                 from.entry = next_picked(picked, from.entry);
             }
             let Some(entry) = entries.get(from.entry) else { break };
+            if at.opens && entry.left_to_requests {
+                from.entry += 1;
+                continue;
+            }
             if from.action == 0 && !(entry.gate.is_open(at.request(), at.response.as_deref()) && self.holds(at, entry))
             {
                 from.entry += 1;
@@ -190,6 +213,38 @@ impl Bound {
             capture(at, rule, &self.program);
         }
         holds
+    }
+
+    /// Asks the rules of the phases before a request again for a request in a tunnel, which is a flow of its own: what marks a
+    /// flow, sets variables or stops holds for it too. The other actions were the tunnel's.
+    fn connect_marks(&self, flow: &mut Flow) {
+        flow.note_mut::<RuleState>().connected = true;
+        for phase in [Phase::Authority, Phase::ClientHello] {
+            if phase == Phase::ClientHello && flow.client_tls.is_none() {
+                continue;
+            }
+            let mut at = At::new(phase, flow);
+            for entry in &self.list(phase).entries {
+                let rule = &self.program.rules[entry.rule as usize];
+                let mut marks = entry.actions.iter().map(|i| &rule.actions[usize::from(*i)].1).filter(|a| is_mark(a));
+                let Some(first) = marks.next() else { continue };
+                if !self.holds(&mut at, entry) {
+                    continue;
+                }
+                let stops = std::iter::once(first)
+                    .chain(marks)
+                    .any(|mark| matches!(act(&mut at, mark, rule, &self.program), Effect::Stop));
+                if stops || rule.stop {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A phase before a request. `opens` says that requests inside of a tunnel are asked about themselves.
+    pub fn connect<'a>(&'a self, phase: Phase, flow: &'a mut Flow, opens: bool) -> Step<'a, Verdict> {
+        flow.note_mut::<RuleState>().connected = true;
+        self.plain(At { opens, ..At::new(phase, flow) })
     }
 
     /// Goes on where something was waited for.
@@ -404,10 +459,11 @@ impl Bound {
     }
 
     /// The rules on messages, for bodies that carry them.
-    pub(crate) fn message_now(&self, at: &mut At<'_>) -> Verdict {
+    pub(crate) async fn message_now(&self, at: &mut At<'_>) -> Verdict {
         match self.walk(at, None, Cursor::default()) {
             Walked::Done(verdict) => verdict,
-            // Inside of a body nothing can be waited for: what would wait goes on.
+            Walked::Wait(cursor, run @ Waiting::Script(_)) => self.go_on(at, None, cursor, run).await,
+            // Inside of a body nobody else is waited for: what would wait goes on.
             Walked::Wait(..) => Verdict::Continue,
         }
     }
@@ -499,6 +555,28 @@ fn needs_body(action: &Action) -> bool {
     needs
 }
 
+/// Whether an action only leaves something on the flow, for later rules and for whoever reads it.
+const fn is_mark(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Tag(_)
+            | Action::Comment(_)
+            | Action::Colour(_)
+            | Action::SetVariable(_)
+            | Action::Capture(_)
+            | Action::Stop(_)
+            | Action::Nothing(_)
+    )
+}
+
+/// Whether the answer of a condition depends on how often it is asked.
+fn counts(rule: &Rule) -> bool {
+    use crate::cond::Cond;
+    let mut counts = false;
+    rule.cond.visit(&mut |leaf| counts |= matches!(leaf, Cond::Chance(_) | Cond::Every(..) | Cond::First(..)));
+    counts
+}
+
 fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
     use Phase::*;
     let mut all = Interest::NONE;
@@ -508,6 +586,11 @@ fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
             continue;
         }
         all = all.and(phase);
+        let marks =
+            |e: &Entry| e.actions.iter().any(|i| is_mark(&program.rules[e.rule as usize].actions[usize::from(*i)].1));
+        if phase <= ClientHello && entries.iter().any(marks) {
+            all = all.and(RequestHead);
+        }
         if phase == Message {
             all = all.and(RequestHead).and(RequestBody).and(ResponseBody);
         }
@@ -554,14 +637,17 @@ impl Stage for Bound {
     }
 
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.plain(At::new(Phase::Authority, flow))
+        self.connect(Phase::Authority, flow, false)
     }
 
     fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.plain(At::new(Phase::ClientHello, flow))
+        self.connect(Phase::ClientHello, flow, false)
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        if self.marks_at_connect && !flow.note::<RuleState>().is_some_and(|s| s.connected) {
+            self.connect_marks(flow);
+        }
         if self.keeps_request {
             flow.note_mut::<RuleState>().request = Some(Arc::new(head.clone()));
         } else if self.rests(Phase::RequestHead, flow, head, None) {

@@ -23,8 +23,21 @@ pub struct RulesConfig {
     pub max_held: usize,
     /// How long one run of a script may take.
     pub script_timeout: Span,
+    /// How many instructions one run of a script may take. The steps of a text pattern, and the bytes that a function goes
+    /// over, count too.
+    pub script_instructions: u64,
     /// How much memory one run of a script may take.
     pub script_memory: ByteSize,
+    /// How many scripts run at once, each on a thread apart from the workers.
+    pub script_threads: usize,
+    /// How many runs wait for a thread; further ones fail, and `on_failure` says what that means.
+    pub script_queue: usize,
+    /// How many values scripts keep in `store`; the oldest make room for new ones.
+    pub store_entries: usize,
+    /// How many bytes scripts keep in `store`.
+    pub store_bytes: ByteSize,
+    /// How long a value is kept in `store` when its script does not say.
+    pub store_ttl: Span,
 }
 
 /// What happens to a flow when a rule cannot do its work.
@@ -47,7 +60,13 @@ impl Default for RulesConfig {
             hold_timeout: Span::secs(300),
             max_held: 256,
             script_timeout: Span::millis(50),
+            script_instructions: 20_000_000,
             script_memory: ByteSize(16 << 20),
+            script_threads: 4,
+            script_queue: 1024,
+            store_entries: 10_000,
+            store_bytes: ByteSize(8 << 20),
+            store_ttl: Span::secs(3600),
         }
     }
 }

@@ -6,8 +6,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use interflow_flow::Phase;
 use interflow_flow::{
-    Body, BodyStream, Direction, Flow, Frame, Headers, Injected, Message, MessageKind, RequestHead, ResponseHead,
-    Result, Timestamp, Verdict,
+    Body, BodyStream, BoxFuture, Direction, Flow, Frame, Headers, Injected, Message, MessageKind, RequestHead,
+    ResponseHead, Result, Timestamp, Verdict,
 };
 use interflow_wire::sse::{SseEvent, SseParser};
 
@@ -41,7 +41,7 @@ impl Watched {
     }
 
     /// What a rule leaves of a message; `None` when it swallows it.
-    fn ask(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
+    async fn ask(&mut self, kind: MessageKind, payload: Bytes) -> Result<Option<Bytes>> {
         let mut message = Message { direction: self.direction, kind, payload, at: Timestamp::now() };
         let request = self.request.clone().map_or(RequestAt::None, RequestAt::Kept);
         let mut response = self.response.clone();
@@ -52,7 +52,7 @@ impl Watched {
             message: Some(&mut message),
             ..At::new(Phase::Message, &mut self.flow)
         };
-        match bound.message_now(&mut at) {
+        match bound.message_now(&mut at).await {
             Verdict::Drop => Ok(None),
             Verdict::Deny(e) => Err(e),
             _ => Ok(Some(message.payload)),
@@ -84,31 +84,45 @@ pub(crate) fn watch(watched: Option<Watched>, body: Body, headers: &mut Headers)
             plain
         }
     };
-    Body::stream(Messages { body, watched, parser: Some(SseParser::new(LARGEST)), ended: None })
+    let events = Events { watched, parser: Some(SseParser::new(LARGEST)) };
+    Body::stream(Messages { body, now: Now::Idle(Box::new(events)), ended: None })
 }
 
 struct Messages {
     body: Body,
-    watched: Watched,
-    /// `None` once nothing can be told apart any more.
-    parser: Option<SseParser>,
+    now: Now,
     ended: Option<Option<Result<Frame>>>,
 }
 
-impl Messages {
-    fn feed(&mut self, data: &Bytes) -> Result<Vec<u8>> {
+/// What is done with the events at the moment.
+enum Now {
+    Idle(Box<Events>),
+    /// A chunk's events are shown to the rules, which may wait for a script.
+    Asking(BoxFuture<'static, (Box<Events>, Result<Vec<u8>>)>),
+    /// A rule ended the body.
+    Over,
+}
+
+struct Events {
+    watched: Watched,
+    /// `None` once nothing can be told apart any more.
+    parser: Option<SseParser>,
+}
+
+impl Events {
+    async fn feed(&mut self, data: Bytes) -> Result<Vec<u8>> {
         let mut out = Vec::with_capacity(data.len());
         let Some(parser) = &mut self.parser else {
-            out.extend_from_slice(data);
+            out.extend_from_slice(&data);
             return Ok(out);
         };
-        parser.push(data);
+        parser.push(&data);
         loop {
             match parser.next_event() {
                 Ok(None) => return Ok(out),
                 Ok(Some(mut event)) => {
                     let text = event.data.clone().unwrap_or_default();
-                    match self.watched.ask(MessageKind::Event, text.clone().into())? {
+                    match self.watched.ask(MessageKind::Event, text.clone().into()).await? {
                         None => {}
                         Some(now) if now == text.as_bytes() => out.extend_from_slice(&event.raw),
                         Some(now) => {
@@ -138,15 +152,31 @@ impl BodyStream for Messages {
             if let Some(end) = self.ended.take() {
                 return Poll::Ready(end);
             }
-            match ready!(self.body.poll_frame(cx)) {
-                Some(Ok(Frame::Data(data))) => match self.feed(&data) {
+            if let Now::Asking(asking) = &mut self.now {
+                let (events, fed) = ready!(asking.as_mut().poll(cx));
+                self.now = Now::Idle(events);
+                match fed {
                     Ok(out) if out.is_empty() => {}
                     Ok(out) => return Poll::Ready(Some(Ok(Frame::Data(out.into())))),
                     Err(e) => return Poll::Ready(Some(Err(e))),
-                },
+                }
+            }
+            match ready!(self.body.poll_frame(cx)) {
+                Some(Ok(Frame::Data(data))) => {
+                    let Now::Idle(mut events) = std::mem::replace(&mut self.now, Now::Over) else {
+                        return Poll::Ready(None);
+                    };
+                    self.now = Now::Asking(Box::pin(async move {
+                        let fed = events.feed(data).await;
+                        (events, fed)
+                    }));
+                }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 end => {
-                    let out = self.rest();
+                    let out = match &mut self.now {
+                        Now::Idle(events) => events.rest(),
+                        _ => Bytes::new(),
+                    };
                     if out.is_empty() {
                         return Poll::Ready(end);
                     }

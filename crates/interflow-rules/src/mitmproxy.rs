@@ -1,7 +1,8 @@
 //! mitmproxy's specification strings as rules of ours: `map_local`, `map_remote`, `modify_headers`, `modify_body`,
 //! `block_list`, `ignore_hosts`, `stickycookie`, `stickyauth`, `anticache`, `anticomp`, `server_replay`.
 
-use interflow_query::Query;
+use interflow_flow::Direction;
+use interflow_query::{Expr, Key, Pattern, Query, Test};
 use serde_json::{Map, Value, json};
 
 /// The options that are understood.
@@ -20,35 +21,78 @@ pub const OPTIONS: &[&str] = &[
     "server_replay",
 ];
 
-/// One option with its value, as on mitmproxy's command line or in its `config.yaml`, as rules of ours.
+/// What an option became.
+#[derive(Debug, Default)]
+pub struct Imported {
+    /// Rules of ours.
+    pub rules: Vec<Value>,
+    /// What has no effect, or was not taken over.
+    pub notes: Vec<String>,
+}
+
+/// One option with its values, as on mitmproxy's command line or in its `config.yaml`, as rules of ours.
 ///
 /// # Errors
 /// An option or value that is not understood, with what was expected.
-pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
-    let rules = match option {
+pub fn import(option: &str, specs: &[String]) -> Result<Imported, String> {
+    if !OPTIONS.contains(&option) {
+        return Err(crate::error::unknown("option", option, OPTIONS));
+    }
+    let mut all = Imported::default();
+    match option {
+        "modify_headers" => headers(specs, &mut all)?,
+        "ignore_hosts" | "allow_hosts" => hosts(option, specs, &mut all)?,
+        _ => {
+            for spec in specs {
+                let before = all.rules.len();
+                one(option, spec, &mut all)?;
+                if all.rules.len() == before && !matches!(option, "anticache" | "anticomp") {
+                    all.notes.push(without_effect(option, spec));
+                }
+            }
+        }
+    }
+    let name = |i: usize| format!("{option} {}", i + 1);
+    all.rules = all.rules.into_iter().enumerate().map(|(i, r)| named(r, &name(i))).collect();
+    Ok(all)
+}
+
+fn without_effect(option: &str, spec: &str) -> String {
+    format!(
+        "{option}: `{spec}` asks for what is not known when mitmproxy decides: it has no effect there, and none here"
+    )
+}
+
+fn one(option: &str, spec: &str, all: &mut Imported) -> Result<(), String> {
+    use Direction::{Request, Response};
+    let rules = &mut all.rules;
+    match option {
         "map_remote" => {
             let [filter, regex, to] = three(spec, "|url-regex|replacement")?;
-            vec![rule(&asked(&filter), json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } }))?]
+            let action = json!({ "map_remote": { "regex": python(&regex)?, "to": groups(&to) } });
+            rules.extend(rule(&filter, Request, action)?);
         }
         "map_local" => {
             let [filter, regex, path] = three(spec, "|url-regex|path")?;
-            vec![rule(&asked(&filter), json!({ "map_local": { "regex": python(&regex)?, "path": path } }))?]
+            let path = absolute(&path);
+            let folder = std::path::Path::new(&path).is_dir();
+            let mut path = path.replace('$', "$$");
+            // The first group, where there is one, is what is looked up below a folder.
+            if folder && crate::text::regex(&regex, false)?.captures_len() > 1 {
+                path = format!("{}/${{1}}", path.trim_end_matches('/'));
+            }
+            let action = json!({ "map_local": { "regex": python(&regex)?, "path": path } });
+            rules.extend(rule(&filter, Request, action)?);
         }
-        "modify_headers" => headers(spec)?,
         "modify_body" => {
             let [filter, regex, with] = three(spec, "/regex/replacement")?;
-            let with = groups(&from_file(&with)?.unwrap_or(with));
-            let edit = json!({ "regex": python(&regex)?, "with": with });
-            let (request, response) = sides(&filter);
-            let filter = without_side(&filter);
-            let mut rules = Vec::new();
-            if request {
-                rules.push(rule(&filter, json!({ "edit_request_body": edit.clone() }))?);
-            }
-            if response {
-                rules.push(rule(&filter, json!({ "edit_response_body": edit }))?);
-            }
-            rules
+            let with = match from_file(&with)? {
+                Some(text) => text,
+                None => unescaped(&with)?,
+            };
+            let edit = json!({ "regex": format!("(?s){}", python(&escapes(&regex))?), "with": groups(&with) });
+            rules.extend(rule(&filter, Request, json!({ "edit_request_body": edit.clone() }))?);
+            rules.extend(rule(&filter, Response, json!({ "edit_response_body": edit }))?);
         }
         "block_list" => {
             let separator = spec.chars().next().ok_or("the value is empty: write it as :~d ads.test:404")?;
@@ -57,30 +101,71 @@ pub fn import(option: &str, spec: &str) -> Result<Vec<Value>, String> {
                 .ok_or("write it as :filter:status, for instance :~d ads.test:404")?;
             let code = status.trim().parse().ok().filter(|s| (100..=999u16).contains(s));
             let code = code.ok_or_else(|| format!("`{status}` is no status"))?;
-            vec![rule(&asked(filter), json!({ "block": code }))?]
-        }
-        "ignore_hosts" | "allow_hosts" => {
-            let regex = python(spec)?;
-            crate::text::regex(&regex, true)?;
-            // There it is found in `host:port`; here the port stands apart, so that an end for it is taken off.
-            let host = regex.trim_end_matches(":443$").trim_end_matches(":443").trim_end_matches("(:443)?$").to_owned();
-            let matcher = json!({ "host": { "regex": host, "ignore_case": true } });
-            let when = if option == "ignore_hosts" { matcher } else { json!({ "not": matcher }) };
-            vec![json!({ "when": when, "then": ["tunnel"] })]
+            rules.extend(rule(filter, Request, json!({ "block": code }))?);
         }
         "stickycookie" | "stickyauth" => {
-            vec![rule(spec, json!(if option == "stickycookie" { "sticky_cookie" } else { "sticky_auth" }))?]
+            let action = if option == "stickycookie" { "sticky_cookie" } else { "sticky_auth" };
+            rules.extend(rule(spec, Request, json!(action))?);
         }
-        "anticache" | "anticomp" => match spec.trim() {
-            "" | "true" => vec![json!({ "then": [option] })],
-            "false" => Vec::new(),
+        "server_replay" => rules.push(replay(spec, &Map::new())?),
+        _ => match spec.trim() {
+            "" | "true" => rules.push(json!({ "then": [option] })),
+            "false" => {}
             other => return Err(format!("`{other}`: write true or false")),
         },
-        "server_replay" => vec![replay(spec, &Map::new())?],
-        other => return Err(crate::error::unknown("option", other, OPTIONS)),
-    };
-    let name = |i: usize| format!("{option} {}", i + 1);
-    Ok(rules.into_iter().enumerate().map(|(i, r)| named(r, &name(i))).collect())
+    }
+    Ok(())
+}
+
+/// `ignore_hosts` and `allow_hosts`: regexes on `host:port`, of which one that fits is enough.
+fn hosts(option: &str, specs: &[String], all: &mut Imported) -> Result<(), String> {
+    let mut any = Vec::new();
+    for spec in specs {
+        let regex = python(spec)?;
+        let test = Test::Text(Pattern::Regex(interflow_query::Regex::new(&regex, true)));
+        any.push(Query::from(Expr::term(Key::Authority, test)).to_string());
+    }
+    if any.is_empty() {
+        return Ok(());
+    }
+    let when = if option == "ignore_hosts" { json!({ "any": any }) } else { json!({ "not": { "any": any } }) };
+    all.rules.push(json!({ "when": when, "then": ["tunnel"] }));
+    Ok(())
+}
+
+/// `modify_headers`: there all fields that are named are taken out first, and then each value is added.
+fn headers(specs: &[String], all: &mut Imported) -> Result<(), String> {
+    let mut read = Vec::new();
+    for spec in specs {
+        let [filter, name, value] = three(spec, "/name/value")?;
+        let value = match from_file(&value)? {
+            Some(text) => text.trim_end().to_owned(),
+            None => unescaped(&value)?,
+        };
+        read.push((spec, filter, unescaped(&name)?, value));
+    }
+    let several = |name: &str| read.iter().filter(|(_, _, n, _)| n.eq_ignore_ascii_case(name)).count() > 1;
+    let sides = [("request", Direction::Request), ("response", Direction::Response)];
+    for first in [true, false] {
+        for (spec, filter, name, value) in &read {
+            let mut made = Vec::new();
+            for (word, side) in sides {
+                let text = value.replace("${", "$${");
+                let action = match (first, several(name), value.is_empty()) {
+                    (true, true, _) | (true, false, true) => json!({ format!("remove_{word}_header"): name }),
+                    (true, false, false) => json!({ format!("set_{word}_header"): { name.clone(): text } }),
+                    (false, true, false) => json!({ format!("add_{word}_header"): { name.clone(): text } }),
+                    (false, ..) => continue,
+                };
+                made.extend(rule(filter, side, action)?);
+            }
+            if first && made.is_empty() {
+                all.notes.push(without_effect("modify_headers", spec));
+            }
+            all.rules.extend(made);
+        }
+    }
+    Ok(())
 }
 
 fn named(rule: Value, name: &str) -> Value {
@@ -92,31 +177,54 @@ fn named(rule: Value, name: &str) -> Value {
     Value::Object(out)
 }
 
-/// The options of a `config.yaml` that become rules, one pair for each value; [`server_replay`] stands by itself.
+/// The options of a `config.yaml` that become rules, each with its values; [`server_replay`] stands by itself. Beside them,
+/// what is said of each option that is not taken over.
 ///
 /// # Errors
-/// A text that is no YAML map.
-pub fn options(text: &str) -> Result<Vec<(String, String)>, String> {
-    let all: std::collections::BTreeMap<String, serde_yaml_ng::Value> =
-        serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
-    let plain = |v: &serde_yaml_ng::Value| match v {
-        serde_yaml_ng::Value::String(s) => Some(s.clone()),
-        serde_yaml_ng::Value::Bool(b) => Some(b.to_string()),
-        _ => None,
-    };
-    let mut found = Vec::new();
-    // Of `server_replay` the other options of the file are asked as well.
-    let alone = |option: &str| OPTIONS.contains(&option) && option != "server_replay";
-    for (option, value) in all.iter().filter(|(o, _)| alone(o)) {
-        match value {
-            serde_yaml_ng::Value::Sequence(list) => {
-                found.extend(list.iter().filter_map(plain).map(|v| (option.clone(), v)))
-            }
-            value => found.extend(plain(value).map(|v| (option.clone(), v))),
+/// A text that is no YAML map, or a value that the option cannot have.
+pub fn options(text: &str) -> Result<(Vec<(String, Vec<String>)>, Vec<String>), String> {
+    let all: Map<String, Value> = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    let (mut found, mut notes) = (Vec::new(), Vec::new());
+    for (option, value) in &all {
+        // Of `server_replay` the other options of the file are asked as well.
+        if option.starts_with("server_replay") {
+            continue;
         }
+        if !OPTIONS.contains(&option.as_str()) {
+            let remedy = ELSEWHERE.iter().find(|(o, _)| o == option).map_or("there is no rule for it", |(_, r)| r);
+            notes.push(format!("{option}: not taken over: {remedy}"));
+            continue;
+        }
+        let list = match value {
+            Value::Null => continue,
+            Value::Array(list) => list.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let plain = |v: &Value| match v {
+            Value::String(s) => Ok(s.clone()),
+            Value::Bool(b) => Ok(b.to_string()),
+            other => Err(format!("{option}: `{other}` is no value of this option: write a text")),
+        };
+        found.push((option.clone(), list.iter().map(plain).collect::<Result<_, _>>()?));
     }
-    Ok(found)
+    Ok((found, notes))
 }
+
+/// Options that are no rules, and where they stand here.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("mode", "set the ports and upstream proxies in interflow.toml (proxy.listen, upstream.proxy, gateway.route)"),
+    ("listen_host", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
+    ("listen_port", "set proxy.listen in interflow.toml, or start with --listen-proxy"),
+    ("ssl_insecure", "start with --danger-insecure-upstream, or use the action danger_skip_tls_verify"),
+    ("ssl_verify_upstream_trusted_ca", "set upstream.extra_ca in interflow.toml"),
+    ("scripts", "Python add-ons do not run here: write rules, a script in Lua, or a service"),
+    ("proxyauth", "set users under [auth] in interflow.toml"),
+    ("upstream_auth", "write name and password into upstream.proxy in interflow.toml"),
+    ("client_certs", "use the action client_certificate"),
+    ("certs", "use the action show_certificate"),
+    ("confdir", "start with --data-dir"),
+    ("save_stream_file", "flows are recorded anyway: see [record] in interflow.toml"),
+];
 
 /// The rule for `server_replay` with the options that go with it, from a whole `config.yaml`.
 ///
@@ -190,14 +298,88 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
     serde_yaml_ng::to_string(&json!({ "rules": rules })).unwrap_or_default()
 }
 
-fn rule(filter: &str, action: Value) -> Result<Value, String> {
+/// A rule that acts on this side; none where the filter can never hold at that moment.
+fn rule(filter: &str, side: Direction, action: Value) -> Result<Option<Value>, String> {
     let filter = filter.trim();
     let then = json!([action]);
-    if filter.is_empty() || matches!(filter, "." | "~all") {
-        return Ok(json!({ "then": then }));
+    if filter.is_empty() || filter == "." {
+        return Ok(Some(json!({ "then": then })));
     }
-    let query = Query::parse(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?;
-    Ok(json!({ "when": query.to_string(), "then": then }))
+    let query = Query::parse_mitmproxy(filter).map_err(|e| format!("the filter `{filter}`, {e}"))?.at(side);
+    Ok(match query.to_string() {
+        _ if query.is_none() => None,
+        all if all.is_empty() => Some(json!({ "then": then })),
+        when => Some(json!({ "when": when, "then": then })),
+    })
+}
+
+/// A path as it is meant where the command is given.
+fn absolute(path: &str) -> String {
+    let home = || path.strip_prefix("~/").map(|rest| std::env::home_dir().map(|home| home.join(rest)));
+    let path = home().flatten().unwrap_or_else(|| path.into());
+    std::path::absolute(&path).unwrap_or(path).display().to_string()
+}
+
+/// Python's escapes in a text: `\x41`, `\n`, `\\`. A digit behind a backslash stays, since it names a group.
+fn unescaped(text: &str) -> Result<String, String> {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&c, behind)) = rest.split_first() {
+        rest = behind;
+        if c != b'\\' {
+            out.push(c);
+            continue;
+        }
+        let Some((&sign, behind)) = rest.split_first() else { return Err(format!("`{text}` ends with a backslash")) };
+        rest = behind;
+        match sign {
+            b'n' => out.push(b'\n'),
+            b't' => out.push(b'\t'),
+            b'r' => out.push(b'\r'),
+            b'a' => out.push(7),
+            b'b' => out.push(8),
+            b'v' => out.push(11),
+            b'f' => out.push(12),
+            b'0' => out.push(0),
+            b'\\' | b'\'' | b'"' => out.push(sign),
+            b'x' => {
+                let hex = rest.get(..2).and_then(|h| std::str::from_utf8(h).ok());
+                let byte = hex.and_then(|h| u8::from_str_radix(h, 16).ok());
+                out.push(byte.ok_or_else(|| format!("`{text}`: two hexadecimal digits stand behind \\x"))?);
+                rest = &rest[2..];
+            }
+            other => out.extend([b'\\', other]),
+        }
+    }
+    String::from_utf8(out).map_err(|_| format!("`{text}` stands for bytes that are no UTF-8, which a rule cannot hold"))
+}
+
+/// The same in a regex on bytes, which understands most of them itself.
+fn escapes(regex: &str) -> String {
+    let mut out = String::new();
+    let mut chars = regex.chars().peekable();
+    while let Some(c) = chars.next() {
+        out.push(c);
+        if c != '\\' {
+            continue;
+        }
+        match chars.next() {
+            // Two backslashes are one to the regex.
+            Some('\\') => {}
+            Some('x') => {
+                let hex: String = chars.clone().take(2).collect();
+                if u8::from_str_radix(&hex, 16).is_ok_and(|b| b >= 0x80) {
+                    out.pop();
+                    out.push_str(&format!("(?-u:\\x{hex})"));
+                    chars.nth(1);
+                } else {
+                    out.push('x');
+                }
+            }
+            next => out.extend(next),
+        }
+    }
+    out
 }
 
 /// `/filter/a/b` or `/a/b`, cut at its first character.
@@ -260,51 +442,6 @@ fn from_file(text: &str) -> Result<Option<String>, String> {
     std::fs::read_to_string(path).map(Some).map_err(|e| format!("{path} cannot be read: {e}"))
 }
 
-/// Which sides a filter leaves: `~q` is for requests, `~s` for responses.
-fn sides(filter: &str) -> (bool, bool) {
-    let has =
-        |atom: &str| filter.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | '&' | '|')).any(|w| w == atom);
-    match (has("~q"), has("~s")) {
-        (true, false) => (true, false),
-        (false, true) => (false, true),
-        _ => (true, true),
-    }
-}
-
-fn headers(spec: &str) -> Result<Vec<Value>, String> {
-    let [filter, name, value] = three(spec, "/name/value")?;
-    let value = from_file(&value)?.map_or(value, |v| v.trim_end().to_owned());
-    let (request, response) = sides(&filter);
-    let filter = without_side(&filter);
-    let mut rules = Vec::new();
-    for (wanted, side) in [(request, "request"), (response, "response")] {
-        if wanted {
-            let action = if value.is_empty() {
-                json!({ format!("remove_{side}_header"): name })
-            } else {
-                json!({ format!("set_{side}_header"): { name.clone(): value.replace("${", "$${") } })
-            };
-            rules.push(rule(&filter, action)?);
-        }
-    }
-    Ok(rules)
-}
-
-/// The filter without `~q` or `~s`, which the choice of action says already. Where they are one side of an `|`, they stay.
-fn without_side(filter: &str) -> String {
-    if filter.contains(['|', '(', '"', '\'']) {
-        return filter.to_owned();
-    }
-    let spaced = filter.replace('&', " ");
-    let words: Vec<&str> = spaced.split_whitespace().filter(|w| !matches!(*w, "~q" | "~s")).collect();
-    if words.len() == spaced.split_whitespace().count() { filter.to_owned() } else { words.join(" ") }
-}
-
-/// The filter of an option that is only ever asked about requests.
-fn asked(filter: &str) -> String {
-    if sides(filter) == (true, false) { without_side(filter) } else { filter.to_owned() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -313,7 +450,13 @@ mod tests {
     use crate::{Program, RulesConfig, Source, Surroundings, trial};
 
     fn program(option: &str, spec: &str) -> Arc<Program> {
-        let yaml = to_yaml(import(option, spec).unwrap_or_else(|e| panic!("{option} {spec}: {e}")));
+        several(option, &[spec])
+    }
+
+    fn several(option: &str, specs: &[&str]) -> Arc<Program> {
+        let specs: Vec<String> = specs.iter().map(|s| (*s).to_owned()).collect();
+        let made = import(option, &specs).unwrap_or_else(|e| panic!("{option} {specs:?}: {e}"));
+        let yaml = to_yaml(made.rules);
         Program::from_sources(
             vec![Source::text("i.yaml", &*yaml)],
             &RulesConfig::default(),
@@ -349,6 +492,28 @@ mod tests {
             ("block_list", ":~d b.test:404", "http://a.test/", "200 a cat"),
             ("ignore_hosts", r"^(.+\.)?a\.test:443$", "https://a.test/", "tunnel"),
             ("allow_hosts", r"a\.test", "https://b.test/", "tunnel"),
+            ("ignore_hosts", r"^a\.test:443$", "https://a.test/", "tunnel"),
+            ("ignore_hosts", r"^a\.test:443$", "https://a.test:8443/", "200 a cat"),
+            ("ignore_hosts", r"^a\.test:443$", "https://a.test.evil/", "200 a cat"),
+            ("ignore_hosts", r"a\.test:(443|8443)$", "https://a.test:8443/", "tunnel"),
+            ("ignore_hosts", r"a\.test:(443|8443)$", "https://a.test:9443/", "200 a cat"),
+            // A filter without an atom is a regex on the URL.
+            ("block_list", "/!jpg/418", "http://a.test/x.png", "418 "),
+            ("block_list", "/!jpg/418", "http://a.test/x.jpg", "200 a cat"),
+            ("block_list", "/cat/418", "http://a.test/", "200 a cat"),
+            // What asks for the response is not yet so when it is decided.
+            ("block_list", ":~c 200:418", "http://a.test/", "200 a cat"),
+            ("block_list", ":!~c 200:418", "http://a.test/", "418 "),
+            ("block_list", ":~t html | ~d a.test:418", "http://a.test/", "418 "),
+            ("block_list", ":~dst a.test.80:418", "http://a.test/", "418 "),
+            ("block_list", ":~http:418", "http://a.test/", "418 "),
+            ("map_remote", r"|~hq nothing|http://a.test|http://b.test", "http://a.test/x", "GET http://a.test/x"),
+            ("map_local", &format!("|http://a.test/(.*)/other|{folder}"), "http://a.test/a.json/other", "200 {}"),
+            ("modify_body", r"/\x63at/d\x6fg", "http://a.test/", "200 a dog"),
+            ("modify_body", r"/a.c/\\x", "http://a.test/", r"200 \xat"),
+            ("modify_body", r"/c(a)t/\\1", "http://a.test/", "200 a a"),
+            ("modify_body", "/~c 404/cat/dog", "http://a.test/", "200 a cat"),
+            ("modify_body", "/~c 200/cat/dog", "http://a.test/", "200 a dog"),
         ] {
             let t = run(option, spec, url).await;
             let response =
@@ -374,6 +539,63 @@ mod tests {
         assert!(!t.response.unwrap().0.headers.contains("server"));
     }
 
+    #[tokio::test]
+    async fn several_values_of_one_header_are_all_sent() {
+        let p = several(
+            "modify_headers",
+            &["/~s/Server/one", "/X-Other/1", "/~s/server/two", "/~d none.test/Server/three"],
+        );
+        let told = serde_json::from_value(json!({ "headers": { "Server": "x" } })).unwrap();
+        let t = trial::run(&p, trial::sample(&crate::trial_asked("http://a.test/"), &told).unwrap()).await;
+        let head = t.response.unwrap().0;
+        let all: Vec<_> = head.headers.get_all("server").map(|v| String::from_utf8_lossy(v).into_owned()).collect();
+        assert_eq!((all, head.headers.get_str("x-other")), (vec!["one".to_owned(), "two".to_owned()], Some("1")));
+    }
+
+    #[tokio::test]
+    async fn what_one_of_several_hosts_allows_is_allowed() {
+        let p = several("allow_hosts", &[r"a\.test", r"b\.test:443"]);
+        for (url, tunnel) in [("https://a.test/", None), ("https://b.test/", None), ("https://b.test:1/", Some(true))] {
+            let t = trial::run(&p, crate::Sample::get(url)).await;
+            assert_eq!(t.tunnel, tunnel, "{url}");
+        }
+    }
+
+    #[test]
+    fn every_specification_that_is_taken_over_loads() {
+        for (option, spec) in [
+            ("stickycookie", ".*"),
+            ("stickyauth", ".*"),
+            ("modify_headers", "/foo/bar/x"),
+            ("modify_headers", "/~c 404/X-A/1"),
+            ("modify_headers", "/~t json/X-A/1"),
+            ("modify_headers", "/~e | ~websocket | ~hs x/X-A/1"),
+            ("map_remote", "|~t json|a|b"),
+            ("stickycookie", "~c 200"),
+            ("block_list", "/~udp/418"),
+        ] {
+            program(option, spec);
+        }
+        let nothing = import("block_list", &["/~c 404/418".to_owned()]).unwrap();
+        assert!(nothing.rules.is_empty() && nothing.notes[0].contains("no effect"), "{nothing:?}");
+    }
+
+    #[test]
+    fn options_that_are_no_rules_are_named_with_what_to_do_instead() {
+        let (found, notes) = options("mode: [socks5]\nssl_insecure: true\nscripts: [a.py]\nanticache: true\nmodify_headers:\n- /A/1\n- /A/2\nweb_port: 8081\n").unwrap();
+        assert_eq!(
+            found,
+            [
+                ("anticache".to_owned(), vec!["true".to_owned()]),
+                ("modify_headers".to_owned(), vec!["/A/1".to_owned(), "/A/2".to_owned()]),
+            ]
+        );
+        for option in ["mode: ", "ssl_insecure: ", "scripts: ", "web_port: "] {
+            assert_eq!(notes.iter().filter(|n| n.starts_with(option)).count(), 1, "{notes:?}");
+        }
+        assert!(options("block_list: 7").unwrap_err().contains("block_list"));
+    }
+
     #[test]
     fn switches_become_rules_and_nonsense_is_refused() {
         for (option, spec, rules) in [
@@ -394,7 +616,7 @@ mod tests {
             ("block_list", ":~d a:99", "no status"),
             ("modify_headers", "/~zz x/A/b", "filter"),
         ] {
-            let error = import(option, spec).unwrap_err();
+            let error = import(option, &[spec.to_owned()]).unwrap_err();
             assert!(error.contains(part), "{option} {spec}: {error}");
         }
     }

@@ -81,6 +81,7 @@ pub struct Program {
     pub(crate) constants: Constants,
     pub(crate) around: Arc<Surroundings>,
     pub(crate) services: HashMap<String, Arc<Service>>,
+    pub(crate) scripts: crate::script::Scripts,
     hosts: HostIndex,
     bound: Mutex<HashMap<Vec<u32>, Arc<Bound>>>,
 }
@@ -377,6 +378,7 @@ impl<'c> Compiler<'c> {
             constants: self.constants,
             around,
             services,
+            scripts: crate::script::Scripts::new(config),
             hosts,
             bound: Mutex::default(),
         })

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use interflow_flow::{
-    Body, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Scope, Stage, Step, Verdict, Way,
+    Body, Flow, Interest, Message, Phase, RequestHead, ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
 };
 use parking_lot::RwLock;
 
@@ -114,7 +114,8 @@ impl Stage for Half {
 
     fn bind(&self, scope: &Scope<'_>) -> Option<Arc<dyn Stage>> {
         let bound = self.rules.program().bind(&scope.authority.host)?;
-        Some(Arc::new(HalfBound { bound, responses: self.responses }))
+        let tunnels = !matches!(scope.transport, Transport::Absolute | Transport::Gateway | Transport::Internal);
+        Some(Arc::new(HalfBound { bound, responses: self.responses, opens: tunnels && scope.intercepted }))
     }
 }
 
@@ -122,6 +123,8 @@ impl Stage for Half {
 struct HalfBound {
     bound: Arc<Bound>,
     responses: bool,
+    /// Whether the plan is for tunnels that are looked into.
+    opens: bool,
 }
 
 impl Stage for HalfBound {
@@ -147,11 +150,11 @@ impl Stage for HalfBound {
     }
 
     fn authority<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.bound.authority(flow)
+        self.bound.connect(Phase::Authority, flow, self.opens)
     }
 
     fn client_hello<'a>(&'a self, flow: &'a mut Flow) -> Step<'a, Verdict> {
-        self.bound.client_hello(flow)
+        self.bound.connect(Phase::ClientHello, flow, self.opens)
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {

@@ -19,6 +19,8 @@ pub(crate) struct RuleState {
     pub throttle: [Option<Arc<Throttle>>; 2],
     /// What an earlier phase wants done to the body.
     pub pending: Option<Work>,
+    /// The rules of the phase `connect` were asked about this flow itself.
+    pub connected: bool,
     /// The response shall say that nothing may be kept.
     pub uncached: bool,
     /// The response's cookies are kept.

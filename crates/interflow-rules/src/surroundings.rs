@@ -19,6 +19,8 @@ pub struct Surroundings {
     /// Flows that wait for a decision.
     pub holds: Arc<Holds>,
     pub(crate) sessions: Sessions,
+    /// What scripts keep.
+    pub(crate) store: Arc<crate::script::Store>,
     services: Mutex<Vec<Arc<Service>>>,
     /// Whether services are stood up: not for rules that are only looked at.
     live: bool,

@@ -198,8 +198,8 @@ pub enum Place {
     Param(Option<String>),
     /// Value of a cookie of the request.
     Cookie(String),
-    /// Value of a cookie that the response sets.
-    SetCookie(String),
+    /// Value of a cookie that the response sets, or of any.
+    SetCookie(Option<String>),
     /// `Content-Type` with its parameters.
     MediaType(Direction),
     /// The client's address.
@@ -292,7 +292,8 @@ impl Place {
             },
             Self::SetCookie(name) => match view.response {
                 Some(r) => {
-                    let mut values = crate::cookies::set_by(&r.headers).filter(|(n, _)| *n == name.as_bytes());
+                    let mut values = crate::cookies::set_by(&r.headers)
+                        .filter(|(n, _)| name.as_ref().is_none_or(|name| *n == name.as_bytes()));
                     Truth::Known(values.any(|(_, v)| fits(v)))
                 }
                 None => view.no_response(),
@@ -370,7 +371,8 @@ impl Place {
             Self::Header(d, name) => return format!("{} header {name}", side(d)).into(),
             Self::Param(Some(name)) => return format!("query parameter {name}").into(),
             Self::Cookie(name) => return format!("cookie {name}").into(),
-            Self::SetCookie(name) => return format!("cookie {name} set by the response").into(),
+            Self::SetCookie(None) => "any cookie set by the response",
+            Self::SetCookie(Some(name)) => return format!("cookie {name} set by the response").into(),
             Self::MediaType(d) => return format!("{} content type", side(d)).into(),
             Self::Variable(name) => return format!("variable {name}").into(),
             Self::Body(d) => return format!("{} body", side(d)).into(),

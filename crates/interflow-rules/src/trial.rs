@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_flow::{
     Body, Injected, Interest, Message, Phase, RequestHead, Response, ResponseHead, Scope, Shown, Stage, StatusCode,
-    Verdict, Way,
+    Transport, Verdict, Way,
 };
 
+use crate::bound::Bound;
 use crate::expect::{Asked, Expectation, Told, Wanted};
 use crate::program::Program;
 use crate::sample::Sample;
@@ -48,14 +49,17 @@ pub async fn run(program: &Arc<Program>, sample: Sample) -> Trial {
     let mut trial = Trial::default();
     let Sample { mut flow, request, request_body, response, response_body, messages } = sample;
     if let Some(bound) = program.bind(&flow.authority.host) {
-        let mut course = Course { stage: &*bound, trial: &mut trial, flow: &mut flow, interest: Interest::NONE };
+        let mut course =
+            Course { bound: &bound, stage: &*bound, trial: &mut trial, flow: &mut flow, interest: Interest::NONE };
         course.go(request, request_body, response, response_body, messages).await;
     } else {
         trial.request = request.map(|r| (r, request_body));
         trial.response = response.map(|r| (r, response_body));
         trial.messages = messages;
     }
-    trial.shown = flow.note::<Shown>().cloned().unwrap_or_default();
+    if let Some(shown) = flow.note::<Shown>() {
+        trial.shown = shown.clone();
+    }
     trial.tags = flow.tags.iter().map(ToString::to_string).collect();
     let after = program.rules.iter().zip(before);
     trial.matched = after.filter(|(r, n)| r.matches() > *n).map(|(r, _)| r.name.clone()).collect();
@@ -63,6 +67,7 @@ pub async fn run(program: &Arc<Program>, sample: Sample) -> Trial {
 }
 
 struct Course<'a> {
+    bound: &'a Bound,
     stage: &'a dyn Stage,
     trial: &'a mut Trial,
     flow: &'a mut interflow_flow::Flow,
@@ -150,18 +155,38 @@ impl Course<'_> {
         all.into()
     }
 
-    async fn requests(&mut self, request: Option<RequestHead>, body: Bytes) -> bool {
-        if self.interest.has(Phase::Authority) {
-            let verdict = self.stage.authority(self.flow).get().await;
+    /// The phases before the request, of the flow that they are about: a tunnel's own, or the request's.
+    async fn connect(&mut self, tunnel: bool) -> bool {
+        for phase in [Phase::Authority, Phase::ClientHello] {
+            if !self.interest.has(phase) || phase == Phase::ClientHello && !tunnel {
+                continue;
+            }
+            let verdict = self.bound.connect(phase, self.flow, tunnel).get().await;
             if !self.after(verdict).await {
                 return false;
             }
         }
-        if self.interest.has(Phase::ClientHello) {
-            let verdict = self.stage.client_hello(self.flow).get().await;
-            if !self.after(verdict).await {
+        true
+    }
+
+    async fn requests(&mut self, request: Option<RequestHead>, body: Bytes) -> bool {
+        // As in traffic: a request in a tunnel is a flow of its own, which begins behind what was decided about the tunnel.
+        let inside = request.is_some() && self.flow.transport == Transport::Connect;
+        if inside {
+            let mut tunnel = crate::view::shadow(self.flow);
+            let mut course = Course { flow: &mut tunnel, trial: &mut *self.trial, ..*self };
+            let goes_on = course.connect(true).await;
+            self.trial.shown = tunnel.note::<Shown>().cloned().unwrap_or_default();
+            if !goes_on || self.trial.tunnel == Some(true) {
+                // Nothing of the request is seen.
+                tunnel.tags.into_iter().for_each(|t| self.flow.tag(t));
+                if goes_on {
+                    self.trial.request = request.map(|r| (r, body));
+                }
                 return false;
             }
+        } else if !self.connect(self.flow.transport == Transport::Connect).await {
+            return false;
         }
         let mut head = request;
         if let Some(head) = &mut head {

@@ -148,6 +148,7 @@ impl Subject for View<'_> {
         };
         match key {
             Key::Host => Truth::Known(self.with_host(|h| fits(h))),
+            Key::Authority => Truth::Known(fits(&self.with_host(|h| format!("{h}:{}", self.flow.authority.port)))),
             Key::Scheme => Truth::any([self.scheme().as_str()], fits),
             Key::Word | Key::Url => match self.request {
                 Some(_) => Truth::any([self.url()], fits),

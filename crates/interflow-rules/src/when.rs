@@ -381,7 +381,7 @@ impl Matchers {
             (|n| Place::Header(Request, n), self.header),
             (Place::Cookie, self.cookie),
             (|n| Place::Header(Response, n), self.response_header),
-            (Place::SetCookie, self.set_cookie),
+            (|n| Place::SetCookie(Some(n)), self.set_cookie),
             (Place::Variable, self.variable),
         ];
         for (place, patterns) in named {

@@ -526,3 +526,50 @@ fn every_action_has_its_row() {
         assert!(ROWS.contains(&action.name) || elsewhere.contains(&action.name), "{} has no test", action.name);
     }
 }
+
+#[tokio::test]
+async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
+    for (name, text) in [
+        (
+            "marks",
+            "rules: [{name: r, when: 'host:a', then: [{tag: 't-${host}'}, {comment: c}, {colour: red}]}]
+             tests: [{request: {url: 'https://a/'}, expect: {matched: [r], tags: [t-a, 'comment:c', 'colour:red']}},
+                     {request: {url: 'http://a/'}, expect: {matched: [r], tags: [t-a, 'comment:c', 'colour:red']}}]",
+        ),
+        (
+            "variables",
+            "rules: [{when: 'host:a', then: {set_variable: {x: '${host}!'}}}, {then: {set_request_header: {X-Var: '${var.x}'}}}]
+             tests: [{request: {url: 'https://a/'}, expect: {request: {headers: {X-Var: a!}}}}]",
+        ),
+        (
+            "stop",
+            "rules: [{when: 'host:a', then: [{tag: first}, stop]}, {name: second, then: {tag: second}}]
+             tests: [{request: {url: 'https://a/'}, expect: {not_matched: [second], tags: [first]}},
+                     {request: {url: 'http://a/'}, expect: {not_matched: [second], tags: [first]}},
+                     {request: {url: 'https://b/'}, expect: {matched: [second]}}]",
+        ),
+        (
+            "first",
+            "rules: [{when: {host: a, first: 1}, then: {tag: once}}]
+             tests: [{request: {url: 'https://a/'}, expect: {tags: [once]}}]",
+        ),
+        (
+            "both",
+            "rules: [{when: 'host:a', then: [{tag: t}, {set_request_header: {X: y}}]}]
+             tests: [{request: {url: 'https://a/'}, expect: {tags: [t], request: {headers: {X: y}}}}]",
+        ),
+        (
+            "intercept",
+            "rules: [{when: 'host:a', then: [intercept]}, {when: 'host:a', then: {tag: t}}]
+             tests: [{request: {url: 'https://a/'}, expect: {tags: [t]}}]",
+        ),
+    ] {
+        check(name, text).await;
+    }
+    // What passes unseen has the tunnel's marks alone, and no rule of the request's.
+    let text = "rules: [{then: [{tag: t}, tunnel]}, {name: head, then: {set_request_header: {X: y}}}]";
+    let program = Program::from_sources(vec![Source::text("r.yaml", text)], &RulesConfig::default(), Arc::default());
+    let trial = trial::run(&program.unwrap(), interflow_rules::Sample::get("https://a/")).await;
+    assert!(trial.tunnel == Some(true) && trial.tags.contains(&"t".to_owned()), "{trial:?}");
+    assert!(!trial.matched.contains(&"head".to_owned()));
+}

@@ -351,3 +351,61 @@ async fn recordings_answer_in_their_order() {
     }
     assert!(load("rules: [{then: [{replay: /none.har}]}]", None).unwrap_err().contains("/none.har"));
 }
+
+#[tokio::test]
+async fn scripts_see_and_keep_every_value_of_a_field() {
+    let code = "local all = response.headers:get_all('Set-Cookie')
+        response.headers['x-seen'] = #all .. all[2]
+        for name, value in pairs(response.headers) do if value == 'c=3' then response.headers['x-third'] = name end end
+        response.headers:add('via', 'two')
+        response.headers['x-many'] = {'1', '2'}
+        response.headers['Gone'] = nil";
+    let headers = &[("Set-Cookie", "a=1"), ("set-cookie", "b=2"), ("Via", "one"), ("Set-Cookie", "c=3"), ("gone", "x")];
+    let sample = interflow_rules::Sample::get("http://a.test/").responding(200, headers, "").unwrap();
+    let t = trial::run(&script(code, "response"), sample).await;
+    let head = t.response.unwrap().0;
+    let all = |name: &str| -> Vec<String> {
+        head.headers.get_all(name).map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+    };
+    assert_eq!(all("set-cookie"), ["a=1", "b=2", "c=3"]);
+    assert_eq!(
+        (all("x-seen"), all("x-third"), all("via")),
+        (vec!["3b=2".into()], vec!["set-cookie".into()], vec!["one".into(), "two".into()])
+    );
+    assert_eq!((all("x-many"), all("gone")), (vec!["1".into(), "2".to_owned()], Vec::new()));
+    let t = run(&script("return answer{headers = {['set-cookie'] = {'a', 'b'}}}", "request"), "", "").await;
+    assert_eq!(t.response.unwrap().0.headers.get_all("set-cookie").count(), 2);
+}
+
+#[tokio::test]
+async fn a_script_that_loops_delays_no_other_flow() {
+    let looping = json!({"code": "while true do end", "limit": "600s"});
+    let p = load(&json!({"rules": [{"then": [{"script": looping}]}]}).to_string(), None).unwrap();
+    let plain = load(&json!({"rules": [{"then": [{"set_response_header": {"x": "y"}}]}]}).to_string(), None).unwrap();
+    // On this one thread, the first one would keep the second from ever being asked.
+    tokio::select! {
+        biased;
+        _ = run(&p, "", "") => panic!("the script ended"),
+        t = async { tokio::task::yield_now().await; run(&plain, "", "r").await } => assert_eq!(received(&t), "200 r"),
+    }
+}
+
+#[tokio::test]
+async fn scripts_share_a_store_that_outlives_a_reload() {
+    let around = Arc::new(Surroundings::default());
+    for n in ["1", "2", "3"] {
+        let rules = json!({"rules": [{"then": [{"script": {"code": "request.headers['x-n'] = store.add('n', 1)"}}]}]});
+        let source = vec![Source::text("r.yaml", rules.to_string())];
+        let p = Program::from_sources(source, &RulesConfig::default(), Arc::clone(&around)).unwrap();
+        assert_eq!(run(&p, "", "").await.request.unwrap().0.headers.get_str("x-n"), Some(n));
+    }
+}
+
+#[tokio::test]
+async fn scripts_see_the_events_of_a_stream() {
+    let p = script("message.body = message.body:upper(); if message.body == 'B' then return drop() end", "message");
+    let headers = &[("Content-Type", "text/event-stream")];
+    let sample = interflow_rules::Sample::get("http://a.test/");
+    let t = trial::run(&p, sample.responding(200, headers, "data: a\n\ndata: b\n\ndata: c\n\n").unwrap()).await;
+    assert_eq!(received(&t), "200 data: A\n\ndata: C\n\n");
+}

@@ -11,7 +11,7 @@ use crate::body::edit::Change;
 use crate::config::OnFailure;
 use crate::given::{Extra, Replay, Script};
 use crate::program::{Program, Rule};
-use crate::script::{self, End};
+use crate::script::{self, End, Outcome};
 use crate::service::{Ask, Decided, Service};
 
 pub(super) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Program) -> Effect {
@@ -52,10 +52,19 @@ fn replay(at: &mut At<'_>, r: &Replay, rule: &Rule) -> Effect {
 }
 
 fn run(at: &mut At<'_>, s: &Script, rule: &Rule, program: &Program) -> Effect {
-    let ran = s.ready(&program.config).and_then(|compiled| script::run(&compiled, at, program));
+    match s.ready(&program.config) {
+        Ok(compiled) => Effect::Wait(Waiting::Script(Box::new(script::Run::new(compiled, at, program)))),
+        Err(e) => ran(at, rule, program, Err(e)),
+    }
+}
+
+/// Does what a script came to.
+pub(super) fn ran(at: &mut At<'_>, rule: &Rule, program: &Program, ran: Result<Outcome, String>) -> Effect {
     let outcome = match ran {
         Ok(outcome) => outcome,
         Err(e) => {
+            let place = format!("{}:{}", rule.file, rule.line);
+            tracing::warn!(flow = %at.flow.id, rule = rule.name, place, "the script failed: {e}");
             let error = Error::new(Kind::StageFailed, format!("rule `{}`: the script failed: {e}", rule.name));
             return failed(program, rule, at.flow, error);
         }
@@ -84,7 +93,7 @@ fn answer(
     rule: &Rule,
     program: &Program,
     status: u16,
-    headers: &[(String, String)],
+    headers: &[(String, Vec<u8>)],
     body: Bytes,
 ) -> Effect {
     let Some(status) = StatusCode::from_u16(status).ok().filter(|s| s.as_u16() >= 200) else {

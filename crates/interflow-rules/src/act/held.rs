@@ -70,7 +70,7 @@ pub(super) fn decided(
             Err(e) => failed(program, rule, at.flow, unusable(rule, "answer", "", e)),
         },
         Some(Decision::Change { method, url, status, headers, body }) => {
-            let changes = Changes { method, url, status, headers, body: body.map(Bytes::from) };
+            let changes = Changes { method, url, status, headers, body: body.map(Bytes::from), ..Changes::default() };
             match changes.apply(at) {
                 Ok(()) => Effect::Go,
                 Err(e) => failed(program, rule, at.flow, unusable(rule, "change", "", e)),
@@ -100,6 +100,8 @@ pub(crate) struct Changes {
     pub status: Option<u16>,
     /// Fields to set; an empty value takes a field out.
     pub headers: Vec<(String, String)>,
+    /// Fields with all the values that they shall have; one without any is taken out.
+    pub fields: Vec<(String, Vec<Vec<u8>>)>,
     pub body: Option<Bytes>,
 }
 
@@ -131,6 +133,18 @@ impl Changes {
                 fields.remove(name);
             } else {
                 fields.set(name, value).map_err(|e| format!("{name}: {e}"))?;
+            }
+        }
+        for (name, values) in &self.fields {
+            let Some(fields) = at.head_mut() else { break };
+            let Some((first, more)) = values.split_first() else {
+                fields.remove(name);
+                continue;
+            };
+            // The first keeps the place and the spelling of the field.
+            fields.set(name, first).map_err(|e| format!("{name}: {e}"))?;
+            for value in more {
+                fields.append(name, value).map_err(|e| format!("{name}: {e}"))?;
             }
         }
         if let Some(body) = self.body {

@@ -47,6 +47,8 @@ pub(crate) struct At<'a> {
     pub body: Option<Bytes>,
     /// What shall be done to the body of this phase.
     pub work: Work,
+    /// The flow is a tunnel that is looked into: its requests are asked about themselves.
+    pub opens: bool,
     /// The URL as a text, once a rule asked for it; forgotten when the request is changed.
     pub url: OnceCell<String>,
 }
@@ -62,6 +64,7 @@ impl<'a> At<'a> {
             message: None,
             body: None,
             work: Work::default(),
+            opens: false,
             url: OnceCell::new(),
         }
     }
@@ -143,6 +146,8 @@ pub(crate) enum Waiting {
     Sleep(Duration),
     /// A service's answer.
     Service(std::sync::Arc<crate::service::Service>),
+    /// A script's run.
+    Script(Box<crate::script::Run>),
     /// A decision.
     Decision(BoxFuture<'static, Option<crate::hold::Decision>>, bool),
 }
@@ -156,6 +161,10 @@ impl Waiting {
                 Effect::Go
             }
             Self::Service(service) => called::ask(at, service, rule, program).await,
+            Self::Script(run) => {
+                let ran = program.scripts.run(*run).await;
+                called::ran(at, rule, program, ran)
+            }
             Self::Decision(decision, pass) => {
                 let decision = decision.await;
                 held::decided(at, rule, program, decision, pass)

@@ -87,10 +87,13 @@ fn log(at: &At<'_>, line: &LogLine, rule: &Rule, program: &Program) {
 }
 
 fn append(at: &mut At<'_>, a: &Append, rule: &Rule, program: &Program) -> Effect {
-    let (file, line) = (at.fill(program, &a.file), at.fill(program, &a.text));
+    let (file, mut line) = (at.fill(program, &a.file), at.fill(program, &a.text));
+    if !a.verbatim {
+        line.push('\n');
+    }
     let written = std::fs::OpenOptions::new().create(true).append(true).open(&file).and_then(|mut f| {
         // One write, so that lines of several workers do not mix.
-        f.write_all(format!("{line}\n").as_bytes())
+        f.write_all(line.as_bytes())
     });
     match written {
         Ok(()) => Effect::Go,

@@ -288,7 +288,7 @@ fn shaping(ledger: &mut Ledger<'_>, node: &Node<'_>, pairs: &Pairs) {
 fn updated(ledger: &mut Ledger<'_>, node: &Node<'_>, set: fn(Pairs) -> Action, update: fn(Pairs) -> Action) -> Made {
     let mut pairs = header(ledger, node);
     shaping(ledger, node, &pairs);
-    let add = node.flag("addIfMissing", false);
+    let add = node.flag(ledger, "addIfMissing", false);
     if let Some(separator) = node.text_of("appendSeparator").filter(|s| !s.is_empty()) {
         for (_, value) in &mut pairs.0 {
             let text = format!("{{{{previous}}}}{separator}{}", value.source());
@@ -348,9 +348,9 @@ fn request(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made>
             vec![(phase, Action::SetVariable(Variables(vec![(name, value)])))]
         }
         "applysession" => plain(Action::ApplySession(SessionPart {
-            cookies: node.flag("applyCookies", true),
-            headers: node.flag("applyHeaders", true),
-            merge: node.flag("mergeWithExisting", true),
+            cookies: node.flag(ledger, "applyCookies", true),
+            headers: node.flag(ledger, "applyHeaders", true),
+            merge: node.flag(ledger, "mergeWithExisting", true),
             domain: node.template(ledger, "sourceDomain").filter(|t| !t.source().is_empty()),
         })),
         "clearsession" => {
@@ -539,15 +539,15 @@ fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made
                 domain: node.template(ledger, "domain"),
                 expires_in: integer(node, "expireInSeconds"),
                 max_age: integer(node, "maxAge"),
-                http_only: node.flag("httpOnly", false),
-                secure: node.flag("secure", false),
+                http_only: node.flag(ledger, "httpOnly", false),
+                secure: node.flag(ledger, "secure", false),
                 same_site: node.text_of("sameSite"),
             }))
         }
         "removeresponsecookie" => plain(Action::RemoveResponseCookie(Names(vec![node.needed(ledger, "name")]))),
         "injecthtmltag" => {
             let _ = node.get("encoding");
-            let file = node.flag("fromFile", false);
+            let file = node.flag(ledger, "fromFile", false);
             let html = if file {
                 AnswerBody::File(node.needed(ledger, "fileName"))
             } else {
@@ -555,13 +555,13 @@ fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made
                 AnswerBody::Text(node.template(ledger, "htmlContent").unwrap_or_default())
             };
             let tag = node.text_of("tag").unwrap_or_else(|| "head".into()).to_ascii_lowercase();
-            plain(Action::InjectHtml(HtmlTag { tag, html, only_html: node.flag("restrictToHtml", true) }))
+            plain(Action::InjectHtml(HtmlTag { tag, html, only_html: node.flag(ledger, "restrictToHtml", true) }))
         }
         "capturesession" => {
             let headers = node.get("captureHeaders").map(|h| h.items().iter().filter_map(Node::text).collect());
             plain(Action::SaveSession(Session {
-                cookies: node.flag("captureCookies", true),
-                request_cookies: node.flag("captureRequestCookies", false),
+                cookies: node.flag(ledger, "captureCookies", true),
+                request_cookies: node.flag(ledger, "captureRequestCookies", false),
                 headers: headers.unwrap_or_default(),
             }))
         }
@@ -595,7 +595,7 @@ fn anywhere(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Made
         "fileappend" => {
             let _ = node.get("encoding");
             let (file, text) = (node.needed(ledger, "filename"), node.needed(ledger, "text"));
-            vec![(unscoped(ledger, node), Action::AppendFile(Append { file, text }))]
+            vec![(unscoped(ledger, node), Action::AppendFile(Append { file, text, verbatim: true }))]
         }
         "breakpoint" => {
             ledger.note(node, "Fluxzy's command line has no breakpoints; here the flow is held until somebody decides, by `interflow rules held` or the API");

@@ -82,7 +82,7 @@ const EXEC_LIMIT: Duration = Duration::from_secs(2);
 /// Reads a filter.
 pub(super) fn read(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
     let Some(kind) = node.kind(ledger, "filter") else { return Cond::Always(false) };
-    let inverted = node.flag("inverted", false);
+    let inverted = node.flag(ledger, "inverted", false);
     let Some(cond) = one(ledger, node, &kind) else {
         ledger.problem(node, crate::error::unknown("filter", &kind, KINDS));
         return Cond::Always(false);
@@ -204,7 +204,7 @@ fn response(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Option<Cond
         "protobuf" => Cond::or(vec![media(Request, "protobuf"), media(Response, "protobuf")]),
         "hassetcookieonresponse" => {
             ledger.note(node, "Fluxzy compares the pattern with the cookie's name instead of its value; here it is the value, as its pages say");
-            let name = name(ledger, node);
+            let name = node.text_of("name").filter(|n| !n.is_empty());
             text(ledger, node, Place::SetCookie(name), Mode::Contains)
         }
         _ => return None,
@@ -227,7 +227,7 @@ fn view_only(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
                 Mode::Suffix => format!("^comment:(?s:.*){}$", regex::escape(&pattern)),
                 Mode::Regex => format!("^comment:(?s:.*?)(?:{pattern})"),
             };
-            let sensitive = node.flag("caseSensitive", false);
+            let sensitive = node.flag(ledger, "caseSensitive", false);
             match TextTest::fixed(Mode::Regex, &pattern, !sensitive) {
                 Ok(test) => comments(test),
                 Err(e) => {
@@ -249,7 +249,7 @@ fn view_only(ledger: &mut Ledger<'_>, node: &Node<'_>, kind: &str) -> Cond {
 
 fn search_text(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
     let pattern = node.text_of("pattern").unwrap_or_default();
-    let sensitive = node.flag("caseSensitive", true);
+    let sensitive = node.flag(ledger, "caseSensitive", true);
     let mut parts = Vec::new();
     let line = |side: Direction| {
         let source = format!("{}{}", if sensitive { "" } else { "(?i)" }, regex::escape(&pattern).replace('/', "\\/"));
@@ -257,18 +257,18 @@ fn search_text(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
         Query::parse(&format!("{key}:/{source}/")).map(Cond::query)
     };
     for (key, default, side) in [("searchInRequestHeader", true, Request), ("searchInResponseHeader", true, Response)] {
-        if node.flag(key, default) {
+        if node.flag(ledger, key, default) {
             match line(side) {
                 Ok(cond) => parts.push(cond),
                 Err(e) => ledger.problem(node, e.to_string()),
             }
         }
     }
-    if node.flag("searchInRequestHeader", true) {
+    if node.flag(ledger, "searchInRequestHeader", true) {
         parts.extend(TextTest::fixed(Mode::Contains, &pattern, !sensitive).map(|t| Cond::Text(Place::Url, t)));
     }
     for (key, side) in [("searchInRequestBody", Request), ("searchInResponseBody", Response)] {
-        if node.flag(key, false) {
+        if node.flag(ledger, key, false) {
             parts.extend(
                 TextTest::fixed(Mode::Contains, &pattern, !sensitive).map(|t| Cond::Text(Place::Body(side), t)),
             );
@@ -300,7 +300,7 @@ fn exec(ledger: &mut Ledger<'_>, node: &Node<'_>) -> Cond {
         };
         words.iter().map(|w| template(ledger, &n, w)).collect()
     });
-    let head_in_env = node.flag("writeHeaderToEnv", false);
+    let head_in_env = node.flag(ledger, "writeHeaderToEnv", false);
     Cond::Exec(Arc::new(Exec { program, arguments: arguments.unwrap_or_default(), head_in_env, limit: EXEC_LIMIT }))
 }
 
@@ -418,7 +418,7 @@ fn operation(ledger: &mut Ledger<'_>, node: &Node<'_>, effective: Mode) -> Mode 
 /// A string filter.
 fn text(ledger: &mut Ledger<'_>, node: &Node<'_>, place: Place, effective: Mode) -> Cond {
     let mode = operation(ledger, node, effective);
-    let sensitive = node.flag("caseSensitive", false);
+    let sensitive = node.flag(ledger, "caseSensitive", false);
     let pattern = node.template(ledger, "pattern").unwrap_or_default();
     match TextTest::new(mode, pattern, !sensitive) {
         Ok(test) => Cond::Text(place, test),

@@ -79,9 +79,23 @@ impl<'v> Node<'v> {
         self.get(key)?.text()
     }
 
-    /// A truth value, or what holds when there is none.
-    pub fn flag(&self, key: &str, default: bool) -> bool {
-        self.text_of(key).map_or(default, |t| t.eq_ignore_ascii_case("true"))
+    /// A truth value as YAML 1.1 writes it, or what holds when there is none.
+    pub fn flag(&self, ledger: &mut Ledger<'_>, key: &str, default: bool) -> bool {
+        let Some(node) = self.get(key) else { return default };
+        let Some(text) = node.text().filter(|t| !t.is_empty()) else {
+            if !node.value.is_null() {
+                ledger.problem(&node, format!("`{key}` must be true or false"));
+            }
+            return default;
+        };
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "y" | "on" => true,
+            "false" | "no" | "n" | "off" => false,
+            _ => {
+                ledger.problem(&node, format!("`{key}` is `{text}`, and must be true or false"));
+                default
+            }
+        }
     }
 
     pub fn number(&self, ledger: &mut Ledger<'_>, key: &str) -> Option<u64> {

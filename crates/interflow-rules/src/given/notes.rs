@@ -148,6 +148,9 @@ pub struct Append {
     pub file: Template,
     /// The line.
     pub text: Template,
+    /// Whether the text is written as it is, without a line feed behind it.
+    #[serde(default)]
+    pub verbatim: bool,
 }
 
 /// A hold.

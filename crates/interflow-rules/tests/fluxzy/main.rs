@@ -284,3 +284,48 @@ async fn named_groups_belong_to_one_flow() {
     let program = load(&text.replace("\\\\", "\\")).unwrap();
     assert!(came_of(&trial::run(&program, flow("")).await, "request X-What: users"));
 }
+
+#[tokio::test]
+async fn truth_values_are_those_of_yaml_1_1_and_others_are_refused() {
+    let one = |value: &str| {
+        load(&format!("rules:\n- filter: {{typeKind: any, inverted: {value}}}\n  action: {{typeKind: noOp}}\n"))
+    };
+    for (value, matches) in [
+        ("yes", false),
+        ("On", false),
+        ("TRUE", false),
+        ("'true'", false),
+        ("y", false),
+        ("no", true),
+        ("off", true),
+        ("False", true),
+    ] {
+        let trial = trial::run(&one(value).unwrap(), flow("")).await;
+        assert_eq!(!trial.matched.is_empty(), matches, "{value}");
+    }
+    for value in ["maybe", "1", "[true]"] {
+        let error = one(value).err().unwrap_or_else(|| panic!("{value} is taken"));
+        assert!(error.contains("must be true or false") && error.contains("fluxzy.yaml:2:"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_sets_any_cookie_fits_without_a_name() {
+    let program = load("rules:\n- filter: {typeKind: hasSetCookieOnResponse}\n  action: {typeKind: noOp}\n").unwrap();
+    for (headers, matches) in [(&[("Set-Cookie", "a=b")][..], true), (&[("X", "a=b")], false)] {
+        let sample = interflow_rules::Sample::get("http://a.test/").responding(200, headers, "").unwrap();
+        assert_eq!(!trial::run(&program, sample).await.matched.is_empty(), matches, "{headers:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_is_appended_as_it_stands() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("log");
+    let action = format!("{{typeKind: fileAppend, filename: '{}', text: 'a;'}}", file.display());
+    let program = load(&format!("rules:\n- filter: {{typeKind: any}}\n  action: {action}\n")).unwrap();
+    for _ in 0..2 {
+        trial::run(&program, interflow_rules::Sample::get("http://a.test/")).await;
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "a;a;");
+}

@@ -182,30 +182,42 @@ pub fn test(args: &FilesArgs, config: &Config) -> Result<(), Failure> {
 }
 
 /// `rules import`
-pub fn import(args: &ImportArgs) -> Result<(), Failure> {
-    let rules = if args.specs.is_empty() && Path::new(&args.option).is_file() {
-        from_config(Path::new(&args.option))?
+pub fn import(args: &ImportArgs, config: &Config) -> Result<(), Failure> {
+    let file = Path::new(&args.option);
+    let options = if args.specs.is_empty() && file.is_file() {
+        from_config(file)?
     } else {
-        let none = [String::new()];
-        let specs: &[String] = if args.specs.is_empty() { &none } else { &args.specs };
-        let mut rules = Vec::new();
-        for spec in specs {
-            rules.extend(mitmproxy::import(&args.option, spec).map_err(Failure::Usage)?);
-        }
-        rules
+        let specs = if args.specs.is_empty() { vec![String::new()] } else { args.specs.clone() };
+        let made = mitmproxy::import(&args.option, &specs).map_err(Failure::Usage)?;
+        vec![(args.option.clone(), made)]
     };
+    let (mut rules, mut notes) = (Vec::new(), Vec::new());
+    for (option, made) in options {
+        // What is written loads: the same reader that rules are put in force by has the last word on each option.
+        let text = mitmproxy::to_yaml(made.rules.clone());
+        Program::from_sources(vec![Source::text("rule", text)], &config.rules, Arc::new(looking()))
+            .map_err(|e| Failure::Failed(format!("{option} cannot be taken over: {e}")))?;
+        rules.extend(made.rules);
+        notes.extend(made.notes);
+    }
+    notes.iter().for_each(|n| anstream::eprintln!("note: {n}"));
     anstream::print!("{}", mitmproxy::to_yaml(rules));
     Ok(())
 }
 
 /// mitmproxy's `config.yaml`: the options that are rules.
-fn from_config(path: &Path) -> Result<Vec<Value>, Failure> {
+fn from_config(path: &Path) -> Result<Vec<(String, mitmproxy::Imported)>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
-    let options = mitmproxy::options(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    let mut rules = mitmproxy::server_replay(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    for (option, spec) in options {
-        let made = mitmproxy::import(&option, &spec);
-        rules.extend(made.map_err(|e| format!("{}: {option}: {e}", path.display()))?);
+    let failed = |e: String| Failure::Failed(format!("{}: {e}", path.display()));
+    let (options, notes) = mitmproxy::options(&text).map_err(failed)?;
+    let replays = mitmproxy::server_replay(&text).map_err(failed)?;
+    let mut all = vec![
+        ("options".to_owned(), mitmproxy::Imported { notes, ..Default::default() }),
+        ("server_replay".to_owned(), mitmproxy::Imported { rules: replays, ..Default::default() }),
+    ];
+    for (option, specs) in options {
+        let made = mitmproxy::import(&option, &specs).map_err(|e| failed(format!("{option}: {e}")))?;
+        all.push((option, made));
     }
-    Ok(rules)
+    Ok(all)
 }

@@ -125,7 +125,7 @@ pub fn run(command: &RulesCommand, config: &Config, home: &Home) -> Result<(), F
         RulesCommand::List(args) => files::list(args, config),
         RulesCommand::Explain(args) => files::explain(args, config, home),
         RulesCommand::Test(args) => files::test(args, config),
-        RulesCommand::Import(args) => files::import(args),
+        RulesCommand::Import(args) => files::import(args, config),
         RulesCommand::Schema => super::flows::print_json(&interflow_rules::schema()),
         RulesCommand::Held(args) => decide::held(args, home),
         RulesCommand::Decide(args) => decide::decide(args, home),

@@ -151,3 +151,39 @@ async fn nobody_is_asked_for_its_protocol_before_a_rule_chose_the_way() {
     assert_eq!(wire.tls().alpn().as_deref(), Some(&b"h2"[..]));
     assert_eq!((trap.connections(), origin.served()), (0, 1));
 }
+
+#[tokio::test]
+async fn marks_and_variables_of_a_tunnel_stand_on_the_requests_inside() {
+    let home = Home::new().await;
+    let origin = Origin::https().names(&["localhost"]).start().await;
+    let config = trusting(&home, origin.ca(), "");
+    let rules = home.write(
+        "r.yaml",
+        "rules: [{when: 'host:localhost', then: [{tag: shop}, {set_variable: {x: '${host}'}}]}, {then: {set_request_header: {X-Var: '${var.x}'}}}]",
+    );
+    let running = home.start_with(&["--rules", &rules, "--config", &config]);
+    let authority = format!("localhost:{}", origin.port());
+    let mut wire = running.tls(&authority, "localhost", &own_ca(&home), &["http/1.1"]).await.unwrap();
+    wire.send(format!("GET /inside HTTP/1.1\r\nHost: {authority}\r\nConnection: close\r\n\r\n")).await.unwrap();
+    wire.answer().await.unwrap();
+    assert_eq!(origin.only_request().header("x-var"), Some("localhost"));
+    until("the flow", async || recorded(&home, "/inside").is_some()).await;
+    let tags = recorded(&home, "/inside").unwrap()["tags"].clone();
+    assert!(tags.as_array().unwrap().contains(&"shop".into()), "{tags}");
+}
+
+#[tokio::test]
+async fn an_import_that_would_not_load_ends_with_an_error_that_names_its_option() {
+    let home = Home::new().await;
+    let config = home.write("config.yaml", "mode: [socks5]\nssl_insecure: true\nblock_list: ['/!jpg/418']\n");
+    let said = home.run(&["rules", "import", &config]);
+    assert!(
+        said.out.contains("block:") && said.err.contains("ssl_insecure") && said.err.contains("mode"),
+        "{} {}",
+        said.out,
+        said.err
+    );
+    let said = home.run(&["rules", "import", "stickycookie", "~b secret"]);
+    assert!(said.err.contains("stickycookie cannot be taken over") && said.out.is_empty(), "{} {}", said.out, said.err);
+    assert_ne!(said.code, 0);
+}

@@ -1,0 +1,115 @@
+//! What one run of a script may use: instructions and steps, time, and memory held outside of Lua.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// The limits of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub time: Duration,
+    pub instructions: u64,
+    pub memory: usize,
+}
+
+/// The budget of one run.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limits: Limits,
+    deadline: Instant,
+    used: AtomicU64,
+    held: AtomicUsize,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// What was used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spent {
+    Instructions(u64),
+    Time(Duration),
+    Memory(usize),
+    Cancelled,
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Instructions(n) => write!(f, "it used more than {n} instructions"),
+            Self::Time(t) => write!(f, "it ran longer than {t:?}"),
+            Self::Memory(n) => write!(f, "it needs more than {n} bytes of memory"),
+            Self::Cancelled => f.write_str("nobody waits for it any more"),
+        }
+    }
+}
+
+impl std::error::Error for Spent {}
+
+impl Budget {
+    /// A budget whose time begins now.
+    pub fn begin(limits: Limits, cancelled: Arc<AtomicBool>) -> Self {
+        let deadline = Instant::now() + limits.time;
+        Self { limits, deadline, used: AtomicU64::new(0), held: AtomicUsize::new(0), cancelled }
+    }
+
+    /// Takes so many steps from the budget, and looks at the clock.
+    ///
+    /// # Errors
+    /// What is used up.
+    pub fn spend(&self, steps: u64) -> Result<(), Spent> {
+        if self.used.fetch_add(steps, Relaxed).saturating_add(steps) > self.limits.instructions {
+            return Err(Spent::Instructions(self.limits.instructions));
+        }
+        if Instant::now() >= self.deadline {
+            return Err(Spent::Time(self.limits.time));
+        }
+        if self.cancelled.load(Relaxed) {
+            return Err(Spent::Cancelled);
+        }
+        Ok(())
+    }
+
+    /// The steps that so many bytes cost a function that goes over them once.
+    ///
+    /// # Errors
+    /// What is used up.
+    pub fn spend_bytes(&self, bytes: usize) -> Result<(), Spent> {
+        self.spend(1 + bytes as u64 / 16)
+    }
+
+    #[cfg(test)]
+    pub fn used(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+}
+
+/// Bytes outside of Lua's own memory that count towards its limit for as long as this is there.
+pub(crate) struct Held<'b> {
+    budget: &'b Budget,
+    bytes: usize,
+}
+
+impl<'b> Held<'b> {
+    pub fn new(budget: &'b Budget) -> Self {
+        Self { budget, bytes: 0 }
+    }
+
+    /// Counts further bytes.
+    ///
+    /// # Errors
+    /// More than the limit.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Spent> {
+        self.bytes += bytes;
+        let limit = self.budget.limits.memory;
+        if self.budget.held.fetch_add(bytes, Relaxed).saturating_add(bytes) > limit {
+            return Err(Spent::Memory(limit));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Relaxed);
+    }
+}

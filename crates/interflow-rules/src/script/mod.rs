@@ -1,0 +1,171 @@
+//! Scripts in Lua that look at a flow, change it, answer or deny: each run in a state of its own, off the workers, with a
+//! budget of time, instructions and memory, and without files, processes or the network.
+
+mod budget;
+mod json;
+mod modules;
+mod pattern;
+mod run;
+mod snapshot;
+mod store;
+mod strings;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+
+use crate::act::At;
+use crate::act::held::Changes;
+use crate::config::RulesConfig;
+use crate::given::{Script, ScriptSource};
+use crate::program::Program;
+use budget::{Budget, Limits};
+use snapshot::Snapshot;
+pub(crate) use store::Store;
+
+/// A script made ready.
+#[derive(Debug)]
+pub(crate) struct Compiled {
+    name: String,
+    code: String,
+    limits: Limits,
+    bounds: store::Bounds,
+}
+
+/// What a script wants.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub changes: Changes,
+    pub tags: Vec<String>,
+    pub variables: Vec<(String, String)>,
+    pub end: Option<End>,
+}
+
+/// How a script ends a flow.
+#[derive(Debug)]
+pub(crate) enum End {
+    Answer { status: u16, headers: Vec<(String, Vec<u8>)>, body: Bytes },
+    Deny(Option<String>),
+    Drop,
+}
+
+impl Script {
+    /// The script, read and found to be well formed.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or what is wrong with the script, with its line.
+    pub(crate) fn ready(&self, config: &RulesConfig) -> Result<Arc<Compiled>, String> {
+        if let Some(compiled) = self.compiled.get() {
+            return Ok(Arc::clone(compiled));
+        }
+        let code = match &self.source {
+            ScriptSource::Text(text) => text.clone(),
+            ScriptSource::File(path) => std::fs::read_to_string(path)
+                .map_err(|e| format!("the script {} cannot be read: {e}", path.display()))?,
+        };
+        let compiled = Compiled {
+            name: self.name.clone(),
+            code,
+            limits: Limits {
+                time: self.limit.unwrap_or(config.script_timeout).0,
+                instructions: config.script_instructions,
+                memory: usize::try_from(self.memory.unwrap_or(config.script_memory).0).unwrap_or(usize::MAX),
+            },
+            bounds: store::Bounds {
+                entries: config.store_entries,
+                bytes: usize::try_from(config.store_bytes.0).unwrap_or(usize::MAX),
+                ttl: config.store_ttl.0,
+            },
+        };
+        compiled.check()?;
+        Ok(Arc::clone(self.compiled.get_or_init(|| Arc::new(compiled))))
+    }
+}
+
+/// Where scripts run: so many at once, on threads that may block, while others wait for their turn.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    slots: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    most_waiting: usize,
+}
+
+/// How much longer than its own limit a run is waited for: a single operation on large texts is not interrupted.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// One that waits for its turn, or no longer does.
+struct Waiting<'s>(&'s AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Ends the run when nobody waits for it any more.
+struct Cancel(Arc<AtomicBool>);
+
+impl Drop for Cancel {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Scripts {
+    pub fn new(config: &RulesConfig) -> Self {
+        Self {
+            slots: Arc::new(Semaphore::new(config.script_threads.max(1))),
+            waiting: AtomicUsize::new(0),
+            most_waiting: config.script_queue,
+        }
+    }
+
+    /// Runs a script on what was kept of a flow.
+    ///
+    /// # Errors
+    /// What went wrong, with the script's line; what it used up; no place to wait.
+    pub async fn run(&self, asked: Run) -> Result<Outcome, String> {
+        let turn = match Arc::clone(&self.slots).try_acquire_owned() {
+            Ok(turn) => turn,
+            Err(_) => {
+                if self.waiting.fetch_add(1, Relaxed) >= self.most_waiting {
+                    self.waiting.fetch_sub(1, Relaxed);
+                    return Err(format!("{} scripts wait already (rules.script_queue)", self.most_waiting));
+                }
+                let _waiting = Waiting(&self.waiting);
+                Arc::clone(&self.slots).acquire_owned().await.map_err(|e| e.to_string())?
+            }
+        };
+        let cancel = Cancel(Arc::default());
+        let (cancelled, limit) = (Arc::clone(&cancel.0), asked.compiled.limits.time);
+        let running = tokio::task::spawn_blocking(move || {
+            // The turn ends with the run, however long somebody waits for it.
+            let _turn = turn;
+            let budget = Arc::new(Budget::begin(asked.compiled.limits, cancelled));
+            run::run(&asked.compiled, &asked.snapshot, &budget, &asked.store)
+        });
+        match tokio::time::timeout(limit + GRACE, running).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(e)) => Err(format!("the script ended without a result: {e}")),
+            Err(_) => Err(format!("it ran longer than {limit:?}, and has not ended since")),
+        }
+    }
+}
+
+/// A run to come: all that it needs, so that it may leave its flow's thread.
+pub(crate) struct Run {
+    compiled: Arc<Compiled>,
+    snapshot: Snapshot,
+    store: Arc<Store>,
+}
+
+impl Run {
+    pub fn new(compiled: Arc<Compiled>, at: &At<'_>, program: &Program) -> Self {
+        Self { compiled, snapshot: Snapshot::of(at, program), store: Arc::clone(&program.around.store) }
+    }
+}

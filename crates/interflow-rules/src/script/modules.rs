@@ -1,0 +1,241 @@
+//! The modules that scripts find: `base64`, `hash`, `hmac`, `time`, `url` and `store`. `json` stands by itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use hmac::Mac;
+use jiff::Timestamp;
+use mlua::{Function, Lua, LuaString, Result, Table, Value};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use sha2::Digest;
+
+use super::budget::{Budget, Held};
+use super::store::{Bounds, Store, Stored};
+
+/// Makes the modules.
+pub(crate) fn install(lua: &Lua, budget: &Arc<Budget>, store: &Arc<Store>, bounds: Bounds) -> Result<()> {
+    let globals = lua.globals();
+    globals.set("base64", base64(lua, budget)?)?;
+    globals.set("hash", hash(lua, budget)?)?;
+    globals.set("hmac", keyed(lua, budget)?)?;
+    globals.set("time", time(lua)?)?;
+    globals.set("url", url(lua, budget)?)?;
+    globals.set("store", shared(lua, store, bounds)?)
+}
+
+/// A function from bytes to bytes, whose work and result count.
+fn bytes_to(
+    lua: &Lua,
+    budget: &Arc<Budget>,
+    f: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static,
+) -> Result<Function> {
+    let budget = Arc::clone(budget);
+    lua.create_function(move |lua, s: LuaString| {
+        let bytes = s.as_bytes();
+        budget.spend_bytes(bytes.len())?;
+        let mut held = Held::new(&budget);
+        // No function here makes more than three bytes of one.
+        held.grow(bytes.len() * 3)?;
+        f(&bytes).map(|out| lua.create_string(&out)).transpose()
+    })
+}
+
+fn base64(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+    let table = lua.create_table()?;
+    table.set("encode", bytes_to(lua, budget, |b| Some(STANDARD.encode(b).into_bytes()))?)?;
+    table.set("url_encode", bytes_to(lua, budget, |b| Some(URL_SAFE_NO_PAD.encode(b).into_bytes()))?)?;
+    // Both alphabets, with or without padding.
+    let decode = |b: &[u8]| {
+        let plain: Vec<u8> = b
+            .iter()
+            .filter(|c| !c.is_ascii_whitespace())
+            .map(|c| match c {
+                b'-' => b'+',
+                b'_' => b'/',
+                c => *c,
+            })
+            .collect();
+        let end = plain.iter().rposition(|c| *c != b'=').map_or(0, |i| i + 1);
+        STANDARD_NO_PAD.decode(&plain[..end]).ok()
+    };
+    table.set("decode", bytes_to(lua, budget, decode)?)?;
+    Ok(table)
+}
+
+/// A digest as `hex` (unless something else is asked for), `base64` or `raw`.
+fn written(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaString> {
+    let form = form.as_ref().map(|f| f.to_string_lossy());
+    match form.as_deref() {
+        None | Some("hex") => lua.create_string(digest.iter().map(|b| format!("{b:02x}")).collect::<String>()),
+        Some("base64") => lua.create_string(STANDARD.encode(digest)),
+        Some("raw") => lua.create_string(digest),
+        Some(other) => Err(mlua::Error::runtime(format!("`{other}` is no form of a digest: hex, base64 or raw"))),
+    }
+}
+
+fn hash(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+    let table = lua.create_table()?;
+    let functions: [(&str, fn(&[u8]) -> Vec<u8>); 4] = [
+        ("sha256", |b| sha2::Sha256::digest(b).to_vec()),
+        ("sha512", |b| sha2::Sha512::digest(b).to_vec()),
+        ("sha1", |b| sha1::Sha1::digest(b).to_vec()),
+        ("md5", |b| md5::Md5::digest(b).to_vec()),
+    ];
+    for (name, f) in functions {
+        let budget = Arc::clone(budget);
+        let function = lua.create_function(move |lua, (s, form): (LuaString, Option<LuaString>)| {
+            let bytes = s.as_bytes();
+            budget.spend_bytes(bytes.len())?;
+            written(lua, &f(&bytes), form)
+        })?;
+        table.set(name, function)?;
+    }
+    Ok(table)
+}
+
+fn mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
+    // A key of any length is one to HMAC.
+    let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
+    mac.update(text);
+    mac.finalize().into_bytes().to_vec()
+}
+
+fn keyed(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+    let table = lua.create_table()?;
+    let functions: [(&str, fn(&[u8], &[u8]) -> Vec<u8>); 4] = [
+        ("sha256", mac::<hmac::Hmac<sha2::Sha256>>),
+        ("sha512", mac::<hmac::Hmac<sha2::Sha512>>),
+        ("sha1", mac::<hmac::Hmac<sha1::Sha1>>),
+        ("md5", mac::<hmac::Hmac<md5::Md5>>),
+    ];
+    for (name, f) in functions {
+        let budget = Arc::clone(budget);
+        let function = lua.create_function(move |lua, (key, s, form): (LuaString, LuaString, Option<LuaString>)| {
+            let (key, bytes) = (key.as_bytes(), s.as_bytes());
+            budget.spend_bytes(key.len() + bytes.len())?;
+            written(lua, &f(&key, &bytes), form)
+        })?;
+        table.set(name, function)?;
+    }
+    Ok(table)
+}
+
+fn moment(seconds: Option<f64>) -> Result<Timestamp> {
+    let Some(seconds) = seconds else { return Ok(Timestamp::now()) };
+    let bad = || mlua::Error::runtime("the time is out of range: write seconds since 1970");
+    let micros = seconds * 1e6;
+    if !micros.is_finite() || micros.abs() > 9e18 {
+        return Err(bad());
+    }
+    Timestamp::from_microsecond(micros as i64).map_err(|_| bad())
+}
+
+fn time(lua: &Lua) -> Result<Table> {
+    let table = lua.create_table()?;
+    table.set("now", lua.create_function(|_, ()| Ok(Timestamp::now().as_microsecond() as f64 / 1e6))?)?;
+    table.set("iso", lua.create_function(|_, at: Option<f64>| Ok(moment(at)?.to_string()))?)?;
+    table.set("http", lua.create_function(|_, at: Option<f64>| Ok(crate::dates::show(moment(at)?.as_second())))?)?;
+    let parse = lua.create_function(|_, text: LuaString| {
+        let text = text.to_string_lossy();
+        let http = || crate::dates::parse(&text).map(|s| s as f64);
+        Ok(text.parse::<Timestamp>().ok().map(|t| t.as_microsecond() as f64 / 1e6).or_else(http))
+    })?;
+    table.set("parse", parse)?;
+    Ok(table)
+}
+
+/// What stands in a URL as it is (RFC 3986 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn url(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
+    let table = lua.create_table()?;
+    let encode = |b: &[u8]| Some(percent_encode(b, RESERVED).to_string().into_bytes());
+    table.set("encode", bytes_to(lua, budget, encode)?)?;
+    table.set("decode", bytes_to(lua, budget, |b| Some(percent_decode(b).collect()))?)?;
+    let b = Arc::clone(budget);
+    let parse = lua.create_function(move |lua, text: LuaString| {
+        let text = text.to_string_lossy();
+        b.spend_bytes(text.len())?;
+        let Ok(url) = crate::sample::parse_url(&text) else { return Ok(None) };
+        let parts = lua.create_table()?;
+        let (path, query) = url.path.split_once('?').map_or((url.path.as_str(), None), |(p, q)| (p, Some(q)));
+        parts.set("scheme", url.scheme.as_str())?;
+        parts.set("host", url.authority.host.to_string())?;
+        parts.set("port", url.authority.port)?;
+        parts.set("path", path)?;
+        parts.set("query", query)?;
+        parts.set("fragment", text.split_once('#').map(|(_, f)| f))?;
+        Ok(Some(parts))
+    })?;
+    table.set("parse", parse)?;
+    let b = Arc::clone(budget);
+    let query = lua.create_function(move |lua, text: LuaString| {
+        let bytes = text.as_bytes();
+        b.spend_bytes(bytes.len())?;
+        let all = lua.create_table()?;
+        for part in bytes.split(|c| *c == b'&').filter(|p| !p.is_empty()) {
+            b.spend(4)?;
+            let (name, value) =
+                part.iter().position(|c| *c == b'=').map_or((part, &[][..]), |at| (&part[..at], &part[at + 1..]));
+            let plain = |b: &[u8]| {
+                let spaced: Vec<u8> = b.iter().map(|c| if *c == b'+' { b' ' } else { *c }).collect();
+                lua.create_string(percent_decode(&spaced).collect::<Vec<u8>>())
+            };
+            all.raw_push(lua.create_sequence_from([plain(name)?, plain(value)?])?)?;
+        }
+        Ok(all)
+    })?;
+    table.set("query", query)?;
+    Ok(table)
+}
+
+fn shared(lua: &Lua, store: &Arc<Store>, bounds: Bounds) -> Result<Table> {
+    let table = lua.create_table()?;
+    let ttl = |seconds: Option<f64>| match seconds {
+        None => Ok(None),
+        Some(s) => match Duration::try_from_secs_f64(s) {
+            Ok(ttl) => Ok(Some(ttl)),
+            Err(_) => Err(mlua::Error::runtime("a time to live is a number of seconds")),
+        },
+    };
+    let s = Arc::clone(store);
+    let get = lua.create_function(move |lua, key: LuaString| {
+        Ok(match s.get(&key.as_bytes(), Instant::now()) {
+            None => Value::Nil,
+            Some(Stored::Boolean(b)) => Value::Boolean(b),
+            Some(Stored::Integer(n)) => Value::Integer(n),
+            Some(Stored::Number(n)) => Value::Number(n),
+            Some(Stored::Text(t)) => Value::String(lua.create_string(&t)?),
+        })
+    })?;
+    table.set("get", get)?;
+    let s = Arc::clone(store);
+    let set = lua.create_function(move |_, (key, value, seconds): (LuaString, Value, Option<f64>)| {
+        let value = match value {
+            Value::Nil => {
+                s.delete(&key.as_bytes());
+                return Ok(());
+            }
+            Value::Boolean(b) => Stored::Boolean(b),
+            Value::Integer(n) => Stored::Integer(n),
+            Value::Number(n) => Stored::Number(n),
+            Value::String(t) => Stored::Text(t.as_bytes().to_vec()),
+            other => {
+                let kind = other.type_name();
+                return Err(mlua::Error::runtime(format!("store.set: a {kind} cannot be kept: write it as JSON")));
+            }
+        };
+        s.set(&key.as_bytes(), value, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
+    })?;
+    table.set("set", set)?;
+    let s = Arc::clone(store);
+    let add = lua.create_function(move |_, (key, n, seconds): (LuaString, i64, Option<f64>)| {
+        s.add(&key.as_bytes(), n, ttl(seconds)?, bounds, Instant::now()).map_err(mlua::Error::runtime)
+    })?;
+    table.set("add", add)?;
+    let s = Arc::clone(store);
+    table.set("delete", lua.create_function(move |_, key: LuaString| Ok(s.delete(&key.as_bytes())))?)?;
+    Ok(table)
+}

@@ -1,0 +1,361 @@
+//! Lua 5.4 patterns with a budget: the matcher counts its steps, so that a pattern that backtracks without end is ended.
+
+use super::budget::{Budget, Spent};
+
+/// The most captures of a pattern (`LUA_MAXCAPTURES`).
+const MAX_CAPTURES: usize = 32;
+
+/// How deep a pattern may nest (`MAXCCALLS`).
+const MAX_DEPTH: u32 = 200;
+
+/// After how many steps the budget is asked.
+const STRIDE: u32 = 256;
+
+const ESCAPE: u8 = b'%';
+
+/// Why a match could not be decided.
+#[derive(Debug)]
+pub(crate) enum PatternError {
+    /// The pattern is malformed, in the words of Lua.
+    Malformed(String),
+    /// The budget is spent.
+    Spent(Spent),
+}
+
+impl From<Spent> for PatternError {
+    fn from(spent: Spent) -> Self {
+        Self::Spent(spent)
+    }
+}
+
+type Result<T> = std::result::Result<T, PatternError>;
+
+fn malformed<T>(message: impl Into<String>) -> Result<T> {
+    Err(PatternError::Malformed(message.into()))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Unfinished,
+    Position,
+    Bytes(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    start: usize,
+    length: Length,
+}
+
+/// What a pair of parentheses matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Capture {
+    /// The bytes from here to there.
+    Range(usize, usize),
+    /// `()`: a position, from 1.
+    Position(usize),
+}
+
+/// A pattern being matched with a subject.
+pub(crate) struct Matcher<'a> {
+    subject: &'a [u8],
+    pattern: &'a [u8],
+    captures: [Open; MAX_CAPTURES],
+    level: usize,
+    depth: u32,
+    steps: u32,
+    budget: &'a Budget,
+}
+
+impl<'a> Matcher<'a> {
+    pub fn new(subject: &'a [u8], pattern: &'a [u8], budget: &'a Budget) -> Self {
+        let captures = [Open { start: 0, length: Length::Unfinished }; MAX_CAPTURES];
+        Self { subject, pattern, captures, level: 0, depth: 0, steps: 0, budget }
+    }
+
+    /// Where a match that begins at `at` ends.
+    ///
+    /// # Errors
+    /// A malformed pattern, or a spent budget.
+    pub fn match_at(&mut self, at: usize) -> Result<Option<usize>> {
+        (self.level, self.depth) = (0, 0);
+        self.step(1)?;
+        self.run(at, 0)
+    }
+
+    /// How many captures the last match had.
+    pub fn captures(&self) -> usize {
+        self.level
+    }
+
+    /// One capture of the last match, which stood at `start..end`; the whole match where the pattern has none.
+    ///
+    /// # Errors
+    /// No such capture.
+    pub fn capture(&self, i: usize, start: usize, end: usize) -> Result<Capture> {
+        if i >= self.level {
+            return if i == 0 {
+                Ok(Capture::Range(start, end))
+            } else {
+                malformed(format!("invalid capture index %{}", i + 1))
+            };
+        }
+        let Open { start, length } = self.captures[i];
+        match length {
+            Length::Unfinished => malformed("unfinished capture"),
+            Length::Position => Ok(Capture::Position(start + 1)),
+            Length::Bytes(n) => Ok(Capture::Range(start, start + n)),
+        }
+    }
+
+    fn step(&mut self, n: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(u32::try_from(n).unwrap_or(u32::MAX));
+        if self.steps >= STRIDE {
+            self.budget.spend(u64::from(std::mem::take(&mut self.steps)))?;
+        }
+        Ok(())
+    }
+
+    /// A byte of the pattern; behind its end 0, as in C.
+    fn at(&self, p: usize) -> u8 {
+        self.pattern.get(p).copied().unwrap_or(0)
+    }
+
+    fn run(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        if self.depth >= MAX_DEPTH {
+            return malformed("pattern too complex");
+        }
+        self.depth += 1;
+        let found = self.matches(s, p);
+        self.depth -= 1;
+        found
+    }
+
+    fn matches(&mut self, mut s: usize, mut p: usize) -> Result<Option<usize>> {
+        while p < self.pattern.len() {
+            self.step(1)?;
+            match self.at(p) {
+                b'(' if self.at(p + 1) == b')' => return self.open(s, p + 2, Length::Position),
+                b'(' => return self.open(s, p + 1, Length::Unfinished),
+                b')' => return self.close(s, p + 1),
+                b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
+                ESCAPE if self.at(p + 1) == b'b' => {
+                    let Some(end) = self.balanced(s, p + 2)? else { return Ok(None) };
+                    (s, p) = (end, p + 4);
+                    continue;
+                }
+                ESCAPE if self.at(p + 1) == b'f' => {
+                    p += 2;
+                    if self.at(p) != b'[' {
+                        return malformed("missing '[' after '%f' in pattern");
+                    }
+                    let end = self.class_end(p)?;
+                    let before = if s == 0 { 0 } else { self.subject[s - 1] };
+                    let here = self.subject.get(s).copied().unwrap_or(0);
+                    if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
+                        return Ok(None);
+                    }
+                    p = end;
+                    continue;
+                }
+                ESCAPE if self.at(p + 1).is_ascii_digit() => {
+                    let Some(end) = self.back_reference(s, self.at(p + 1))? else { return Ok(None) };
+                    (s, p) = (end, p + 2);
+                    continue;
+                }
+                _ => {}
+            }
+            let end = self.class_end(p)?;
+            self.step(end - p)?;
+            match (self.single(s, p, end), self.at(end)) {
+                (false, b'*' | b'?' | b'-') => p = end + 1,
+                (false, _) => return Ok(None),
+                (true, b'?') => {
+                    if let Some(found) = self.run(s + 1, end + 1)? {
+                        return Ok(Some(found));
+                    }
+                    p = end + 1;
+                }
+                (true, b'+') => return self.longest(s + 1, p, end),
+                (true, b'*') => return self.longest(s, p, end),
+                (true, b'-') => return self.shortest(s, p, end),
+                (true, _) => (s, p) = (s + 1, end),
+            }
+        }
+        Ok(Some(s))
+    }
+
+    fn longest(&mut self, s: usize, p: usize, end: usize) -> Result<Option<usize>> {
+        let mut i = 0;
+        while self.single(s + i, p, end) {
+            i += 1;
+            self.step(end - p)?;
+        }
+        loop {
+            if let Some(found) = self.run(s + i, end + 1)? {
+                return Ok(Some(found));
+            }
+            self.step(1)?;
+            let Some(less) = i.checked_sub(1) else { return Ok(None) };
+            i = less;
+        }
+    }
+
+    fn shortest(&mut self, mut s: usize, p: usize, end: usize) -> Result<Option<usize>> {
+        loop {
+            if let Some(found) = self.run(s, end + 1)? {
+                return Ok(Some(found));
+            }
+            if !self.single(s, p, end) {
+                return Ok(None);
+            }
+            s += 1;
+            self.step(end - p)?;
+        }
+    }
+
+    fn open(&mut self, s: usize, p: usize, length: Length) -> Result<Option<usize>> {
+        if self.level >= MAX_CAPTURES {
+            return malformed("too many captures");
+        }
+        self.captures[self.level] = Open { start: s, length };
+        self.level += 1;
+        let found = self.run(s, p)?;
+        if found.is_none() {
+            self.level -= 1;
+        }
+        Ok(found)
+    }
+
+    fn close(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        let open = self.captures[..self.level].iter().rposition(|c| c.length == Length::Unfinished);
+        let Some(open) = open else { return malformed("invalid pattern capture") };
+        self.captures[open].length = Length::Bytes(s - self.captures[open].start);
+        let found = self.run(s, p)?;
+        if found.is_none() {
+            self.captures[open].length = Length::Unfinished;
+        }
+        Ok(found)
+    }
+
+    fn back_reference(&mut self, s: usize, digit: u8) -> Result<Option<usize>> {
+        let capture = usize::from(digit).checked_sub(usize::from(b'1')).filter(|i| *i < self.level);
+        let capture = capture.map(|i| self.captures[i]);
+        let (start, length) = match capture {
+            Some(Open { start, length: Length::Bytes(n) }) => (start, n),
+            Some(Open { length: Length::Position, .. }) => return Ok(None),
+            _ => return malformed(format!("invalid capture index %{} in pattern", i32::from(digit) - i32::from(b'0'))),
+        };
+        self.step(length / 16)?;
+        let same = self.subject[s..].starts_with(&self.subject[start..start + length]);
+        Ok(same.then_some(s + length))
+    }
+
+    fn balanced(&mut self, s: usize, p: usize) -> Result<Option<usize>> {
+        if p + 1 >= self.pattern.len() {
+            return malformed("malformed pattern (missing arguments to '%b')");
+        }
+        let (begin, end) = (self.at(p), self.at(p + 1));
+        if self.subject.get(s) != Some(&begin) {
+            return Ok(None);
+        }
+        let mut open = 1;
+        for i in s + 1..self.subject.len() {
+            self.step(1)?;
+            let c = self.subject[i];
+            if c == end {
+                open -= 1;
+                if open == 0 {
+                    return Ok(Some(i + 1));
+                }
+            } else if c == begin {
+                open += 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Behind the single-character class that begins at `p`.
+    fn class_end(&self, p: usize) -> Result<usize> {
+        let len = self.pattern.len();
+        let mut p = p + 1;
+        match self.at(p - 1) {
+            ESCAPE if p >= len => malformed("malformed pattern (ends with '%')"),
+            ESCAPE => Ok(p + 1),
+            b'[' => {
+                if self.at(p) == b'^' {
+                    p += 1;
+                }
+                loop {
+                    if p >= len {
+                        return malformed("malformed pattern (missing ']')");
+                    }
+                    p += 1;
+                    if self.at(p - 1) == ESCAPE && p < len {
+                        p += 1;
+                    }
+                    if p < len && self.at(p) == b']' {
+                        return Ok(p + 1);
+                    }
+                }
+            }
+            _ => Ok(p),
+        }
+    }
+
+    fn single(&self, s: usize, p: usize, end: usize) -> bool {
+        let Some(&c) = self.subject.get(s) else { return false };
+        match self.at(p) {
+            b'.' => true,
+            ESCAPE => in_class(c, self.at(p + 1)),
+            b'[' => self.in_set(c, p, end - 1),
+            plain => plain == c,
+        }
+    }
+
+    /// Whether the set that begins with the `[` at `p` and ends with the `]` at `last` has the byte.
+    fn in_set(&self, c: u8, mut p: usize, last: usize) -> bool {
+        let mut positive = true;
+        if self.at(p + 1) == b'^' {
+            (positive, p) = (false, p + 1);
+        }
+        p += 1;
+        while p < last {
+            if self.at(p) == ESCAPE {
+                p += 1;
+                if in_class(c, self.at(p)) {
+                    return positive;
+                }
+            } else if self.at(p + 1) == b'-' && p + 2 < last {
+                p += 2;
+                if (self.at(p - 2)..=self.at(p)).contains(&c) {
+                    return positive;
+                }
+            } else if self.at(p) == c {
+                return positive;
+            }
+            p += 1;
+        }
+        !positive
+    }
+}
+
+/// Whether a byte belongs to a class such as `%a`; a capital letter is the opposite, any other sign stands for itself.
+fn in_class(c: u8, class: u8) -> bool {
+    let is = match class.to_ascii_lowercase() {
+        b'a' => c.is_ascii_alphabetic(),
+        b'c' => c.is_ascii_control(),
+        b'd' => c.is_ascii_digit(),
+        b'g' => c.is_ascii_graphic(),
+        b'l' => c.is_ascii_lowercase(),
+        b'p' => c.is_ascii_punctuation(),
+        b's' => matches!(c, b' ' | b'\t'..=b'\r'),
+        b'u' => c.is_ascii_uppercase(),
+        b'w' => c.is_ascii_alphanumeric(),
+        b'x' => c.is_ascii_hexdigit(),
+        // No longer documented, and still there.
+        b'z' => c == 0,
+        _ => return class == c,
+    };
+    is != class.is_ascii_uppercase()
+}

@@ -1,0 +1,292 @@
+//! One run of a script: a state of its own, what it is shown, and what it changed.
+
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
+
+use super::budget::{Budget, Spent};
+use super::snapshot::{Fields, Snapshot};
+use super::store::Store;
+use super::{Compiled, End, Outcome, json, modules, strings};
+use crate::act::held::Changes;
+
+/// How many instructions run between two looks at the budget. Few, since one of them may take as long as a text in the
+/// script's memory is large.
+const STRIDE: u32 = 100;
+
+/// The most tags, and the most lines of log, of one run.
+const MOST_MARKS: usize = 64;
+
+const PRELUDE: &str = include_str!("prelude.lua");
+
+/// A state without anything that reaches outside, that could catch the end of its budget, or that runs outside of it.
+fn state(compiled: &Compiled, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua::Result<(Lua, Table)> {
+    let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH | StdLib::UTF8, LuaOptions::default())?;
+    let globals = lua.globals();
+    for name in ["dofile", "loadfile", "load", "require", "pcall", "xpcall", "collectgarbage", "warn"] {
+        globals.set(name, Value::Nil)?;
+    }
+    let inner = lua.create_table()?;
+    strings::install(&lua, &inner, budget)?;
+    lua.load(PRELUDE).set_name("=prelude").call::<()>(&inner)?;
+    json::install(&lua, &inner.get("arrays")?, budget)?;
+    modules::install(&lua, budget, store, compiled.bounds)?;
+    lua.set_memory_limit(compiled.limits.memory)?;
+    Ok((lua, inner))
+}
+
+fn function(lua: &Lua, compiled: &Compiled) -> mlua::Result<Function> {
+    lua.load(compiled.code.as_str()).set_name(format!("={}", compiled.name)).into_function()
+}
+
+impl Compiled {
+    /// Whether the script is well formed.
+    ///
+    /// # Errors
+    /// What is wrong with it, with its line.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let budget = Arc::new(Budget::begin(self.limits, Arc::default()));
+        let (lua, _) = state(self, &budget, &Arc::default()).map_err(|e| self.explain(&e))?;
+        function(&lua, self).map(drop).map_err(|e| self.explain(&e))
+    }
+
+    /// What went wrong, with the line of the script in which it did.
+    fn explain(&self, e: &mlua::Error) -> String {
+        let mut trace = String::new();
+        let mut cause = e;
+        while let mlua::Error::CallbackError { traceback, cause: inner } = cause {
+            trace.clone_from(traceback);
+            cause = inner;
+        }
+        let text = match cause {
+            mlua::Error::MemoryError(_) => Spent::Memory(self.limits.memory).to_string(),
+            other => other.to_string(),
+        };
+        // An error of Lua's own carries the stack behind its first line.
+        let (line, stack) = text.split_once('\n').unwrap_or((&text, ""));
+        trace.push_str(stack);
+        let line = line.trim_start_matches("syntax error: ").trim_start_matches("runtime error: ");
+        let line = line.strip_prefix("prelude:").and_then(|l| l.split_once(": ")).map_or(line, |(_, why)| why);
+        // An error of a function of ours knows no place itself.
+        let mark = format!("{}:", self.name);
+        let number = || {
+            let behind = &trace[trace.find(&mark)? + mark.len()..];
+            behind.split(|c: char| !c.is_ascii_digit()).next().filter(|n| !n.is_empty())
+        };
+        match (line.starts_with(&mark), number()) {
+            (true, _) => line.to_owned(),
+            (false, Some(n)) => format!("{mark}{n}: {line}"),
+            (false, None) => format!("{mark} {line}"),
+        }
+    }
+}
+
+/// Runs a script on a flow.
+///
+/// # Errors
+/// What went wrong, with the script's line; what was used up.
+pub(super) fn run(
+    compiled: &Compiled,
+    shown: &Snapshot,
+    budget: &Arc<Budget>,
+    store: &Arc<Store>,
+) -> Result<Outcome, String> {
+    attempt(compiled, shown, budget, store).map_err(|e| compiled.explain(&e))
+}
+
+fn attempt(compiled: &Compiled, shown: &Snapshot, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua::Result<Outcome> {
+    let (lua, inner) = state(compiled, budget, store)?;
+    let counted = Arc::clone(budget);
+    lua.set_hook(HookTriggers::new().every_nth_instruction(STRIDE), move |lua, _| {
+        counted.spend(u64::from(STRIDE)).map(|()| VmState::Continue).map_err(|spent| {
+            let traceback = lua.traceback(None, 0).map(|t| t.to_string_lossy()).unwrap_or_default();
+            mlua::Error::CallbackError { traceback, cause: Arc::new(spent.into()) }
+        })
+    })?;
+    let tags = Arc::new(Mutex::new(Vec::new()));
+    put(&lua, &inner, shown, compiled, &tags)?;
+    let back: Value = function(&lua, compiled)?.call(())?;
+    let mut outcome = take(&lua, &inner, shown)?;
+    outcome.tags = tags.lock().map(|t| t.clone()).unwrap_or_default();
+    outcome.end = end(&inner, back)?;
+    Ok(outcome)
+}
+
+/// A table with header fields, as the prelude makes it.
+fn headers(lua: &Lua, inner: &Table, fields: &[(String, Vec<u8>)]) -> mlua::Result<Table> {
+    let list = lua.create_table()?;
+    for (name, value) in fields {
+        let (name, value) = (lua.create_string(name)?, lua.create_string(value)?);
+        list.raw_push(lua.create_sequence_from([name, value])?)?;
+    }
+    inner.get::<Function>("headers")?.call(list)
+}
+
+fn put(
+    lua: &Lua,
+    inner: &Table,
+    shown: &Snapshot,
+    compiled: &Compiled,
+    tags: &Arc<Mutex<Vec<String>>>,
+) -> mlua::Result<()> {
+    let globals = lua.globals();
+    globals.set("phase", crate::phases::name(shown.phase))?;
+    let flow = lua.create_table()?;
+    flow.set("id", shown.id.to_string())?;
+    flow.set("host", shown.host.as_str())?;
+    flow.set("port", shown.port)?;
+    flow.set("scheme", shown.scheme)?;
+    flow.set("client", shown.client.as_str())?;
+    flow.set("user", shown.user.as_deref())?;
+    let vars = lua.create_table()?;
+    for (n, v) in &shown.variables {
+        vars.set(n.as_str(), v.as_str())?;
+    }
+    flow.set("vars", vars)?;
+    globals.set("flow", flow)?;
+    let body = |side: &str| match shown.body.as_ref().filter(|_| shown.side() == side) {
+        Some(body) => lua.create_string(body).map(Some),
+        None => Ok(None),
+    };
+    if let Some(request) = &shown.request {
+        let table = lua.create_table()?;
+        table.set("method", request.method.as_str())?;
+        table.set("url", request.url.as_str())?;
+        table.set("path", request.path.as_str())?;
+        table.set("headers", headers(lua, inner, &request.headers)?)?;
+        table.set("body", body("request")?)?;
+        globals.set("request", table)?;
+    }
+    if let Some((status, fields)) = &shown.response {
+        let table = lua.create_table()?;
+        table.set("status", *status)?;
+        table.set("headers", headers(lua, inner, fields)?)?;
+        table.set("body", body("response")?)?;
+        globals.set("response", table)?;
+    }
+    if let Some(from) = shown.message {
+        let table = lua.create_table()?;
+        table.set("from", from)?;
+        table.set("body", body("message")?)?;
+        globals.set("message", table)?;
+    }
+    let kept = Arc::clone(tags);
+    let tag = lua.create_function(move |_, tag: String| {
+        if let Ok(mut all) = kept.lock()
+            && all.len() < MOST_MARKS
+        {
+            all.push(tag);
+        }
+        Ok(())
+    })?;
+    globals.set("tag", tag)?;
+    let (name, id) = (compiled.name.clone(), shown.id);
+    let lines = std::sync::atomic::AtomicUsize::new(0);
+    let log = lua.create_function(move |_, text: mlua::LuaString| {
+        if lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < MOST_MARKS {
+            tracing::info!(flow = %id, script = name, "{}", text.to_string_lossy());
+        }
+        Ok(())
+    })?;
+    globals.set("log", log.clone())?;
+    globals.set("print", log)
+}
+
+fn text(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(s) => Some(s.as_bytes().to_vec()),
+        Value::Integer(n) => Some(n.to_string().into_bytes()),
+        Value::Number(n) => Some(n.to_string().into_bytes()),
+        Value::Boolean(b) => Some(b.to_string().into_bytes()),
+        _ => None,
+    }
+}
+
+fn string(value: &Value) -> Option<String> {
+    text(value).map(|t| String::from_utf8_lossy(&t).into_owned())
+}
+
+/// The fields of a table that a script filled.
+fn fields(inner: &Table, headers: Value) -> mlua::Result<Fields> {
+    let list: Table = inner.get::<Function>("fields")?.call(headers)?;
+    let mut all = Fields::new();
+    for pair in list.sequence_values::<Table>() {
+        let pair = pair?;
+        let (name, value): (Value, Value) = (pair.raw_get(1)?, pair.raw_get(2)?);
+        all.extend(string(&name).zip(text(&value)).map(|(n, v)| (n.to_ascii_lowercase(), v)));
+    }
+    Ok(all)
+}
+
+/// Each name whose values are others now, with all of them; none for a field that is gone.
+fn changed(before: &[(String, Vec<u8>)], now: &Fields) -> Vec<(String, Vec<Vec<u8>>)> {
+    let values = |list: &[(String, Vec<u8>)], name: &str| -> Vec<Vec<u8>> {
+        list.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
+    };
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in before.iter().chain(now) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+        .into_iter()
+        .map(|name| (name, values(now, name)))
+        .filter(|(name, new)| values(before, name) != *new)
+        .map(|(name, new)| (name.to_owned(), new))
+        .collect()
+}
+
+/// What the script changed.
+fn take(lua: &Lua, inner: &Table, shown: &Snapshot) -> mlua::Result<Outcome> {
+    let globals = lua.globals();
+    let mut changes = Changes::default();
+    let side = shown.side();
+    if let Value::Table(table) = globals.get::<Value>(side)? {
+        if let (Some(request), "request") = (&shown.request, side) {
+            let method = string(&table.get("method")?);
+            changes.method = method.filter(|m| *m != request.method);
+            let url = string(&table.get("url")?).filter(|u| *u != request.url);
+            let path = string(&table.get("path")?).filter(|p| *p != request.path);
+            changes.url = url.or_else(|| path.map(|p| format!("{}{}", request.base, crate::params::path(&p))));
+        }
+        if let (Some((before, _)), "response") = (&shown.response, side) {
+            let status = string(&table.get("status")?).and_then(|s| s.parse().ok());
+            changes.status = status.filter(|s: &u16| s != before);
+        }
+        if side != "message"
+            && let now @ Value::Table(_) = table.get::<Value>("headers")?
+        {
+            changes.fields = changed(shown.headers(), &fields(inner, now)?);
+        }
+        let body = text(&table.get("body")?).map(Bytes::from);
+        changes.body = body.filter(|b| shown.body.as_ref() != Some(b));
+    }
+    let mut variables = Vec::new();
+    if let Value::Table(flow) = globals.get::<Value>("flow")?
+        && let Value::Table(vars) = flow.get::<Value>("vars")?
+    {
+        for pair in vars.pairs::<Value, Value>() {
+            let (name, value) = pair?;
+            variables.extend(string(&name).zip(string(&value)).filter(|p| !shown.variables.contains(p)));
+        }
+    }
+    Ok(Outcome { changes, variables, ..Outcome::default() })
+}
+
+fn end(inner: &Table, back: Value) -> mlua::Result<Option<End>> {
+    let Value::Table(table) = back else { return Ok(None) };
+    let kind = string(&table.get("kind")?).unwrap_or_default();
+    Ok(match kind.as_str() {
+        "deny" => Some(End::Deny(string(&table.get("reason")?))),
+        "drop" => Some(End::Drop),
+        "answer" => {
+            let status = string(&table.get("status")?).and_then(|s| s.parse().ok()).unwrap_or(200);
+            let headers = fields(inner, table.get("headers")?)?;
+            let body = text(&table.get("body")?).unwrap_or_default().into();
+            Some(End::Answer { status, headers, body })
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,96 @@
+//! What a script is shown of a flow, taken out of it, so that the script can run elsewhere.
+
+use bytes::Bytes;
+use interflow_flow::{Direction, FlowId, Headers, Phase};
+
+use crate::act::At;
+use crate::program::Program;
+
+/// Fields by name in lower case, in their order.
+pub(crate) type Fields = Vec<(String, Vec<u8>)>;
+
+/// A request's head, as scripts see it.
+#[derive(Debug)]
+pub(crate) struct SeenRequest {
+    pub method: String,
+    /// As it is shown.
+    pub url: String,
+    pub path: String,
+    /// `https://host:port`, which a changed path is put behind.
+    pub base: String,
+    pub headers: Fields,
+}
+
+/// A flow at a moment.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub phase: Phase,
+    pub id: FlowId,
+    pub host: String,
+    pub port: u16,
+    pub scheme: &'static str,
+    pub client: String,
+    pub user: Option<String>,
+    pub variables: Vec<(String, String)>,
+    pub request: Option<SeenRequest>,
+    pub response: Option<(u16, Fields)>,
+    /// Which side a message comes from.
+    pub message: Option<&'static str>,
+    /// The body of this phase, or the message.
+    pub body: Option<Bytes>,
+}
+
+impl Snapshot {
+    pub fn of(at: &At<'_>, program: &Program) -> Self {
+        let view = at.view(program);
+        let variables = view.flow.note::<crate::state::RuleState>();
+        let request = view.request.map(|r| SeenRequest {
+            method: r.method.as_str().to_owned(),
+            url: view.url().to_owned(),
+            path: r.url.path.as_str().to_owned(),
+            base: format!("{}://{}", r.url.scheme, r.url.authority.host_field(r.url.scheme)),
+            headers: fields(&r.headers),
+        });
+        let bodies = matches!(at.phase, Phase::RequestBody | Phase::ResponseBody);
+        Self {
+            phase: at.phase,
+            id: view.flow.id,
+            host: view.with_host(ToOwned::to_owned),
+            port: view.flow.authority.port,
+            scheme: view.scheme().as_str(),
+            client: view.flow.client.peer.ip().to_canonical().to_string(),
+            user: view.flow.user.as_deref().map(ToOwned::to_owned),
+            variables: variables
+                .map(|s| s.variables().map(|(n, v)| (n.to_owned(), v.to_owned())).collect())
+                .unwrap_or_default(),
+            request,
+            response: view.response.map(|r| (r.status.as_u16(), fields(&r.headers))),
+            message: view.message.map(|m| if m.direction == Direction::Request { "client" } else { "server" }),
+            body: view.message.map(|m| m.payload.clone()).or_else(|| at.body.clone().filter(|_| bodies)),
+        }
+    }
+
+    /// What the script may change: the name of its table.
+    pub fn side(&self) -> &'static str {
+        if self.message.is_some() {
+            "message"
+        } else if self.phase >= Phase::ResponseHead {
+            "response"
+        } else {
+            "request"
+        }
+    }
+
+    /// The fields of that side.
+    pub fn headers(&self) -> &[(String, Vec<u8>)] {
+        match self.side() {
+            "request" => self.request.as_ref().map_or(&[], |r| &r.headers),
+            "response" => self.response.as_ref().map_or(&[], |r| &r.1),
+            _ => &[],
+        }
+    }
+}
+
+fn fields(headers: &Headers) -> Fields {
+    headers.iter().map(|(n, v)| (String::from_utf8_lossy(n).to_ascii_lowercase(), v.to_vec())).collect()
+}

@@ -1,0 +1,163 @@
+//! What scripts share between flows: values by key, bounded in number, bytes and time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// A value that outlives its flow.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Stored {
+    Boolean(bool),
+    Integer(i64),
+    Number(f64),
+    Text(Vec<u8>),
+}
+
+impl Stored {
+    fn size(&self) -> usize {
+        match self {
+            Self::Text(t) => t.len(),
+            _ => 8,
+        }
+    }
+}
+
+/// The bounds of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub entries: usize,
+    pub bytes: usize,
+    /// How long a value is kept when nobody says.
+    pub ttl: Duration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    value: Stored,
+    until: Instant,
+    age: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: HashMap<Vec<u8>, Entry>,
+    /// Keys by the order in which they were last written.
+    ages: BTreeMap<u64, Vec<u8>>,
+    bytes: usize,
+    clock: u64,
+}
+
+/// The store; the oldest values make room for new ones.
+#[derive(Debug, Default)]
+pub(crate) struct Store(Mutex<Inner>);
+
+impl Store {
+    pub fn get(&self, key: &[u8], now: Instant) -> Option<Stored> {
+        let mut inner = self.0.lock();
+        if inner.entries.get(key)?.until <= now {
+            inner.remove(key);
+            return None;
+        }
+        inner.entries.get(key).map(|e| e.value.clone())
+    }
+
+    /// Keeps a value.
+    ///
+    /// # Errors
+    /// One that alone is larger than the store.
+    pub fn set(&self, key: &[u8], value: Stored, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<(), String> {
+        self.0.lock().set(key, value, ttl, b, now)
+    }
+
+    /// Adds to a whole number, which is 0 when there is none, in one step; gives the sum. The time that a value is kept begins with
+    /// its first addition.
+    ///
+    /// # Errors
+    /// A value that is no whole number.
+    pub fn add(&self, key: &[u8], n: i64, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<i64, String> {
+        let mut inner = self.0.lock();
+        let (before, left) = match inner.entries.get(key).filter(|e| e.until > now) {
+            None => (0, ttl),
+            Some(Entry { value: Stored::Integer(before), until, .. }) => (*before, Some(*until - now)),
+            Some(_) => return Err("store.add: the value is no whole number".into()),
+        };
+        let sum = before.saturating_add(n);
+        inner.set(key, Stored::Integer(sum), left, b, now)?;
+        Ok(sum)
+    }
+
+    pub fn delete(&self, key: &[u8]) -> bool {
+        self.0.lock().remove(key)
+    }
+}
+
+/// What an entry costs beside its key, which stands twice, and its value.
+const OVERHEAD: usize = 96;
+
+fn cost(key: &[u8], value: &Stored) -> usize {
+    2 * key.len() + value.size() + OVERHEAD
+}
+
+impl Inner {
+    fn remove(&mut self, key: &[u8]) -> bool {
+        let Some(entry) = self.entries.remove(key) else { return false };
+        self.ages.remove(&entry.age);
+        self.bytes -= cost(key, &entry.value);
+        true
+    }
+
+    fn set(&mut self, key: &[u8], value: Stored, ttl: Option<Duration>, b: Bounds, now: Instant) -> Result<(), String> {
+        let needed = cost(key, &value);
+        if needed > b.bytes || b.entries == 0 {
+            return Err(format!(
+                "store.set: a value of {} bytes is larger than rules.store_bytes allows",
+                value.size()
+            ));
+        }
+        self.remove(key);
+        while self.entries.len() >= b.entries || self.bytes + needed > b.bytes {
+            let Some((_, oldest)) = self.ages.first_key_value().map(|(a, k)| (*a, k.clone())) else { break };
+            self.remove(&oldest);
+        }
+        self.clock += 1;
+        self.bytes += needed;
+        self.ages.insert(self.clock, key.to_vec());
+        let until = now.checked_add(ttl.unwrap_or(b.ttl)).unwrap_or(now + b.ttl);
+        self.entries.insert(key.to_vec(), Entry { value, until, age: self.clock });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { entries: 3, bytes: 1000, ttl: Duration::from_secs(60) };
+
+    #[test]
+    fn the_oldest_values_make_room_and_all_bounds_hold() {
+        let (store, now) = (Store::default(), Instant::now());
+        let text = |n: usize| Stored::Text(vec![b'x'; n]);
+        for key in [b"a", b"b", b"c", b"d"] {
+            store.set(key, Stored::Integer(1), None, BOUNDS, now).unwrap();
+        }
+        assert_eq!((store.get(b"a", now), store.get(b"d", now)), (None, Some(Stored::Integer(1))));
+        store.set(b"e", text(700), None, BOUNDS, now).unwrap();
+        assert_eq!((store.get(b"b", now), store.0.lock().bytes <= 1000), (None, true));
+        assert!(store.set(b"f", text(1000), None, BOUNDS, now).is_err());
+        assert!(store.delete(b"e") && !store.delete(b"e"));
+    }
+
+    #[test]
+    fn values_end_with_their_time_and_sums_keep_theirs() {
+        let (store, now) = (Store::default(), Instant::now());
+        let at = |s: u64| now + Duration::from_secs(s);
+        store.set(b"a", Stored::Boolean(true), Some(Duration::from_secs(5)), BOUNDS, now).unwrap();
+        assert_eq!((store.get(b"a", at(4)), store.get(b"a", at(5))), (Some(Stored::Boolean(true)), None));
+        let add = |s: u64| store.add(b"n", 2, Some(Duration::from_secs(10)), BOUNDS, at(s));
+        assert_eq!((add(0), add(9), add(11)), (Ok(2), Ok(4), Ok(2)));
+        store.set(b"t", Stored::Text(b"x".to_vec()), None, BOUNDS, now).unwrap();
+        assert!(store.add(b"t", 1, None, BOUNDS, now).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! Lua's `string` library where it could run without end: searches, replacements and repetitions, each within the
+//! run's budget.
+
+use std::sync::Arc;
+
+use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+
+use super::budget::{Budget, Held, Spent};
+use super::pattern::{Capture, Matcher, PatternError};
+
+impl From<PatternError> for mlua::Error {
+    fn from(e: PatternError) -> Self {
+        match e {
+            PatternError::Malformed(message) => Self::runtime(message),
+            PatternError::Spent(spent) => spent.into(),
+        }
+    }
+}
+
+impl From<Spent> for mlua::Error {
+    fn from(spent: Spent) -> Self {
+        Self::external(spent)
+    }
+}
+
+/// Puts the functions into `string`, and the ones that the prelude builds on into `inner`.
+pub(crate) fn install(lua: &Lua, inner: &Table, budget: &Arc<Budget>) -> Result<()> {
+    let string: Table = lua.globals().get("string")?;
+    // Byte code could not be loaded again.
+    string.set("dump", Value::Nil)?;
+    let own = || Arc::clone(budget);
+    let b = own();
+    string.set("find", lua.create_function(move |lua, args| find(lua, args, &b, true))?)?;
+    let b = own();
+    string.set("match", lua.create_function(move |lua, args| find(lua, args, &b, false))?)?;
+    let b = own();
+    string.set("gsub", lua.create_function(move |lua, args| gsub(lua, args, &b))?)?;
+    let b = own();
+    string.set("rep", lua.create_function(move |lua, args| rep(lua, args, &b))?)?;
+    let b = own();
+    inner.set("next_match", lua.create_function(move |lua, args| next_match(lua, args, &b))?)?;
+    for name in ["upper", "lower", "reverse"] {
+        let real: mlua::Function = string.get(name)?;
+        let b = own();
+        let counted = lua.create_function(move |_, s: LuaString| {
+            b.spend_bytes(s.as_bytes().len())?;
+            real.call::<LuaString>(s)
+        })?;
+        string.set(name, counted)?;
+    }
+    Ok(())
+}
+
+/// A position from 1, or from the end when it is negative, as an index from 0.
+fn start(position: i64, len: usize) -> usize {
+    match position {
+        1.. => usize::try_from(position - 1).unwrap_or(usize::MAX),
+        0 => 0,
+        _ => usize::try_from(position.unsigned_abs()).map_or(0, |back| len.saturating_sub(back)),
+    }
+}
+
+fn value(lua: &Lua, capture: Capture, subject: &[u8]) -> Result<Value> {
+    Ok(match capture {
+        Capture::Range(a, b) => Value::String(lua.create_string(&subject[a..b])?),
+        Capture::Position(at) => Value::Integer(at as i64),
+    })
+}
+
+/// The captures of a match, or the whole match when there are none.
+fn captures(lua: &Lua, m: &Matcher<'_>, subject: &[u8], whole: Option<(usize, usize)>) -> Result<MultiValue> {
+    let n = if m.captures() == 0 && whole.is_some() { 1 } else { m.captures() };
+    let (a, b) = whole.unwrap_or_default();
+    (0..n).map(|i| value(lua, m.capture(i, a, b)?, subject)).collect()
+}
+
+type FindArgs = (LuaString, LuaString, Option<i64>, Value);
+
+fn find(lua: &Lua, (s, p, init, plain): FindArgs, budget: &Budget, positions: bool) -> Result<MultiValue> {
+    let (s, p) = (s.as_bytes(), p.as_bytes());
+    let (s, p): (&[u8], &[u8]) = (&s, &p);
+    let nothing = || Ok(MultiValue::from_iter([Value::Nil]));
+    let from = start(init.unwrap_or(1), s.len());
+    if from > s.len() {
+        return nothing();
+    }
+    let plain = !matches!(plain, Value::Nil | Value::Boolean(false));
+    if positions && (plain || !p.iter().any(|c| b"^$*+?.([%-".contains(c))) {
+        budget.spend_bytes(s.len() - from + p.len())?;
+        let Some(at) = memchr::memmem::find(&s[from..], p) else { return nothing() };
+        let at = from + at;
+        return Ok([at + 1, at + p.len()].into_iter().map(|n| Value::Integer(n as i64)).collect());
+    }
+    let (anchored, p) = p.strip_prefix(b"^").map_or((false, p), |rest| (true, rest));
+    let mut m = Matcher::new(s, p, budget);
+    let last = if anchored { from } else { s.len() };
+    for at in from..=last {
+        let Some(end) = m.match_at(at)? else { continue };
+        if !positions {
+            return captures(lua, &m, s, Some((at, end)));
+        }
+        let mut all: MultiValue = [at + 1, end].into_iter().map(|n| Value::Integer(n as i64)).collect();
+        all.extend(captures(lua, &m, s, None)?);
+        return Ok(all);
+    }
+    nothing()
+}
+
+/// One step of `gmatch`: the first match from `from` on that does not end where the last one did. Gives where it ended,
+/// and its captures.
+fn next_match(
+    lua: &Lua,
+    (s, p, from, last): (LuaString, LuaString, i64, Option<usize>),
+    budget: &Budget,
+) -> Result<MultiValue> {
+    let (s, p) = (s.as_bytes(), p.as_bytes());
+    let mut m = Matcher::new(&s, &p, budget);
+    for at in start(from, s.len())..=s.len() {
+        let Some(end) = m.match_at(at)?.filter(|end| Some(*end) != last) else { continue };
+        let mut all = captures(lua, &m, &s, Some((at, end)))?;
+        all.push_front(Value::Integer(end as i64));
+        return Ok(all);
+    }
+    Ok(MultiValue::new())
+}
+
+fn gsub(
+    lua: &Lua,
+    (s, p, with, most): (LuaString, LuaString, Value, Option<i64>),
+    budget: &Budget,
+) -> Result<(LuaString, i64)> {
+    let with = match with {
+        Value::Integer(_) | Value::Number(_) => Value::String(lua.coerce_string(with)?.ok_or_else(|| bad(""))?),
+        Value::String(_) | Value::Table(_) | Value::Function(_) => with,
+        other => return Err(bad(other.type_name())),
+    };
+    let (text, pattern) = (s.as_bytes(), p.as_bytes());
+    let (src, pattern): (&[u8], &[u8]) = (&text, &pattern);
+    let (anchored, pattern) = pattern.strip_prefix(b"^").map_or((false, pattern), |rest| (true, rest));
+    let most = most.unwrap_or(i64::MAX);
+    let mut m = Matcher::new(src, pattern, budget);
+    let mut out = Output { bytes: Vec::new(), held: Held::new(budget) };
+    let (mut at, mut last, mut n) = (0, None, 0);
+    while n < most {
+        match m.match_at(at)?.filter(|end| Some(*end) != last) {
+            Some(end) => {
+                n += 1;
+                replace(lua, &m, src, (at, end), &with, &mut out)?;
+                at = end;
+                last = Some(end);
+            }
+            None if at < src.len() => {
+                out.put(&src[at..=at])?;
+                at += 1;
+            }
+            None => break,
+        }
+        if anchored {
+            break;
+        }
+    }
+    if n == 0 {
+        drop(text);
+        return Ok((s, 0));
+    }
+    out.put(&src[at..])?;
+    Ok((lua.create_string(&out.bytes)?, n))
+}
+
+fn bad(kind: &str) -> mlua::Error {
+    mlua::Error::runtime(format!("bad argument #3 to 'gsub' (string/function/table expected, got {kind})"))
+}
+
+/// What a replacement has made so far, counted as the script's memory.
+struct Output<'b> {
+    bytes: Vec<u8>,
+    held: Held<'b>,
+}
+
+impl Output<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        let before = self.bytes.capacity();
+        if before - self.bytes.len() < bytes.len() {
+            // What growing will come to at the most, before it does.
+            self.held.grow((before + bytes.len()).max(64))?;
+            self.bytes.reserve_exact((before + bytes.len()).max(64) - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Puts in what takes the place of one match.
+fn replace(
+    lua: &Lua,
+    m: &Matcher<'_>,
+    src: &[u8],
+    (start, end): (usize, usize),
+    with: &Value,
+    out: &mut Output<'_>,
+) -> Result<()> {
+    let new: Value = match with {
+        Value::Function(f) => f.call(captures(lua, m, src, Some((start, end)))?)?,
+        Value::Table(t) => t.get(value(lua, m.capture(0, start, end)?, src)?)?,
+        Value::String(text) => return fill(m, src, (start, end), &text.as_bytes(), out),
+        _ => Value::Nil,
+    };
+    match new {
+        Value::Nil | Value::Boolean(false) => out.put(&src[start..end]),
+        Value::String(text) => out.put(&text.as_bytes()),
+        Value::Integer(_) | Value::Number(_) => match lua.coerce_string(new)? {
+            Some(text) => out.put(&text.as_bytes()),
+            None => Ok(()),
+        },
+        other => {
+            let kind = other.type_name();
+            Err(mlua::Error::runtime(format!("invalid replacement value (a {kind})")))
+        }
+    }
+}
+
+/// `%0` to `%9` in a replacement.
+fn fill(m: &Matcher<'_>, src: &[u8], (start, end): (usize, usize), text: &[u8], out: &mut Output<'_>) -> Result<()> {
+    let mut rest = text;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        out.put(&rest[..at])?;
+        let sign = rest.get(at + 1).copied();
+        match sign {
+            Some(b'%') => out.put(b"%")?,
+            Some(b'0') => out.put(&src[start..end])?,
+            Some(digit @ b'1'..=b'9') => match m.capture(usize::from(digit - b'1'), start, end) {
+                Ok(Capture::Range(a, b)) => out.put(&src[a..b])?,
+                Ok(Capture::Position(n)) => out.put(n.to_string().as_bytes())?,
+                Err(PatternError::Malformed(e)) => {
+                    return Err(mlua::Error::runtime(format!("{e} in replacement string")));
+                }
+                Err(e) => return Err(e.into()),
+            },
+            _ => return Err(mlua::Error::runtime("invalid use of '%' in replacement string")),
+        }
+        rest = &rest[at + 2..];
+    }
+    out.put(rest)
+}
+
+fn rep(lua: &Lua, (s, n, sep): (LuaString, i64, Option<LuaString>), budget: &Budget) -> Result<LuaString> {
+    let s = s.as_bytes();
+    let sep = sep.as_ref().map(LuaString::as_bytes);
+    let sep: &[u8] = sep.as_deref().unwrap_or_default();
+    let Some(n) = usize::try_from(n).ok().filter(|n| *n > 0 && s.len() + sep.len() > 0) else {
+        return lua.create_string("");
+    };
+    let total = s.len().checked_mul(n).zip(sep.len().checked_mul(n - 1)).and_then(|(a, b)| a.checked_add(b));
+    let total = total.ok_or_else(|| mlua::Error::runtime("resulting string too large"))?;
+    let mut held = Held::new(budget);
+    held.grow(total)?;
+    budget.spend_bytes(total)?;
+    let mut out = Vec::with_capacity(total);
+    for i in 0..n {
+        if i > 0 {
+            out.extend_from_slice(sep);
+        }
+        out.extend_from_slice(&s);
+    }
+    lua.create_string(&out)
+}
