@@ -564,7 +564,7 @@ async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
              tests: [{request: {url: 'https://a/'}, expect: {tags: [t]}}]",
         ),
     ] {
-        check(name, text).await;
+        check(name, &text.replace("\n             tests:", "\ntests:")).await;
     }
     // What passes unseen has the tunnel's marks alone, and no rule of the request's.
     let text = "rules: [{then: [{tag: t}, tunnel]}, {name: head, then: {set_request_header: {X: y}}}]";

@@ -207,7 +207,7 @@ fn nothing_that_a_script_calls_runs_past_its_budget() {
         ("local s = ('x'):rep(1e6) for i = 1, 1e6 do hash.sha256(s) end", "instructions"),
         ("local s = ('ab'):rep(5e5) for i = 1, 1e6 do s:find('abc', 1, true) end", "instructions"),
         ("table.move({}, 1, math.maxinteger - 1, 2)", "instructions"),
-        ("table.sort(setmetatable({}, {__len = function() return 1 << 50 end}))", "instructions|compare nil"),
+        ("table.sort(setmetatable({}, {__len = function() return 1 << 50 end}))", "instructions|compare"),
         ("table.insert(setmetatable({}, {__len = function() return 1 << 50 end}), 1, 1)", "without a metatable"),
         ("table.concat(setmetatable({}, {__index = function() return '' end}), '', 1, 1 << 50)", "without a metatable"),
         ("setmetatable({}, {__gc = function() while true do end end})", "__gc"),
