@@ -14,6 +14,7 @@ use crate::action::Action;
 use crate::body::{self, Seen};
 use crate::config::OnFailure;
 use crate::index::{Gate, Picked, RequestIndex};
+use crate::needs::{acts_when_asked, counts, is_mark, looks_back, needs_body};
 use crate::program::{Program, Rule};
 use crate::service::Ask;
 use crate::state::RuleState;
@@ -125,12 +126,8 @@ impl Bound {
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
         let messages = has(Phase::Message);
-        let marks_at_connect = [Phase::Authority, Phase::ClientHello].iter().any(|p| {
-            lists[*p as usize]
-                .entries
-                .iter()
-                .any(|e| e.actions.iter().any(|i| is_mark(&program.rules[e.rule as usize].actions[usize::from(*i)].1)))
-        });
+        let marks_at_connect =
+            [Phase::Authority, Phase::ClientHello].iter().any(|p| leaves_marks(&program, &lists[*p as usize]));
         let calls = rules
             .iter()
             .any(|id| program.rules[*id as usize].actions.iter().any(|(_, a)| matches!(a, Action::Call(_))));
@@ -494,12 +491,7 @@ fn next_picked(picked: &Picked, from: usize) -> usize {
 
 /// Asks a condition without counting.
 fn quiet(rule: &Rule, at: &At<'_>, program: &Program) -> Truth {
-    let mut counts = false;
-    rule.cond.visit(&mut |leaf| {
-        use crate::cond::Cond;
-        counts |= matches!(leaf, Cond::Chance(_) | Cond::Every(..) | Cond::First(..) | Cond::Exec(_));
-    });
-    if counts { Truth::NotYet } else { rule.cond.ask(&at.view(program)) }
+    if acts_when_asked(rule) { Truth::NotYet } else { rule.cond.ask(&at.view(program)) }
 }
 
 fn head_of<'h>(at: &'h At<'_>) -> Option<&'h Headers> {
@@ -531,50 +523,10 @@ fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
     found.into_iter().for_each(|(name, value)| state.set(&name, value));
 }
 
-/// Whether a rule acts behind the request's body, and asks for it there.
-fn looks_back(rule: &Rule) -> bool {
-    let later = |phase: Phase| phase > Phase::RequestBody && phase != Phase::Message;
-    let by_text = rule.actions.iter().filter(|(phase, _)| later(*phase)).any(|(_, action)| {
-        let mut wants = false;
-        crate::program::templates(action, &mut |t| wants |= t.wants_bodies().0);
-        wants
-    });
-    by_text || rule.actions.iter().any(|(phase, _)| later(*phase)) && rule.cond.wants_request_body()
-}
-
-/// Whether an action needs the whole body to act.
-fn needs_body(action: &Action) -> bool {
-    use crate::given::{Capture, CaptureFrom};
-    let mut needs = match action {
-        Action::Hold(_) | Action::Script(_) | Action::Call(_) => true,
-        Action::Capture(Capture { source: CaptureFrom::Json(..), .. }) => true,
-        Action::Replay(r) => !r.ignore.iter().any(|i| i == "body"),
-        _ => false,
-    };
-    crate::program::templates(action, &mut |t| needs |= t.wants_bodies() != (false, false));
-    needs
-}
-
-/// Whether an action only leaves something on the flow, for later rules and for whoever reads it.
-const fn is_mark(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Tag(_)
-            | Action::Comment(_)
-            | Action::Colour(_)
-            | Action::SetVariable(_)
-            | Action::Capture(_)
-            | Action::Stop(_)
-            | Action::Nothing(_)
-    )
-}
-
-/// Whether the answer of a condition depends on how often it is asked.
-fn counts(rule: &Rule) -> bool {
-    use crate::cond::Cond;
-    let mut counts = false;
-    rule.cond.visit(&mut |leaf| counts |= matches!(leaf, Cond::Chance(_) | Cond::Every(..) | Cond::First(..)));
-    counts
+/// Whether a rule of the list leaves a mark on the flow.
+fn leaves_marks(program: &Program, list: &List) -> bool {
+    let action = |e: &Entry, i: &u16| is_mark(&program.rules[e.rule as usize].actions[usize::from(*i)].1);
+    list.entries.iter().any(|e| e.actions.iter().any(|i| action(e, i)))
 }
 
 fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
@@ -586,9 +538,7 @@ fn interest(program: &Program, lists: &[List; PHASES]) -> Interest {
             continue;
         }
         all = all.and(phase);
-        let marks =
-            |e: &Entry| e.actions.iter().any(|i| is_mark(&program.rules[e.rule as usize].actions[usize::from(*i)].1));
-        if phase <= ClientHello && entries.iter().any(marks) {
+        if phase <= ClientHello && leaves_marks(program, &lists[phase as usize]) {
             all = all.and(RequestHead);
         }
         if phase == Message {

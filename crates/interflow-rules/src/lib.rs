@@ -27,6 +27,7 @@ mod index;
 mod json;
 mod messages;
 pub mod mitmproxy;
+mod needs;
 mod params;
 mod paths;
 pub mod phases;

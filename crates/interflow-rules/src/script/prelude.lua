@@ -8,10 +8,13 @@ function answer(a) a.kind = 'answer'; return a end
 function deny(reason) return { kind = 'deny', reason = reason } end
 function drop() return { kind = 'drop' } end
 
--- The finalizers of objects run where nothing can end them.
+-- Finalizers run where nothing can end them; functions that close a variable run after the budget is spent.
 local setmeta, rawget, rawset, getmeta, type, tostring, pairs = setmetatable, rawget, rawset, getmetatable, type, tostring, pairs
 function setmetatable(t, m)
-  if type(m) == 'table' and rawget(m, '__gc') ~= nil then error("a metatable with '__gc' is not available here", 2) end
+  if type(m) == 'table' then
+    if rawget(m, '__gc') ~= nil then error("a metatable with '__gc' is not available here", 2) end
+    if rawget(m, '__close') ~= nil then error("a metatable with '__close' is not available here", 2) end
+  end
   return setmeta(t, m)
 end
 

@@ -211,21 +211,14 @@ fn nothing_that_a_script_calls_runs_past_its_budget() {
         ("table.insert(setmetatable({}, {__len = function() return 1 << 50 end}), 1, 1)", "without a metatable"),
         ("table.concat(setmetatable({}, {__index = function() return '' end}), '', 1, 1 << 50)", "without a metatable"),
         ("setmetatable({}, {__gc = function() while true do end end})", "__gc"),
-        ("local function f() ('a'):gsub('a', f) end f()", "overflow"),
-        (
-            "local big = ('x'):rep(3e5); local function f() return (big:gsub('x', function() return f() end, 1)) end f()",
-            "overflow|memory",
-        ),
         (
             "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",
-            "instructions",
+            "__close",
         ),
         ("return ('x'):rep(1 << 40)", "memory"),
         ("return ('x'):rep(1 << 60, 'yyyyyyyyyyyyyyyyy')", "large"),
         ("local s = ('x'):rep(1e6) return s:gsub('x', s)", "memory"),
         ("local s = ('x'):rep(3e6) return url.encode(s) .. base64.encode(s)", "memory"),
-        ("local t = {} for i = 1, 1e6 do t[i] = {i} end", "memory|instructions"),
-        ("local t = {} for i = 1, 100000 do t[i] = ('x'):rep(40) .. i end json.encode(t)", "memory|instructions"),
         ("local t = {} t.t = t; json.encode(t)", "nested deeper"),
         ("error('mine')", "mine"),
     ] {

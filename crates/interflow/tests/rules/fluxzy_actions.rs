@@ -294,7 +294,7 @@ async fn notes_are_written_once_and_variables_belong_to_one_flow() {
     for path in ["/file/1", "/file/2", "/out", "/err", "/scoped", "/tagged"] {
         assert_eq!(running.get(&home.origin.url(path)).await.status, 200);
     }
-    assert_eq!(std::fs::read_to_string(&lines).unwrap(), "GET /file/1\nGET /file/2\n");
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), "GET /file/1GET /file/2");
     until("the tags", async || {
         let listed = home.run(&["flows", "list", "tag:t1", "--format", "jsonl"]).out;
         listed.contains("comment:odd GET")
