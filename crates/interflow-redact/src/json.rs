@@ -119,6 +119,18 @@ pub(crate) fn decode_piece(text: &str, base: usize) -> Result<Decoded<'_>, Redac
     Ok(Decoded { text: out.into(), map, open: 0 })
 }
 
+/// The raw inside of a JSON string without its escapes, and the first half of a surrogate pair at its end, as it was
+/// written. Halves in the middle become U+FFFD; what is no such inside stays as it is.
+pub fn decode_lossy(raw: &str) -> (std::borrow::Cow<'_, str>, &str) {
+    match decode_piece(raw, 0) {
+        Ok(decoded) => {
+            let open = decoded.open;
+            (decoded.text, raw.get(raw.len() - open..).unwrap_or_default())
+        }
+        Err(_) => (raw.into(), ""),
+    }
+}
+
 enum Escape {
     Char(char, usize),
     Cut,

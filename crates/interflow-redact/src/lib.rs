@@ -11,11 +11,13 @@ mod engine;
 mod error;
 mod json;
 mod kind;
+mod layers;
 mod lexicon;
 mod memo;
 mod overlap;
 mod policy;
 mod redactor;
+mod restore;
 mod strategy;
 mod stream;
 mod text;
@@ -27,7 +29,7 @@ pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute,
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;
-pub use json::{JsonSpan, escape_into, string_values};
+pub use json::{JsonSpan, decode_lossy, escape_into, string_values};
 pub use kind::{Kind, KindSet};
 pub use memo::Memo;
 pub use policy::{
@@ -35,5 +37,6 @@ pub use policy::{
     PolicyProblem, SectionFile, StrategyFile, TermsFile, Validator,
 };
 pub use redactor::{Redacted, Redaction, Redactor, Session};
-pub use stream::{Form, Restorer, StreamRedactor};
+pub use restore::Restorer;
+pub use stream::{Form, StreamRedactor};
 pub use vault::{Vault, VaultKey};

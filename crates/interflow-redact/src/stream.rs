@@ -1,9 +1,8 @@
-//! Text that comes in pieces: originals put back across the pieces' borders, and redaction with a window.
+//! Text that comes in pieces, redacted with a window.
 
 use crate::RedactError;
 use crate::json::{decode_piece, escape_into};
 use crate::redactor::{Redacted, Redactor, Session};
-use crate::vault::{AtStart, Vault};
 
 /// How the pieces are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,105 +12,6 @@ pub enum Form {
     Plain,
     /// The raw text of JSON, as tool-call arguments are sent in deltas: what is put in is escaped.
     Json,
-}
-
-/// Puts originals back into text that comes in pieces. One per choice and tool call; holds back only what may be the
-/// beginning of a placeholder that the vault knows.
-#[derive(Debug, Default)]
-pub struct Restorer {
-    /// How often what is put in is escaped.
-    escapes: u8,
-    carry: String,
-}
-
-impl Restorer {
-    /// A restorer for pieces of this form.
-    pub const fn new(form: Form) -> Self {
-        Self::escaping(match form {
-            Form::Plain => 0,
-            Form::Json => 1,
-        })
-    }
-
-    /// A restorer for the raw text of a JSON string (once), or of JSON that stands in one (twice), so that pieces need
-    /// not be decoded and every byte around a placeholder stays.
-    pub const fn escaping(times: u8) -> Self {
-        Self { escapes: times, carry: String::new() }
-    }
-
-    /// Takes a piece and appends to `out` what may go on.
-    pub fn push(&mut self, vault: &Vault, piece: &str, out: &mut String) {
-        if self.carry.is_empty() {
-            let held = self.run(vault, piece, true, out);
-            self.carry.push_str(&piece[held..]);
-        } else {
-            let mut text = std::mem::take(&mut self.carry);
-            text.push_str(piece);
-            let held = self.run(vault, &text, true, out);
-            text.drain(..held);
-            self.carry = text;
-        }
-    }
-
-    /// The end of the stream: what was held back goes out when it is ordinary text.
-    ///
-    /// # Errors
-    /// When the stream ends inside a placeholder.
-    pub fn finish(&mut self, vault: &Vault, out: &mut String) -> Result<(), RedactError> {
-        let text = std::mem::take(&mut self.carry);
-        // `PERSON_4k`: beyond the label there is no doubt that it was one.
-        if text.contains('_') {
-            return Err(RedactError::OpenPlaceholder);
-        }
-        let held = self.run(vault, &text, false, out);
-        out.push_str(&text[held..]);
-        Ok(())
-    }
-
-    /// Whether something is held back.
-    pub fn holds_back(&self) -> bool {
-        !self.carry.is_empty()
-    }
-
-    fn put(&self, original: &str, out: &mut String) {
-        match self.escapes {
-            0 => out.push_str(original),
-            1 => escape_into(original, out),
-            more => {
-                let mut text = original.to_owned();
-                for _ in 0..more {
-                    let mut escaped = String::with_capacity(text.len() + 8);
-                    escape_into(&text, &mut escaped);
-                    text = escaped;
-                }
-                out.push_str(&text);
-            }
-        }
-    }
-
-    /// Writes what is decided; gives where the rest begins.
-    fn run(&self, vault: &Vault, text: &str, more: bool, out: &mut String) -> usize {
-        let bytes = text.as_bytes();
-        let (mut copied, mut at) = (0, 0);
-        while let Some(skip) = vault.next_start(&bytes[at..]) {
-            at += skip;
-            match vault.at_start(&bytes[at..], more) {
-                AtStart::Found { len, original } => {
-                    out.push_str(&text[copied..at]);
-                    self.put(original, out);
-                    at += len;
-                    copied = at;
-                }
-                AtStart::Open => {
-                    out.push_str(&text[copied..at]);
-                    return at;
-                }
-                AtStart::Not => at += 1,
-            }
-        }
-        out.push_str(&text[copied..]);
-        text.len()
-    }
 }
 
 /// Text behind which nothing is held back: what was decided on, kept for the sake of the words before a finding.
@@ -284,72 +184,7 @@ impl StreamRedactor {
 mod tests {
     use super::*;
     use crate::Kind;
-    use crate::vault::VaultKey;
     use proptest::prelude::*;
-
-    fn vault() -> (Vault, Vec<String>) {
-        let mut vault = Vault::new(&VaultKey::for_conversation(&[3; 32], b"t"));
-        let names = ["Anna \"the\" Bär", "anna@example.com", "C:\\x\n"];
-        let made = names.iter().map(|n| vault.placeholder(Kind::Person, "PERSON", n).expect("room")).collect();
-        (vault, made)
-    }
-
-    fn restored(vault: &Vault, form: Form, text: &str, cuts: &[usize]) -> Result<String, RedactError> {
-        let mut restorer = Restorer::new(form);
-        let mut out = String::new();
-        let mut at = 0;
-        for cut in cuts {
-            let cut = text.floor_char_boundary(at + cut).min(text.len());
-            restorer.push(vault, &text[at..cut], &mut out);
-            at = cut;
-        }
-        restorer.push(vault, &text[at..], &mut out);
-        restorer.finish(vault, &mut out)?;
-        Ok(out)
-    }
-
-    #[test]
-    fn ordinary_text_is_never_held_back() {
-        let (vault, _) = vault();
-        let mut restorer = Restorer::new(Form::Plain);
-        let mut out = String::new();
-        for piece in ["Hello", " there, ", "how are yo", "u?"] {
-            restorer.push(&vault, piece, &mut out);
-            assert!(!restorer.holds_back());
-        }
-        restorer.push(&vault, "a PERS", &mut out);
-        assert!(restorer.holds_back() && out.ends_with("a "));
-        restorer.push(&vault, "IAN cat", &mut out);
-        assert_eq!(out, "Hello there, how are you?a PERSIAN cat");
-    }
-
-    #[test]
-    fn raw_text_gets_as_many_escapes_as_it_is_deep() {
-        let (vault, made) = vault();
-        for (times, wanted) in [(0, "Anna \"the\" Bär"), (1, r#"Anna \"the\" Bär"#), (2, r#"Anna \\\"the\\\" Bär"#)]
-        {
-            let mut out = String::new();
-            Restorer::escaping(times).push(&vault, &made[0], &mut out);
-            assert_eq!(out, wanted);
-        }
-    }
-
-    #[test]
-    fn an_open_placeholder_at_the_end_is_an_error_and_a_lone_letter_is_not() {
-        let (vault, made) = vault();
-        assert!(matches!(restored(&vault, Form::Plain, &made[0][..10], &[]), Err(RedactError::OpenPlaceholder)));
-        assert_eq!(restored(&vault, Form::Plain, "grade P", &[]).expect("text"), "grade P");
-    }
-
-    #[test]
-    fn json_text_gets_its_originals_escaped() {
-        let (vault, made) = vault();
-        let text = format!("{{\"to\":\"{}\",\"path\":\"{}\"}}", made[0], made[2]);
-        let out = restored(&vault, Form::Json, &text, &[7, 3, 2, 9]).expect("JSON");
-        let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
-        assert_eq!(value["to"], "Anna \"the\" Bär");
-        assert_eq!(value["path"], "C:\\x\n");
-    }
 
     fn streamed(form: Form, text: &str, cuts: &[usize]) -> (String, Vec<Redacted>) {
         let redactor = Redactor::default();
@@ -416,13 +251,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-
-        #[test]
-        fn cuts_do_not_matter_to_the_restorer(cuts in prop::collection::vec(0usize..12, 0..12), pick in prop::collection::vec(0usize..3, 1..5)) {
-            let (vault, made) = vault();
-            let text: String = pick.iter().map(|i| format!("P {}é", made[*i])).collect();
-            prop_assert_eq!(restored(&vault, Form::Plain, &text, &cuts).expect("text"), vault.restore(&text));
-        }
 
         #[test]
         fn text_without_findings_comes_out_as_it_went_in(text in "[a-z ,.]{0,900}", cuts in prop::collection::vec(1usize..50, 1..6)) {

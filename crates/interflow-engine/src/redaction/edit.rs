@@ -32,8 +32,8 @@ pub(super) trait Pen: Send {
     /// A text that is there as a whole; `None` when it stays.
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt>;
 
-    /// A piece of a text: appends what may go on.
-    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt>;
+    /// A piece of a text: what goes on in its place; `None` when it goes on as it is.
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt>;
 
     /// A text has ended: appends what was held back of it.
     fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt>;
@@ -207,23 +207,25 @@ impl<P: Pen> Editor<P> {
             self.texts += 1;
             let began = self.texts;
             self.open.entry(id).or_insert(Open { group, began, last: None });
-            let mut with = String::with_capacity(raw.len());
-            self.pen.piece(id, raw, &span.kind, &mut with)?;
+            let mut with = self.pen.piece(id, raw, &span.kind)?;
             if marked.ended.iter().any(|e| *e == Ended::All || *e == Ended::Group(group)) {
-                self.pen.finish(id, &mut with)?;
+                let mut rest = String::new();
+                self.pen.finish(id, &mut rest)?;
+                if !rest.is_empty() {
+                    with.get_or_insert_with(|| raw.to_owned()).push_str(&rest);
+                }
                 self.open.remove(&id);
+            } else if self.pen.holds(id) {
+                here.push(id);
             }
-            here.push(id);
-            if with != raw {
+            if let Some(with) = with.filter(|w| w != raw) {
                 edits.push((span.range.clone(), with));
             }
         }
         // What other texts held back comes before the event that ends them.
         self.close(&marked.ended, out)?;
         for id in here {
-            if self.pen.holds(id)
-                && let Some(open) = self.open.get_mut(&id)
-            {
+            if let Some(open) = self.open.get_mut(&id) {
                 open.last = Template::new(event, json, is_chunk, marked, id);
             }
         }

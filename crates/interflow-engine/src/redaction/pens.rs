@@ -1,16 +1,16 @@
 //! The two writers: one puts originals back, one looks for personal data and secrets in answers.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::accounts::Passing;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
-    Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, escape_into,
+    Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, decode_lossy,
+    escape_into,
 };
-use interflow_wire::json::Reader;
-
-use crate::accounts::Passing;
 
 use super::choice::Choice;
 use super::edit::{Halt, Pen};
@@ -39,28 +39,20 @@ impl Pen for Restoring {
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(None) };
-        let mut restorer = Restorer::escaping(if *kind == SpanKind::Json || holds_json(raw) { 2 } else { 1 });
-        let mut out = String::with_capacity(raw.len());
-        restorer.push(vault, raw, &mut out);
-        if restorer.holds_back() {
-            // A space continues no placeholder: what was held back is ordinary text.
-            restorer.push(vault, " ", &mut out);
-            out.pop();
+        let mut restorer = Restorer::in_string(*kind == SpanKind::Json);
+        let restored = restorer.rewrite(vault, raw);
+        if !restorer.holds_back() {
+            return Ok(restored);
         }
+        let out = restored.unwrap_or_default() + &restorer.end(vault);
         Ok((out != raw).then_some(out))
     }
 
-    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt> {
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
         let session = self.session.lock();
-        let Some(vault) = session.vault() else {
-            out.push_str(raw);
-            return Ok(());
-        };
-        // A text that begins with a brace is most likely JSON that the client asked for.
-        let json = *kind == SpanKind::Json || raw.trim_start().starts_with('{');
-        let restorer = self.texts.entry(channel).or_insert_with(|| Restorer::escaping(if json { 2 } else { 1 }));
-        restorer.push(vault, raw, out);
-        Ok(())
+        let Some(vault) = session.vault() else { return Ok(None) };
+        let restorer = self.texts.entry(channel).or_insert_with(|| Restorer::in_string(*kind == SpanKind::Json));
+        Ok(restorer.rewrite(vault, raw))
     }
 
     fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt> {
@@ -79,25 +71,25 @@ impl Pen for Restoring {
     }
 }
 
-/// Whether a raw string holds JSON: then what is put in must be escaped for it too.
-fn holds_json(raw: &str) -> bool {
-    if !raw.trim_start().starts_with(['{', '[']) {
-        return false;
-    }
-    let Some(text) = decoded(raw) else { return false };
-    let mut reader = Reader::new(text.as_bytes());
-    loop {
-        match reader.next_token() {
-            Ok(Some(_)) => {}
-            Ok(None) => return true,
-            Err(_) => return false,
-        }
-    }
-}
+/// First halves of surrogate pairs that stood at the end of a piece, by the text they belong to.
+#[derive(Default)]
+struct Halves(HashMap<u64, String>);
 
-/// A raw JSON string without its escapes.
-fn decoded(raw: &str) -> Option<String> {
-    serde_json::from_str(&format!("\"{raw}\"")).ok()
+impl Halves {
+    /// A raw piece without its escapes, what was left of the one before it first.
+    fn join<'r>(&mut self, channel: u64, raw: &'r str) -> Cow<'r, str> {
+        let Some(mut before) = self.0.remove(&channel) else { return self.decoded(channel, raw) };
+        before.push_str(raw);
+        Cow::Owned(self.decoded(channel, &before).into_owned())
+    }
+
+    fn decoded<'r>(&mut self, channel: u64, raw: &'r str) -> Cow<'r, str> {
+        let (text, rest) = decode_lossy(raw);
+        if !rest.is_empty() {
+            self.0.insert(channel, rest.to_owned());
+        }
+        text
+    }
 }
 
 /// Looks for personal data and secrets in answers.
@@ -107,6 +99,7 @@ pub(super) struct Scanning {
     mode: OutboundMode,
     session: Session,
     texts: HashMap<u64, StreamRedactor>,
+    halves: Halves,
     found: BTreeMap<String, u64>,
     /// What the flow is told of it.
     passing: Passing,
@@ -116,7 +109,8 @@ impl Scanning {
     pub fn new(room: Arc<Redaction>, choice: &Choice, passing: Passing) -> Self {
         let session = Session::one_way().in_context(choice.context.clone());
         let (redactor, mode) = (Arc::clone(&choice.redactor), choice.outbound);
-        Self { room, redactor, mode, session, texts: HashMap::new(), found: BTreeMap::new(), passing }
+        let (texts, halves, found) = (HashMap::new(), Halves::default(), BTreeMap::new());
+        Self { room, redactor, mode, session, texts, halves, found, passing }
     }
 
     /// Notes what was found.
@@ -173,17 +167,12 @@ impl Pen for Scanning {
         Ok(output.and_then(|o| String::from_utf8(o).ok()))
     }
 
-    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind, out: &mut String) -> Result<(), Halt> {
-        if self.mode == OutboundMode::Flag {
-            out.push_str(raw);
-        }
-        let text = match decoded(raw) {
-            Some(text) => text,
-            None if self.mode == OutboundMode::Flag => return Ok(()),
-            None => return Err(Halt::new("response_unreadable", "an event holds half of a character")),
-        };
+    fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
         let form = if *kind == SpanKind::Json { Form::Json } else { Form::Plain };
-        self.push(channel, form, Some(&text), out)
+        let text = self.halves.join(channel, raw);
+        let mut out = String::new();
+        self.push(channel, form, Some(&text), &mut out)?;
+        Ok((self.mode != OutboundMode::Flag).then_some(out))
     }
 
     fn finish(&mut self, channel: u64, out: &mut String) -> Result<(), Halt> {
@@ -192,6 +181,9 @@ impl Pen for Scanning {
         }
         self.push(channel, Form::Plain, None, out)?;
         self.texts.remove(&channel);
+        if let Some(half) = self.halves.0.remove(&channel).filter(|_| self.mode != OutboundMode::Flag) {
+            out.push_str(&half);
+        }
         Ok(())
     }
 

@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use interflow_flow::{Egress, Error, Kind, Reply, Request};
+use interflow_flow::{ByteStr, Egress, Error, Kind, Reply, Request};
 use interflow_llm::events::Framing;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{OutboundMode, RedactConfig, RedactMode, Redactor, Session, Vault, VaultKey};
+use interflow_wire::aws_event_stream::{self, HeaderValue};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -85,7 +86,11 @@ fn stream(framing: Framing, events: &[Value]) -> Vec<u8> {
 fn texts(framing: Framing, body: &[u8], pointer: &str) -> String {
     let body = std::str::from_utf8(body).unwrap();
     let events: Vec<Value> = match framing {
-        Framing::Sse => body.lines().filter_map(|l| serde_json::from_str(l.strip_prefix("data: ")?).ok()).collect(),
+        Framing::Sse => body
+            .lines()
+            .filter_map(|l| l.strip_prefix("data: "))
+            .map(|d| serde_json::from_str(d).unwrap_or_else(|e| panic!("{e}: {d}")))
+            .collect(),
         Framing::Lines => body.lines().map(|l| serde_json::from_str(l).unwrap()).collect(),
         _ => serde_json::from_str(body).unwrap(),
     };
@@ -129,6 +134,138 @@ impl Egress for Nowhere {
     }
 }
 
+/// A stream's events, each with a piece of a text at this mark.
+const MARK: &str = "@@";
+
+/// How a provider sends pieces: how they are framed, what one event is, and where the piece stands in it.
+type Wire = (Framing, Value, &'static str);
+
+/// Every provider's deltas of text, and then those of tool calls' arguments.
+fn wires() -> [Vec<Wire>; 2] {
+    let chat = |delta: Value| json!({"choices": [{"index": 0, "delta": delta}]});
+    let call = json!({"tool_calls": [{"index": 0, "function": {"arguments": MARK}}]});
+    let input =
+        json!({"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": MARK}});
+    let parts = json!({"candidates": [{"content": {"parts": [{"text": MARK}]}}]});
+    let text = json!({"type": "response.output_text.delta", "output_index": 0, "delta": MARK});
+    let spoken = json!({"type": "response.output_audio_transcript.delta", "response_id": "r", "delta": MARK});
+    let arguments = json!({"type": "response.function_call_arguments.delta", "output_index": 1, "delta": MARK});
+    let texts = vec![
+        (Framing::Sse, chat(json!({"content": MARK})), "/choices/0/delta/content"),
+        (Framing::Sse, chat(json!({"reasoning_content": MARK})), "/choices/0/delta/reasoning_content"),
+        (Framing::Sse, json!({"choices": [{"index": 0, "text": MARK}]}), "/choices/0/text"),
+        (
+            Framing::Sse,
+            json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": MARK}}),
+            "/delta/text",
+        ),
+        (Framing::Sse, text.clone(), "/delta"),
+        (Framing::Sse, parts.clone(), "/candidates/0/content/parts/0/text"),
+        (Framing::Array, parts, "/candidates/0/content/parts/0/text"),
+        (Framing::Lines, json!({"model": "m", "message": {"content": MARK}, "done": false}), "/message/content"),
+        (Framing::Lines, json!({"model": "m", "response": MARK, "done": false}), "/response"),
+        (Framing::Messages, text, "/delta"),
+        (Framing::Messages, spoken, "/delta"),
+        (Framing::EventStream, json!({"contentBlockIndex": 0, "delta": {"text": MARK}}), "/delta/text"),
+    ];
+    let calls = vec![
+        (Framing::Sse, chat(call), "/choices/0/delta/tool_calls/0/function/arguments"),
+        (Framing::Sse, input, "/delta/partial_json"),
+        (Framing::Sse, arguments.clone(), "/delta"),
+        (Framing::Messages, arguments, "/delta"),
+        (
+            Framing::EventStream,
+            json!({"contentBlockIndex": 1, "delta": {"toolUse": {"input": MARK}}}),
+            "/delta/toolUse/input",
+        ),
+    ];
+    [texts, calls]
+}
+
+/// Events with these raw pieces between their quotes.
+fn raw_events(event: &Value, pieces: &[String]) -> Vec<String> {
+    let event = event.to_string();
+    pieces.iter().map(|p| event.replace(MARK, p)).collect()
+}
+
+/// What the restored stream's events are, each as it came out.
+fn through(framing: Framing, events: &[String], step: usize, session: &SharedSession) -> Vec<String> {
+    let pen = Restoring::new(Arc::clone(session));
+    let string = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
+    if framing == Framing::Messages {
+        let mut editor = Editor::new(framing, pen);
+        let mut out = Vec::new();
+        for event in events {
+            let (before, own) = editor.message(event.clone().into_bytes().into());
+            out.extend(before.iter().map(|b| string(b)));
+            out.push(string(&own.unwrap()));
+        }
+        let (rest, closed) = editor.close_messages();
+        closed.unwrap();
+        out.extend(rest.iter().map(|b| string(b)));
+        return out;
+    }
+    let body = match framing {
+        Framing::Sse => events.iter().map(|e| format!("event: x\ndata: {e}\n\n")).collect::<String>().into_bytes(),
+        Framing::Lines => events.iter().map(|e| format!("{e}\n")).collect::<String>().into_bytes(),
+        Framing::Array => format!("[{}]", events.join(",\n")).into_bytes(),
+        _ => {
+            let mut body = Vec::new();
+            let name = |kind: &str| (ByteStr::from(":event-type"), HeaderValue::String(kind.into()));
+            for event in events {
+                aws_event_stream::write_message(&mut body, &[name("contentBlockDelta")], event.as_bytes()).unwrap();
+            }
+            body
+        }
+    };
+    let out = edited(framing, &body, step, session);
+    let mut reader = interflow_llm::events::EventReader::new(framing, 1 << 20);
+    reader.push(&out);
+    let mut all = Vec::new();
+    while let Some(event) = reader.next_event().unwrap() {
+        all.push(string(&event.data));
+    }
+    all.retain(|e| !e.is_empty());
+    all
+}
+
+/// A text in pieces, cut at these places among its UTF-16 units, spelt with escapes or without.
+fn spelt(text: &str, cuts: &[prop::sample::Index], escapes: bool) -> Vec<String> {
+    if !escapes {
+        return pieces(text, cuts)
+            .into_iter()
+            .map(|p| {
+                let json = Value::from(p).to_string();
+                json[1..json.len() - 1].to_owned()
+            })
+            .collect();
+    }
+    let units: Vec<u16> = text.encode_utf16().collect();
+    let mut at: Vec<usize> = cuts.iter().map(|c| c.index(units.len() + 1)).collect();
+    at.extend([0, units.len()]);
+    at.sort_unstable();
+    at.windows(2).map(|w| units[w[0]..w[1]].iter().map(|u| format!("\\u{u:04x}")).collect()).collect()
+}
+
+/// Anything that an answer may say, with placeholders for the values in it.
+fn any_answer() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        4 => any::<String>(),
+        3 => "[\\x00-\\x1f\"\\\\/{}\\[\\],:😀é>EPSNnu0-9]{0,8}",
+        2 => prop::sample::select(VALUES.to_vec()).prop_map(str::to_owned),
+        1 => prop::sample::select(vec!["EMAIL_", "E", "EMAIL\\", "NATIONAL", "N", "{\"a\":\"", "\\u00"]).prop_map(str::to_owned),
+    ];
+    prop::collection::vec(word, 0..7).prop_map(|words| words.concat())
+}
+
+/// A session that knows a placeholder for each of the values, and for a word that begins as other words do.
+fn stocked() -> (SharedSession, Vec<(&'static str, String)>) {
+    let session = session();
+    let values = VALUES.into_iter().chain(["Norwegian"]);
+    let made = values.map(|v| (v, redacted(&session, v))).collect();
+    (session, made)
+}
+
 fn text_with_values() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         3 => "[a-z ,.\"\\\\\n{é😀]{0,12}",
@@ -155,6 +292,45 @@ proptest! {
             let body = stream(framing, &events);
             let out = edited(framing, &body, step, &session);
             prop_assert_eq!(&texts(framing, &out, pointer), &text, "{:?} {}", framing, pointer);
+        }
+    }
+
+    #[test]
+    fn every_event_stays_json_and_the_text_is_right_whatever_it_says_and_however_it_is_cut(
+        wanted in any_answer(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+        step in 1usize..60,
+        escapes: bool,
+    ) {
+        let (session, made) = stocked();
+        // What is JSON is escaped as JSON demands; that has its own test.
+        let wanted = format!("~{wanted}.");
+        let told = made.iter().fold(wanted.clone(), |t, (value, placeholder)| t.replace(value, placeholder));
+        let [texts, calls] = wires();
+        for (framing, event, pointer) in texts {
+            let events = raw_events(&event, &spelt(&told, &cuts, escapes));
+            let out = through(framing, &events, step, &session);
+            let mut got = String::new();
+            for event in &out {
+                let value: Value = serde_json::from_str(event).map_err(|e| TestCaseError::fail(format!("{e}: {event}")))?;
+                got.push_str(value.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+            }
+            prop_assert_eq!(&got, &wanted, "{:?} {}", framing, pointer);
+        }
+        let told = json!({"a b": [1, true, told.clone()], "in": json!({"deeper": told}).to_string()}).to_string();
+        for (framing, event, pointer) in calls {
+            let events = raw_events(&event, &spelt(&told, &cuts, escapes));
+            let mut got = String::new();
+            for event in through(framing, &events, step, &session) {
+                let value: Value = serde_json::from_str(&event).map_err(|e| TestCaseError::fail(format!("{e}: {event}")))?;
+                got.push_str(value.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+            }
+            let got: Value = serde_json::from_str(&got).map_err(|e| TestCaseError::fail(format!("{e}: {got}")))?;
+            prop_assert_eq!(got["a b"][2].as_str(), Some(wanted.as_str()));
+            let inner = got["in"].as_str().unwrap_or_default();
+            let deeper: Value = serde_json::from_str(inner).map_err(|e| TestCaseError::fail(format!("{e}: {inner}")))?;
+            // "~" begins no JSON, so that its text is the innermost.
+            prop_assert_eq!(deeper["deeper"].as_str(), Some(wanted.as_str()));
         }
     }
 
@@ -228,6 +404,28 @@ proptest! {
             let mut out = Vec::new();
             let _ = bytes.chunks(step).try_for_each(|piece| editor.feed(piece, &mut out));
             let _ = editor.finish(&mut out);
+        }
+    }
+}
+
+#[test]
+fn a_delta_that_ends_in_an_escape_stays_json_when_a_word_may_begin_like_a_placeholder() {
+    let (session, _) = stocked();
+    let [texts, calls] = wires();
+    for (framing, event, pointer) in texts.into_iter().chain(calls) {
+        for (first, text) in
+            [("Hello,\\n", "Hello,\nok"), ("a \\u003e", "a >ok"), ("\\t", "\tok"), ("N\\u0041", "NAok")]
+        {
+            let events = raw_events(&event, &[first.to_owned(), "ok".to_owned()]);
+            let out = through(framing, &events, 7, &session);
+            let got: String = out
+                .iter()
+                .map(|e| {
+                    serde_json::from_str::<Value>(e).unwrap_or_else(|e| panic!("{framing:?} {pointer}: {e}: {out:?}"))
+                })
+                .map(|v| v.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned())
+                .collect();
+            assert_eq!(got, text, "{framing:?} {pointer}");
         }
     }
 }
