@@ -30,6 +30,12 @@ pub struct RedactConfig {
     pub outbound: OutboundMode,
     /// Whether members that only describe a request (`metadata`, `user`, `labels`) are looked at too.
     pub metadata: bool,
+    /// What is done with personal data and secrets in the path and query of a provider's URL. The model's name and the
+    /// parameters that the API defines are not looked at.
+    pub url: AddressRule,
+    /// What is done with personal data and secrets in header fields that neither HTTP nor the provider nor its SDK
+    /// defines. Credentials are not looked at.
+    pub headers: AddressRule,
     /// What is done with requests to a provider whose bodies are of no shape that is known, where their text would have to
     /// be guessed at.
     pub unknown: UnknownRule,
@@ -95,6 +101,19 @@ pub enum UnknownRule {
     Pass,
 }
 
+/// What is done with findings in a URL or in header fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AddressRule {
+    /// They are replaced.
+    #[default]
+    Redact,
+    /// The request is refused.
+    Refuse,
+    /// Nothing is looked at.
+    Pass,
+}
+
 /// What is done with a medium that cannot be looked into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -157,6 +176,8 @@ impl Default for RedactConfig {
             restore: true,
             outbound: OutboundMode::Off,
             metadata: true,
+            url: AddressRule::Redact,
+            headers: AddressRule::Redact,
             unknown: UnknownRule::Refuse,
             images: MediaRule::Pass,
             audio: MediaRule::Pass,

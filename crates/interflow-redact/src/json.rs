@@ -18,17 +18,38 @@ pub struct JsonSpan {
     pub nested: bool,
     /// The name of the member it belongs to (between the quotes): `"password"` tells what the value is.
     pub name: Option<Range<usize>>,
+    /// What it is in its body.
+    pub part: JsonPart,
+    /// Whether it is part of a client's fixed prompts, whose placeholders are the same in all conversations.
+    pub fixed: bool,
+}
+
+/// What a span is in its body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JsonPart {
+    /// A string value.
+    #[default]
+    Text,
+    /// A member's name.
+    Name,
+    /// A number, which has no quotes.
+    Number,
 }
 
 impl JsonSpan {
     /// A plain string.
     pub const fn text(range: Range<usize>) -> Self {
-        Self { range, nested: false, name: None }
+        Self::of(range, false, None)
+    }
+
+    /// A string value and its member's name.
+    pub const fn of(range: Range<usize>, nested: bool, name: Option<Range<usize>>) -> Self {
+        Self { range, nested, name, part: JsonPart::Text, fixed: false }
     }
 
     /// A string that holds JSON.
     pub const fn json(range: Range<usize>) -> Self {
-        Self { range, nested: true, name: None }
+        Self::of(range, true, None)
     }
 }
 
@@ -41,6 +62,16 @@ fn bad(at: usize, reason: &'static str) -> RedactError {
 /// # Errors
 /// When the body is no JSON, or is nested deeper than [`interflow_wire::json::MAX_DEPTH`].
 pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
+    let mut spans = parts(json)?;
+    spans.retain(|s| s.part == JsonPart::Text);
+    Ok(spans)
+}
+
+/// Every string value, member name and number of a body, in order.
+///
+/// # Errors
+/// As [`string_values`].
+pub(crate) fn parts(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
     let mut reader = Reader::new(json);
     let (mut spans, mut around) = (Vec::new(), Vec::new());
     // The member that the value at hand belongs to; the values of an array have the array's name.
@@ -49,15 +80,40 @@ pub fn string_values(json: &[u8]) -> Result<Vec<JsonSpan>, RedactError> {
         match token {
             Token::Object(_) | Token::Array(_) => around.push(name.clone()),
             Token::End(_) => name = around.pop().flatten(),
-            Token::Name(range) => name = Some(range),
-            Token::Text(range) => {
-                let nested = matches!(json.get(range.start), Some(b'{' | b'['));
-                spans.push(JsonSpan { range, nested, name: name.clone() });
+            Token::Name(range) => {
+                spans.push(JsonSpan { part: JsonPart::Name, ..JsonSpan::text(range.clone()) });
+                name = Some(range);
             }
-            Token::Scalar(_) => {}
+            Token::Text(range) => {
+                let nested = json.get(range.clone()).is_some_and(may_hold_json);
+                spans.push(JsonSpan::of(range, nested, name.clone()));
+            }
+            Token::Scalar(range) => {
+                if json.get(range.start).is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
+                    spans.push(JsonSpan { part: JsonPart::Number, ..JsonSpan::of(range, false, name.clone()) });
+                }
+            }
         }
     }
     Ok(spans)
+}
+
+/// Whether the raw inside of a string begins as an object or an array does, white space left out.
+pub fn may_hold_json(raw: &[u8]) -> bool {
+    let mut rest = raw;
+    loop {
+        rest = match rest {
+            [b' ', more @ ..] | [b'\\', b'n' | b'r' | b't', more @ ..] => more,
+            _ => return matches!(rest, [b'{' | b'[', ..]),
+        }
+    }
+}
+
+/// Whether a text is a number as JSON writes it.
+pub(crate) fn is_number(text: &str) -> bool {
+    let number = text.bytes().next().is_some_and(|b| b.is_ascii_digit() || b == b'-');
+    let mut reader = Reader::new(text.as_bytes());
+    number && matches!(reader.next_token(), Ok(Some(Token::Scalar(r))) if r == (0..text.len()))
 }
 
 /// A string without its escapes, and the way back to its raw bytes.
@@ -207,6 +263,13 @@ pub fn escape_into(text: &str, out: &mut String) {
 pub(crate) struct Edit {
     pub range: Range<usize>,
     pub with: String,
+}
+
+impl Edit {
+    /// The same further on.
+    pub fn moved(self, by: usize) -> Self {
+        Self { range: self.range.start + by..self.range.end + by, ..self }
+    }
 }
 
 /// Writes the body with its edits, which are in order and do not overlap.

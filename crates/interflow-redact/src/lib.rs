@@ -15,6 +15,7 @@ mod layers;
 mod lexicon;
 mod memo;
 mod overlap;
+mod own;
 mod policy;
 mod redactor;
 mod restore;
@@ -25,11 +26,11 @@ mod token;
 mod vault;
 
 pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion};
-pub use config::{MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule};
+pub use config::{AddressRule, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule};
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;
-pub use json::{JsonSpan, decode_lossy, escape_into, string_values};
+pub use json::{JsonPart, JsonSpan, decode_lossy, escape_into, may_hold_json, string_values};
 pub use kind::{Kind, KindSet};
 pub use memo::Memo;
 pub use policy::{

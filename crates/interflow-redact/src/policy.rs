@@ -147,6 +147,11 @@ impl Policy {
         }
     }
 
+    /// The words that placeholders begin with.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &str> {
+        self.kinds.iter().chain(&self.custom).map(|r| r.label.as_str())
+    }
+
     /// Whether a finding counts: sure enough, on no list of exceptions.
     pub(crate) fn counts(&self, rule: &Rule, value: &str, confidence: u8) -> bool {
         confidence >= rule.confidence && !self.ignore.holds(value) && !rule.ignore.holds(value)

@@ -1,7 +1,7 @@
 //! The room's door: texts and JSON bodies in, their redacted form out, and what was found where.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -9,10 +9,11 @@ use serde::Serialize;
 use crate::backend::SecondOpinion;
 use crate::detect::Finding;
 use crate::engine::Engine;
-use crate::json::{self, Edit, JsonSpan};
+use crate::json::{self, Edit, JsonPart, JsonSpan};
 use crate::lexicon::{self, mark};
 use crate::memo::Memo;
 use crate::overlap::resolve;
+use crate::own;
 use crate::policy::{Facts, Policy, Rule};
 use crate::strategy::{Strategy, Subject};
 use crate::vault::Vault;
@@ -23,6 +24,8 @@ use crate::{Kind, RedactError};
 pub struct Redactor {
     policy: Arc<Policy>,
     engine: Engine,
+    /// The words that placeholders of this policy begin with.
+    labels: HashSet<String>,
     memo: Option<Arc<Memo>>,
 }
 
@@ -37,6 +40,8 @@ pub struct Session {
     opinion: SecondOpinion,
     heard: Option<Vec<String>>,
     drawn: HashMap<(Kind, String), String>,
+    /// Whether the text at hand is part of a client's fixed prompts.
+    fixed: bool,
 }
 
 impl Session {
@@ -122,7 +127,8 @@ impl Redactor {
     /// A redactor for a policy.
     pub fn new(policy: Policy) -> Self {
         let engine = Engine { wants: policy.wants.clone() };
-        Self { policy: Arc::new(policy), engine, memo: None }
+        let labels = policy.labels().map(str::to_owned).collect();
+        Self { policy: Arc::new(policy), engine, labels, memo: None }
     }
 
     /// The same with a memo, which may be shared by several redactors.
@@ -167,8 +173,9 @@ impl Redactor {
         if !self.policy.terms.is_empty() {
             self.policy.terms.find(text, &mut found);
         }
-        found.retain(|f| self.counts(f, text, context));
+        found.retain(|f| self.counts(f, text, context) && !(f.kind == Kind::Date && own::is_todays(text, f.start)));
         resolve(&mut found);
+        own::spare_placeholders(text, &self.labels, &mut found);
         found
     }
 
@@ -188,15 +195,7 @@ impl Redactor {
         if spans.is_empty() {
             return Ok(Redaction { output: None, spans });
         }
-        let mut out = String::with_capacity(text.len() + spans.len() * 8);
-        let mut at = 0;
-        for span in &spans {
-            out.push_str(&text[at..span.start]);
-            out.push_str(&span.replacement);
-            at = span.end;
-        }
-        out.push_str(&text[at..]);
-        Ok(Redaction { output: Some(out), spans })
+        Ok(Redaction { output: Some(written(text, &spans)), spans })
     }
 
     pub(crate) fn replacements(
@@ -223,16 +222,17 @@ impl Redactor {
         }
         let mut all = [&*found, &more].concat();
         resolve(&mut all);
+        own::spare_placeholders(text, &self.labels, &mut all);
         all.into()
     }
 
-    /// Redacts every string value of a JSON body, also those of JSON held in strings. Member names, numbers and
-    /// everything else stay byte for byte.
+    /// Redacts every string value, member name and number of a JSON body, also those of JSON held in strings. Everything
+    /// else stays byte for byte.
     ///
     /// # Errors
     /// When the body is no JSON or not UTF-8, is nested too deeply, or a strategy cannot be carried out.
     pub fn redact_json(&self, body: &[u8], session: &mut Session) -> Result<Redaction<Vec<u8>>, RedactError> {
-        let spans = json::string_values(body)?;
+        let spans = json::parts(body)?;
         self.redact_spans(body, spans, session)
     }
 
@@ -248,23 +248,76 @@ impl Redactor {
         spans: impl IntoIterator<Item = JsonSpan>,
         session: &mut Session,
     ) -> Result<Redaction<Vec<u8>>, RedactError> {
-        let mut edits = Vec::new();
-        let mut redacted = Vec::new();
-        for span in spans {
-            let raw = body
-                .get(span.range.clone())
-                .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
-            let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
-            let (own, told) =
-                self.string_edits(raw, span.range.start, name, usize::from(span.nested) * NESTED, session)?;
-            edits.extend(own.into_iter().map(|e| Edit {
-                range: e.range.start + span.range.start..e.range.end + span.range.start,
-                with: e.with,
-            }));
+        let spans: Vec<JsonSpan> = spans.into_iter().collect();
+        let mut done: Vec<(Vec<Edit>, Vec<Redacted>)> = vec![Default::default(); spans.len()];
+        // What the fixed prompts hold has the same placeholder elsewhere in the body: they come first.
+        for fixed in [true, false] {
+            session.fixed = fixed;
+            for (span, done) in spans.iter().zip(&mut done).filter(|(s, _)| s.fixed == fixed) {
+                *done = self.span_edits(body, span, span.range.start, usize::from(span.nested) * NESTED, session)?;
+            }
+        }
+        let (mut edits, mut redacted) = (Vec::new(), Vec::new());
+        for (span, (own, told)) in spans.iter().zip(done) {
+            edits.extend(own.into_iter().map(|e| e.moved(span.range.start)));
             redacted.extend(told);
         }
         let output = (!edits.is_empty()).then(|| json::apply(body, &edits));
         Ok(Redaction { output, spans: redacted })
+    }
+
+    /// The edits of one span, in offsets of its own; `base` is added to what is told of it.
+    fn span_edits(
+        &self,
+        body: &[u8],
+        span: &JsonSpan,
+        base: usize,
+        nested: usize,
+        session: &mut Session,
+    ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+        let raw = body
+            .get(span.range.clone())
+            .ok_or(RedactError::Json { at: span.range.start, reason: "a span lies outside of the body" })?;
+        let name = span.name.clone().and_then(|n| std::str::from_utf8(body.get(n)?).ok()).unwrap_or_default();
+        match span.part {
+            JsonPart::Text => self.string_edits(raw, base, name, nested, session),
+            JsonPart::Name if is_plain_name(raw) => Ok(Default::default()),
+            JsonPart::Name => self.string_edits(raw, base, "", 0, session),
+            JsonPart::Number => self.number_edits(raw, base, name, session),
+        }
+    }
+
+    /// A number is looked at as text behind its member's name. What stands in its place is a number when the strategy
+    /// makes one, else a string, so that the body stays JSON.
+    fn number_edits(
+        &self,
+        raw: &[u8],
+        base: usize,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
+        let digits = raw.iter().filter(|b| b.is_ascii_digit()).count();
+        if digits < SHORTEST_NUMBER && telling(name).is_empty() {
+            return Ok(Default::default());
+        }
+        let text = std::str::from_utf8(raw).map_err(|e| RedactError::Utf8 { at: base + e.valid_up_to() })?;
+        let lead = if name.len() <= LONGEST_LEAD { name } else { "" };
+        let mut told = self.replacements(lead, text, session)?;
+        if told.is_empty() {
+            return Ok(Default::default());
+        }
+        let output = written(text, &told);
+        let with = if json::is_number(&output) {
+            output
+        } else {
+            let mut quoted = String::from("\"");
+            json::escape_into(&output, &mut quoted);
+            quoted + "\""
+        };
+        for r in &mut told {
+            (r.start, r.end) = (r.start + base, r.end + base);
+        }
+        Ok((vec![Edit { range: 0..raw.len(), with }], told))
     }
 
     /// The edits of one string's raw bytes; `nested` says how many levels of JSON in strings are opened.
@@ -278,7 +331,7 @@ impl Redactor {
     ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let decoded = json::decode(raw, base)?;
         if nested > 0
-            && let Ok(inner) = json::string_values(decoded.text.as_bytes())
+            && let Ok(inner) = json::parts(decoded.text.as_bytes())
         {
             return self.nested_edits(&decoded, inner, base, nested - 1, session);
         }
@@ -306,21 +359,19 @@ impl Redactor {
         session: &mut Session,
     ) -> Result<(Vec<Edit>, Vec<Redacted>), RedactError> {
         let (mut edits, mut told) = (Vec::new(), Vec::new());
-        let bytes = outer.text.as_bytes();
         for span in inner {
-            let name = span.name.clone().and_then(|n| outer.text.get(n)).unwrap_or_default();
-            let raw = bytes.get(span.range.clone()).unwrap_or_default();
+            let at = span.range.start;
             let deeper = if span.nested { levels } else { 0 };
-            let (own, own_told) = self.string_edits(raw, 0, name, deeper, session)?;
-            for (edit, mut r) in own.into_iter().zip(own_told) {
-                let range = outer.map.start(edit.range.start + span.range.start)
-                    ..outer.map.end(edit.range.end + span.range.start);
-                (r.start, r.end) = (range.start + base, range.end + base);
+            let (own, own_told) = self.span_edits(outer.text.as_bytes(), &span, 0, deeper, session)?;
+            edits.extend(own.into_iter().map(|e| {
                 let mut with = String::new();
-                json::escape_into(&edit.with, &mut with);
-                edits.push(Edit { range, with });
-                told.push(r);
-            }
+                json::escape_into(&e.with, &mut with);
+                Edit { range: outer.map.start(e.range.start + at)..outer.map.end(e.range.end + at), with }
+            }));
+            told.extend(own_told.into_iter().map(|mut r| {
+                (r.start, r.end) = (outer.map.start(r.start + at) + base, outer.map.end(r.end + at) + base);
+                r
+            }));
         }
         Ok((edits, told))
     }
@@ -334,7 +385,7 @@ impl Redactor {
         let subject =
             Subject { value, kind: f.kind, type_name: &rule.name, label: &rule.label, class: rule.class.as_deref() };
         let replacement = match (strategy, &mut session.vault) {
-            (Strategy::Placeholder, Some(vault)) => vault.placeholder(f.kind, &rule.label, value)?,
+            (Strategy::Placeholder, Some(vault)) => vault.placeholder_in(f.kind, &rule.label, value, session.fixed)?,
             (random, _) if random.is_random() => {
                 let key = (f.kind, value.to_owned());
                 match session.drawn.get(&key) {
@@ -379,6 +430,29 @@ impl Default for Redactor {
     fn default() -> Self {
         Self::new(Policy::default())
     }
+}
+
+/// A text with its replacements, which are in order and do not overlap.
+fn written(text: &str, spans: &[Redacted]) -> String {
+    let mut out = String::with_capacity(text.len() + spans.len() * 8);
+    let mut at = 0;
+    for span in spans {
+        out.push_str(&text[at..span.start]);
+        out.push_str(&span.replacement);
+        at = span.end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// Numbers with fewer digits are looked at only where a name tells what they are.
+const SHORTEST_NUMBER: usize = 7;
+/// Longest name that is read before a value.
+const LONGEST_LEAD: usize = 64;
+
+/// A member's name that is a word of a program: small letters and underscores.
+fn is_plain_name(raw: &[u8]) -> bool {
+    raw.len() <= LONGEST_LEAD && raw.iter().all(|b| b.is_ascii_lowercase() || *b == b'_')
 }
 
 /// The first strategy whose condition holds.

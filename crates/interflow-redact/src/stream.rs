@@ -1,7 +1,7 @@
 //! Text that comes in pieces, redacted with a window.
 
 use crate::RedactError;
-use crate::json::{decode_piece, escape_into};
+use crate::json::{decode_piece, escape_into, is_number};
 use crate::redactor::{Redacted, Redactor, Session};
 
 /// How the pieces are written.
@@ -32,6 +32,8 @@ pub struct StreamRedactor {
     done: usize,
     /// How long the buffer was when it was last looked at.
     looked: usize,
+    /// In JSON: whether the buffer begins inside a string.
+    inside: bool,
     /// Bytes that have left the buffer, so that spans can be told in the stream's own offsets.
     gone: usize,
 }
@@ -42,7 +44,7 @@ impl StreamRedactor {
 
     /// A redactor for pieces of this form that holds `window` bytes back ([`Self::WINDOW`] is the usual size).
     pub const fn new(form: Form, window: usize) -> Self {
-        Self { form, window, buffer: String::new(), done: 0, looked: 0, gone: 0 }
+        Self { form, window, buffer: String::new(), done: 0, looked: 0, inside: false, gone: 0 }
     }
 
     /// Takes a piece, appends to `out` what may go on, and tells what was replaced in it.
@@ -107,12 +109,22 @@ impl StreamRedactor {
             }
             // What went out before it was known to be part of something cannot be called back; the rest can.
             span.start = span.start.max(at);
-            out.push_str(&self.buffer[at..span.start]);
+            let number = self.number(&span, at);
+            out.push_str(&self.buffer[at..number.start]);
             match self.form {
                 Form::Plain => out.push_str(&span.replacement),
-                Form::Json => escape_into(&span.replacement, out),
+                Form::Json if number == (span.start..span.end) && self.is_inside(span.start) => {
+                    escape_into(&span.replacement, out);
+                }
+                // A number outside of strings: what stands in its place must be JSON too.
+                Form::Json if is_number(&span.replacement) => out.push_str(&span.replacement),
+                Form::Json => {
+                    out.push('"');
+                    escape_into(&span.replacement, out);
+                    out.push('"');
+                }
             }
-            at = span.end;
+            at = number.end;
             (span.start, span.end) = (span.start + self.gone, span.end + self.gone);
             told.push(span);
         }
@@ -124,6 +136,33 @@ impl StreamRedactor {
         self.forget();
         self.looked = self.buffer.len();
         Ok(told)
+    }
+
+    /// Whether the byte at `at` stands inside a string.
+    fn is_inside(&self, at: usize) -> bool {
+        let mut inside = self.inside;
+        let mut bytes = self.buffer.as_bytes()[..at].iter();
+        while let Some(b) = bytes.next() {
+            match b {
+                b'"' => inside = !inside,
+                b'\\' if inside => drop(bytes.next()),
+                _ => {}
+            }
+        }
+        inside
+    }
+
+    /// The whole number that a finding is part of when it stands outside of strings, else the finding itself.
+    fn number(&self, span: &Redacted, from: usize) -> std::ops::Range<usize> {
+        let own = span.start..span.end;
+        if self.form == Form::Plain || self.is_inside(span.start) {
+            return own;
+        }
+        let bytes = self.buffer.as_bytes();
+        let part = |b: &&u8| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E');
+        let before = bytes[from..own.start].iter().rev().take_while(part).count();
+        let behind = bytes[own.end..].iter().take_while(part).count();
+        own.start - before..own.end + behind
     }
 
     /// What is found in the buffer, in raw offsets.
@@ -174,6 +213,7 @@ impl StreamRedactor {
         } else if self.form == Form::Json {
             from = self.done;
         }
+        self.inside = self.form == Form::Json && self.is_inside(from);
         self.buffer.drain(..from);
         self.done -= from;
         self.gone += from;
@@ -236,6 +276,20 @@ mod tests {
         let (out, _) = streamed(Form::Json, &text, &[5]);
         assert!(!out.contains("6789") && !out.contains("firm.com"), "{out}");
         assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok());
+    }
+
+    #[test]
+    fn a_number_of_json_text_is_replaced_by_what_is_json() {
+        let text = format!(
+            "{{\"note\":\"{}\",\"card\": 4111111111111111 ,\"more\":\"{}\"}}",
+            "word ".repeat(90),
+            "more ".repeat(90)
+        );
+        for cut in [1, 7, 400] {
+            let (out, told) = streamed(Form::Json, &text, &[cut]);
+            let value: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+            assert!(value["card"].is_string() && !out.contains("4111") && told.len() == 1, "{out}");
+        }
     }
 
     #[test]

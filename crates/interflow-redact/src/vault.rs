@@ -3,7 +3,7 @@
 //! A placeholder is a keyed hash of kind and value, so that the same value gets the same placeholder in every turn
 //! without anything being kept; the way back exists only in this map. A vault is never shared between conversations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 
 use hmac::{Hmac, Mac};
@@ -15,9 +15,14 @@ use crate::{Kind, RedactError};
 /// Most placeholders in one vault.
 const MOST_ENTRIES: usize = 100_000;
 /// Characters of a placeholder's code: 40 bits.
-const CODE_LENGTH: usize = 8;
+pub(crate) const CODE_LENGTH: usize = 8;
 /// Small letters and digits that are not mistaken for one another.
 const ALPHABET: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
+
+/// Whether these bytes may be the code of a placeholder.
+pub(crate) fn is_code(bytes: &[u8]) -> bool {
+    bytes.iter().all(|b| ALPHABET.contains(b))
+}
 
 /// The secret that makes a conversation's placeholders its own. Shown to nobody, written nowhere.
 #[derive(Clone)]
@@ -39,12 +44,33 @@ impl VaultKey {
         hasher.update(b"interflow redact conversation\0").update(conversation);
         Self(*hasher.finalize().as_bytes())
     }
+
+    /// The key of what an installation's clients tell every model: their system prompts and definitions of tools.
+    pub fn for_installation(master: &[u8; 32]) -> Self {
+        let mut hasher = blake3::Hasher::new_keyed(master);
+        hasher.update(b"interflow redact installation\0");
+        Self(*hasher.finalize().as_bytes())
+    }
 }
 
 impl std::fmt::Debug for VaultKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("VaultKey")
     }
+}
+
+fn mac_of(key: &VaultKey) -> Hmac<Sha256> {
+    Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length")
+}
+
+fn code(mac: &Hmac<Sha256>, kind: Kind, value: &str, attempt: u32) -> String {
+    let mut mac = mac.clone();
+    mac.update(kind.as_str().as_bytes());
+    mac.update(&attempt.to_le_bytes());
+    mac.update(value.as_bytes());
+    let tag = mac.finalize().into_bytes();
+    let bits = tag.iter().take(8).fold(0u64, |n, b| n << 8 | u64::from(*b));
+    (0..CODE_LENGTH).map(|i| char::from(ALPHABET[(bits >> (5 * i)) as usize & 31])).collect()
 }
 
 /// The place of an ASCII letter in the alphabet, in either case.
@@ -55,6 +81,8 @@ fn letter(b: u8) -> Option<usize> {
 /// The map between placeholders and originals.
 pub struct Vault {
     mac: Hmac<Sha256>,
+    /// For what stands in fixed prompts, the same in all conversations; with the values that have been seen there.
+    fixed: Option<(Hmac<Sha256>, HashSet<(Kind, String)>)>,
     /// Placeholder to original, by the placeholder in lower case.
     originals: HashMap<String, String>,
     /// Placeholders in lower case, sorted, for the search by prefix; made when something is to be restored.
@@ -75,15 +103,23 @@ impl std::fmt::Debug for Vault {
 impl Vault {
     /// An empty vault.
     pub fn new(key: &VaultKey) -> Self {
-        let mac = Hmac::new_from_slice(&key.0).expect("HMAC takes keys of any length");
         Self {
-            mac,
+            mac: mac_of(key),
+            fixed: None,
             originals: HashMap::new(),
             sorted: OnceLock::new(),
             first: [false; 256],
             second: [0; 26],
             limit: MOST_ENTRIES,
         }
+    }
+
+    /// The same with a key for what stands in fixed prompts, so that it has the same placeholders in every conversation of
+    /// an installation.
+    #[must_use]
+    pub fn with_fixed(mut self, key: &VaultKey) -> Self {
+        self.fixed = Some((mac_of(key), HashSet::new()));
+        self
     }
 
     /// The same with another bound on its placeholders.
@@ -108,8 +144,31 @@ impl Vault {
     /// # Errors
     /// When the vault is full.
     pub fn placeholder(&mut self, kind: Kind, label: &str, value: &str) -> Result<String, RedactError> {
+        self.placeholder_in(kind, label, value, false)
+    }
+
+    /// The same; `fixed` says that the value stands in a fixed prompt. A value that has stood in one keeps that placeholder
+    /// in the whole conversation.
+    ///
+    /// # Errors
+    /// As [`placeholder`](Self::placeholder).
+    pub fn placeholder_in(&mut self, kind: Kind, label: &str, value: &str, fixed: bool) -> Result<String, RedactError> {
+        let mac = match &mut self.fixed {
+            Some((mac, values)) if !values.is_empty() || fixed => {
+                let key = (kind, value.to_owned());
+                let known = values.contains(&key);
+                if fixed && !known {
+                    if values.len() >= self.limit {
+                        return Err(RedactError::VaultFull { limit: self.limit });
+                    }
+                    values.insert(key);
+                }
+                if fixed || known { mac.clone() } else { self.mac.clone() }
+            }
+            _ => self.mac.clone(),
+        };
         for attempt in 0u32.. {
-            let code = self.code(kind, value, attempt);
+            let code = code(&mac, kind, value, attempt);
             let placeholder = format!("{label}_{code}");
             let key = placeholder.to_ascii_lowercase();
             match self.originals.get(&key) {
@@ -130,17 +189,6 @@ impl Vault {
         self.may_begin_with(&key);
         self.sorted = OnceLock::new();
         self.originals.insert(key, value.to_owned());
-    }
-
-    fn code(&self, kind: Kind, value: &str, attempt: u32) -> String {
-        let mut mac = self.mac.clone();
-        mac.update(kind.as_str().as_bytes());
-        mac.update(&attempt.to_le_bytes());
-        mac.update(value.as_bytes());
-        let tag = mac.finalize().into_bytes();
-        let bits = tag.iter().take(8).fold(0u64, |n, b| n << 8 | u64::from(*b));
-        let code: String = (0..CODE_LENGTH).map(|i| char::from(ALPHABET[(bits >> (5 * i)) as usize & 31])).collect();
-        code
     }
 
     /// The original behind a placeholder, in any case.
@@ -290,6 +338,23 @@ mod tests {
         let other = VaultKey::for_conversation(&[1; 32], b"b");
         assert_ne!(Vault::new(&other).placeholder(Kind::Person, "PERSON", "Anna").expect("room"), first);
         assert_eq!(first.len(), "PERSON_".len() + CODE_LENGTH);
+    }
+
+    #[test]
+    fn what_stands_in_fixed_prompts_has_one_placeholder_in_all_conversations_of_an_installation() {
+        let vault = |master: u8, conversation: &[u8]| {
+            let master = [master; 32];
+            Vault::new(&VaultKey::for_conversation(&master, conversation))
+                .with_fixed(&VaultKey::for_installation(&master))
+        };
+        let fixed = |v: &mut Vault, fixed| v.placeholder_in(Kind::Person, "PERSON", "Anna", fixed).expect("room");
+        let (mut a, mut b) = (vault(1, b"a"), vault(1, b"b"));
+        assert_ne!(fixed(&mut a, false), fixed(&mut b, false));
+        let known = fixed(&mut a, true);
+        assert_eq!(fixed(&mut b, true), known);
+        assert_eq!(fixed(&mut a, false), known, "and keeps it in the conversation");
+        assert_ne!(fixed(&mut vault(2, b"a"), true), known);
+        assert_eq!(a.restore(&known), "Anna");
     }
 
     #[test]

@@ -191,6 +191,36 @@ fn json_in_strings_is_edited_in_place() {
 }
 
 #[test]
+fn names_and_numbers_of_json_in_strings_are_looked_at_too() {
+    let inner =
+        r#"{"anna.berg@firm.com":{"card":4111111111111111,"ssn":536228726,"n":5,"deep":"{\"ssn\":[536228726]}"}}"#;
+    let real: serde_json::Value = serde_json::from_str(inner).expect("JSON");
+    for body in [json!({"text": inner}), json!({"text": real}), json!({"text": format!(" {inner}\n")})] {
+        let body = body.to_string();
+        let mut session = reversible();
+        let out =
+            Redactor::default().redact_json(body.as_bytes(), &mut session).expect("JSON").output.expect("changed");
+        let out = String::from_utf8(out).expect("UTF-8");
+        for value in ["anna.berg", "4111111111111111", "536228726"] {
+            assert!(!out.contains(value), "{out}");
+        }
+        let outer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        let text = outer["text"].as_str().map_or_else(|| outer["text"].to_string(), str::to_owned);
+        let told: serde_json::Value = serde_json::from_str(&text).expect("JSON inside");
+        let (_, members) = told.as_object().expect("an object").iter().next().expect("a member");
+        assert_eq!(members["n"], 5);
+        assert!(members["card"].is_string());
+        let restored = session.vault().expect("a vault").restore(&text).into_owned();
+        let restored: serde_json::Value = serde_json::from_str(&restored).expect("JSON again");
+        assert_eq!(restored["anna.berg@firm.com"]["card"], "4111111111111111");
+    }
+    let policy = Policy::from_toml("[kind.ssn]\nstrategy = { use = \"last-four\" }\n").expect("a policy");
+    let body = br#"{"ssn":536228726}"#;
+    let out = Redactor::new(policy).redact_json(body, &mut Session::one_way()).expect("JSON").output.expect("changed");
+    assert!(serde_json::from_slice::<serde_json::Value>(&out).is_ok() && !out.windows(9).any(|w| w == b"536228726"));
+}
+
+#[test]
 fn only_the_named_strings_are_looked_at() {
     let body = br#"{"id":"anna@firm.com","text":"anna@firm.com"}"#;
     let second = string_values(body).expect("JSON").remove(1);

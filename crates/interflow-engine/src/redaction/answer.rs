@@ -11,6 +11,7 @@ use interflow_flow::{
 };
 use interflow_llm::coding::Decoder;
 use interflow_llm::events::Framing;
+use interflow_llm::spans::SpanKind;
 use interflow_llm::{Exchange, Provider, Refusal, coding, spans};
 use interflow_redact::OutboundMode;
 
@@ -45,7 +46,7 @@ pub(super) async fn restore(
     // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
     let Ok(plain) = coding::decode(&head.headers, &raw, max as u64) else { return Ok(raw.into()) };
     let text = plain.as_deref().unwrap_or(&raw);
-    let restored = if is_text(head) { words(&mut pen, text) } else { json(&mut pen, text) };
+    let restored = if is_text(head) { words(&pen, text) } else { json(&mut pen, text) };
     Ok(match restored {
         Some(restored) => changed(head, restored),
         None => raw.into(),
@@ -100,22 +101,28 @@ fn look(
     let plain = coding::decode(&head.headers, raw, max as u64).map_err(|e| unreadable(e.to_string()))?;
     let body = plain.as_deref().unwrap_or(raw);
     let mut session = interflow_redact::Session::one_way().in_context(choice.context.clone());
-    if is_text(head) {
+    // An error may be said in words whatever its media type says.
+    let error = !head.status.is_success() && spans::mark(body, true).is_err();
+    if is_text(head) || error {
         let text = std::str::from_utf8(body).map_err(|e| unreadable(e.to_string()))?;
         let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(e.to_string()))?;
         pen.told(&redaction.spans)?;
         return Ok(redaction.output.map(String::into_bytes));
     }
-    let marked = spans::mark(body, true).map_err(|e| unreadable(e.to_string()))?;
+    let mut marked = spans::mark(body, true).map_err(|e| unreadable(e.to_string()))?;
+    // What the owner wants out of answers goes, signed or not.
+    for span in marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed) {
+        span.kind = SpanKind::Text;
+    }
     let spans = json_spans(body, &marked);
     let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(e.to_string()))?;
     pen.told(&redaction.spans)?;
     Ok(redaction.output)
 }
 
-/// Edits every text of a JSON answer.
+/// Edits every text of a JSON answer; one that is no JSON is words.
 fn json(pen: &mut Restoring, body: &[u8]) -> Option<Vec<u8>> {
-    let marked = spans::mark(body, true).ok()?;
+    let Ok(marked) = spans::mark(body, true) else { return words(pen, body) };
     let mut edits: Vec<Edit> = Vec::new();
     for span in &marked.spans {
         let Some(raw) = text_of(body, span) else { continue };
@@ -126,7 +133,7 @@ fn json(pen: &mut Restoring, body: &[u8]) -> Option<Vec<u8>> {
     (!edits.is_empty()).then(|| splice(body, &edits))
 }
 
-fn words(pen: &mut Restoring, body: &[u8]) -> Option<Vec<u8>> {
+fn words(pen: &Restoring, body: &[u8]) -> Option<Vec<u8>> {
     pen.plain(std::str::from_utf8(body).ok()?).map(String::into_bytes)
 }
 

@@ -8,7 +8,8 @@ use interflow_flow::{ByteStr, Egress, Flow, RequestHead, Scope, Transport};
 use interflow_llm::Exchange;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
-    Backends, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor, UnknownRule,
+    AddressRule, Backends, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor,
+    UnknownRule,
 };
 
 use super::{RouteView, is_gateway};
@@ -33,6 +34,8 @@ pub struct RedactSettings {
     routes: Vec<(RedactRoute, Option<Arc<Redactor>>)>,
     pub(super) unknown: UnknownRule,
     pub(super) metadata: bool,
+    pub(super) url: AddressRule,
+    pub(super) headers: AddressRule,
     media: [MediaRule; 3],
     /// Services that are asked for a second opinion.
     pub(super) backends: Option<Backends>,
@@ -105,6 +108,8 @@ impl RedactSettings {
             routes,
             unknown: config.unknown,
             metadata: config.metadata,
+            url: config.url,
+            headers: config.headers,
             media: [config.images, config.audio, config.documents],
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
             conversations: config.conversations,

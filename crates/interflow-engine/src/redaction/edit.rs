@@ -293,8 +293,8 @@ impl Template {
 /// The raw text of a span that is one.
 pub(super) fn text_of<'j>(json: &'j [u8], span: &Span) -> Option<&'j str> {
     match span.kind {
-        SpanKind::Text | SpanKind::Json => std::str::from_utf8(json.get(span.range.clone())?).ok(),
         SpanKind::Base64Text | SpanKind::Media(_) => None,
+        _ => std::str::from_utf8(json.get(span.range.clone())?).ok(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Two stages. The first one, behind the rules, takes out what requests hold, and looks at answers when the owner wants
 //! that. The second one puts originals back into answers, for the client alone: the recorder never sees them.
 
+mod address;
 mod answer;
 mod aside;
 mod choice;
@@ -240,7 +241,7 @@ impl Stage for Redact {
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
         let Some(choice) = flow.note::<Note>().and_then(|n| n.choice.clone()) else { return Step::Now(Ok(body)) };
-        if choice.outbound == OutboundMode::Off || !head.status.is_success() || body.is_empty() {
+        if choice.outbound == OutboundMode::Off || body.is_empty() {
             return Step::Now(Ok(body));
         }
         Step::later(answer::scan(&self.0, flow, choice, head, body))

@@ -8,8 +8,8 @@ use std::time::Instant;
 use crate::accounts::Passing;
 use interflow_llm::spans::SpanKind;
 use interflow_redact::{
-    Form, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor, decode_lossy,
-    escape_into,
+    Form, JsonPart, JsonSpan, OutboundMode, RedactError, Redacted, Redactor, Restorer, Session, StreamRedactor,
+    decode_lossy, escape_into, may_hold_json,
 };
 
 use super::choice::Choice;
@@ -37,6 +37,9 @@ impl Restoring {
 
 impl Pen for Restoring {
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        if is_final(kind) {
+            return Ok(None);
+        }
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(None) };
         let mut restorer = Restorer::in_string(*kind == SpanKind::Json);
@@ -49,6 +52,9 @@ impl Pen for Restoring {
     }
 
     fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        if is_final(kind) {
+            return Ok(None);
+        }
         let session = self.session.lock();
         let Some(vault) = session.vault() else { return Ok(None) };
         let restorer = self.texts.entry(channel).or_insert_with(|| Restorer::in_string(*kind == SpanKind::Json));
@@ -69,6 +75,11 @@ impl Pen for Restoring {
     fn is_strict(&self) -> bool {
         false
     }
+}
+
+/// What is given to the client as it came: text that the provider signed, which the client sends back, and numbers.
+const fn is_final(kind: &SpanKind) -> bool {
+    matches!(kind, SpanKind::Signed | SpanKind::Number)
 }
 
 /// First halves of surrogate pairs that stood at the end of a piece, by the text they belong to.
@@ -155,8 +166,13 @@ impl Scanning {
 
 impl Pen for Scanning {
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
-        let nested = *kind == SpanKind::Json || raw.starts_with(['{', '[']);
-        let span = JsonSpan { range: 0..raw.len(), nested, name: None };
+        let nested = *kind == SpanKind::Json || may_hold_json(raw.as_bytes());
+        let part = match kind {
+            SpanKind::Name => JsonPart::Name,
+            SpanKind::Number => JsonPart::Number,
+            _ => JsonPart::Text,
+        };
+        let span = JsonSpan { part, ..JsonSpan::of(0..raw.len(), nested, None) };
         let redaction = match self.redactor.redact_spans(raw.as_bytes(), [span], &mut self.session) {
             Ok(redaction) => redaction,
             Err(_) if self.mode == OutboundMode::Flag => return Ok(None),

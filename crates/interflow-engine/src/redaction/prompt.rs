@@ -12,7 +12,8 @@ use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, St
 use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
 use interflow_llm::{Exchange, Operation, Refusal, coding};
 use interflow_redact::{
-    JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, UnknownRule, Vault, VaultKey,
+    JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, UnknownRule, Vault,
+    VaultKey, may_hold_json,
 };
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -66,6 +67,9 @@ pub(super) async fn redact(
         flow.note_mut::<Exchange>().others.clone_from(&exchange.others);
     }
     flow.note_mut::<Note>().choice = Some(Arc::clone(&choice));
+    if let Err(refusal) = address(room, &settings, &choice, flow, &exchange, head) {
+        return Err(room.refuse(flow, &refusal));
+    }
     let outbound = choice.outbound != interflow_redact::OutboundMode::Off;
     if choice.mode == RedactMode::Off || body.is_empty() {
         if outbound {
@@ -121,13 +125,32 @@ pub(super) async fn redact(
     Ok(outcome.output.map_or_else(|| raw.into(), |output| changed(head, output)))
 }
 
+/// Looks at a request's URL and header fields.
+pub(super) fn address(
+    room: &Redaction,
+    settings: &RedactSettings,
+    choice: &Choice,
+    flow: &mut Flow,
+    exchange: &Exchange,
+    head: &mut RequestHead,
+) -> Result<(), Refusal> {
+    let mut outcome = Outcome::default();
+    let done = super::address::scan(settings, choice, flow, exchange, head, &mut outcome.found);
+    if !outcome.found.is_empty() {
+        note(room, flow, choice, &outcome, 0);
+    }
+    done
+}
+
 /// Notes what was found in a request, and how long that took.
 pub(super) fn note(room: &Redaction, flow: &mut Flow, choice: &Choice, outcome: &Outcome, micros: u64) {
     tell(room, flow, choice, outcome);
     let told = flow.note_mut::<Found>();
     let policy = choice.redactor.policy().name();
     told.policy = if policy.is_empty() { "default" } else { policy }.to_owned();
-    told.request.clone_from(&outcome.found);
+    for (kind, n) in &outcome.found {
+        *told.request.entry(kind.clone()).or_default() += n;
+    }
     told.micros += micros;
 }
 
@@ -282,8 +305,13 @@ fn session(
     }
     let first = first.and_then(|r| body.get(r)).unwrap_or_default();
     let key = VaultKey::for_conversation(&room.master, &conversation(flow, &head.headers, first));
-    let vault = Vault::new(&key);
-    Arc::new(Mutex::new(Session::reversible(vault).in_context(choice.context.clone())))
+    Arc::new(Mutex::new(Session::reversible(vault(room, &key)).in_context(choice.context.clone())))
+}
+
+/// A conversation's vault. What stands in fixed prompts has the same placeholders in all of them, so that a provider's
+/// prompt cache holds for the next one too.
+pub(super) fn vault(room: &Redaction, key: &VaultKey) -> Vault {
+    Vault::new(key).with_fixed(&VaultKey::for_installation(&room.master))
 }
 
 /// Names by which clients tell their conversations apart.
@@ -438,7 +466,7 @@ impl Work<'_> {
                         edits.push(edit);
                     }
                 }
-                SpanKind::Text | SpanKind::Json => {}
+                _ => {}
             }
         }
         Ok(edits)
@@ -537,11 +565,14 @@ fn refused(word: &str) -> Refusal {
 /// The spans in the words of `redact`.
 pub(super) fn json_spans<'m>(body: &'m [u8], marked: &'m Marked) -> impl Iterator<Item = JsonSpan> + 'm {
     marked.spans.iter().filter_map(|span| {
-        let nested = match span.kind {
-            SpanKind::Json => true,
-            SpanKind::Text => matches!(body.get(span.range.start), Some(b'{' | b'[')),
-            SpanKind::Base64Text | SpanKind::Media(_) => return None,
+        let (nested, part) = match span.kind {
+            SpanKind::Json => (true, JsonPart::Text),
+            SpanKind::Text => (body.get(span.range.clone()).is_some_and(may_hold_json), JsonPart::Text),
+            SpanKind::Name => (false, JsonPart::Name),
+            SpanKind::Number => (false, JsonPart::Number),
+            // Another byte, and the provider takes it back no more.
+            SpanKind::Signed | SpanKind::Base64Text | SpanKind::Media(_) => return None,
         };
-        Some(JsonSpan { range: span.range.clone(), nested, name: span.name.clone() })
+        Some(JsonSpan { part, fixed: span.fixed, ..JsonSpan::of(span.range.clone(), nested, span.name.clone()) })
     })
 }

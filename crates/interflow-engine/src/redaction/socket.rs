@@ -39,10 +39,13 @@ pub(super) fn is_followed(flow: &Flow) -> bool {
 }
 
 /// The handshake: whether the WebSocket may be opened, and what is done with it.
-pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &RequestHead, exchange: &Exchange) -> Verdict {
+pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &mut RequestHead, exchange: &Exchange) -> Verdict {
     let settings = room.settings();
     let choice = Arc::new(settings.choose(flow, head, &mut exchange.clone()));
     let strict = choice.mode == RedactMode::Redact;
+    if let Err(refusal) = prompt::address(room, &settings, &choice, flow, exchange, head) {
+        return room.refuse(flow, &refusal);
+    }
     if exchange.operation != Operation::Realtime || !live::is_websocket(head) {
         if !strict || settings.unknown == UnknownRule::Pass {
             return Verdict::Continue;
@@ -201,7 +204,7 @@ fn session(room: &Redaction, flow: &mut Flow, opened: &Opened, choice: &Choice, 
         let id = flow.id.to_string();
         let first = text(marked.first_message).unwrap_or(id.as_bytes());
         let key = prompt::key_of(room, flow, &opened.head, first);
-        Arc::new(Mutex::new(Session::reversible(Vault::new(&key)).in_context(context)))
+        Arc::new(Mutex::new(Session::reversible(prompt::vault(room, &key)).in_context(context)))
     });
     flow.note_mut::<Note>().session = Some(Arc::clone(&session));
     session

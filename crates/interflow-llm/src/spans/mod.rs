@@ -3,6 +3,7 @@
 //! Every string counts as text unless its place says that it is structure (a type, a role, an id, a tool's name), so that
 //! a member that is new to us is looked at rather than let through.
 
+mod fields;
 pub mod form;
 mod media;
 mod rules;
@@ -10,6 +11,7 @@ mod walk;
 
 use std::ops::Range;
 
+pub use fields::{Class, FIELDS, Field};
 pub use media::{Media, MediaKind};
 pub use walk::{Ended, Marked, event, mark};
 
@@ -24,6 +26,8 @@ pub struct Span {
     pub kind: SpanKind,
     /// In an event of a stream: which text it continues.
     pub channel: Option<Channel>,
+    /// Whether it is part of a client's fixed prompts: its system prompt, its definitions of tools.
+    pub fixed: bool,
 }
 
 /// What a string holds.
@@ -33,6 +37,12 @@ pub enum SpanKind {
     Text,
     /// JSON, as text: a tool call's arguments.
     Json,
+    /// Text that the provider signed, such as what a model thought: it goes back byte for byte.
+    Signed,
+    /// A member's name, where members are named by people or tools.
+    Name,
+    /// A number in such a place; its range has no quotes.
+    Number,
     /// A text file in base64.
     Base64Text,
     /// An image, sound or document.

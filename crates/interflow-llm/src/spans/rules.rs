@@ -1,10 +1,14 @@
 //! Which members of the providers' bodies are structure, and how what is inside of a member is to be read.
 
+use super::fields::{self, Class};
+
 /// How the inside of a container is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Zone {
     /// By the members' names.
     Known,
+    /// A container that no API is known to have: everything in it is text but what a provider signed or encrypted.
+    Unknown,
     /// All strings are text: what tools were told and what they gave, whatever its members are called.
     Free,
     /// A JSON Schema: its words are structure, its descriptions and examples are text.
@@ -23,6 +27,8 @@ pub(super) enum Word {
     Json,
     /// Text of the metadata.
     Metadata,
+    /// An identifier of the client's, when it looks like one.
+    Identifier,
     /// May be a medium in base64, or a URL that holds one.
     Blob,
     Structure,
@@ -68,22 +74,8 @@ pub(super) fn zone(place: &Place<'_>) -> Zone {
             | b"format"
             | b"parameter_definitions",
         ) => Zone::Schema,
-        (
-            Zone::Known,
-            b"cache_control"
-            | b"cachePoint"
-            | b"tool_choice"
-            | b"include"
-            | b"modalities"
-            | b"responseModalities"
-            | b"logprobs"
-            | b"top_logprobs"
-            | b"logprobsResult"
-            | b"headers"
-            | b"embedding"
-            | b"embeddings"
-            | b"encrypted_content",
-        ) => Zone::Skip,
+        (Zone::Known | Zone::Unknown | Zone::Metadata, key) if fields::class(key) == Some(Class::Skip) => Zone::Skip,
+        (Zone::Known, key) if !fields::is_known_container(key) => Zone::Unknown,
         (zone, _) => zone,
     }
 }
@@ -93,7 +85,15 @@ pub(super) fn zone(place: &Place<'_>) -> Zone {
 pub(super) fn word(zone: Zone, key: &[u8], named: bool) -> Word {
     match zone {
         Zone::Free => Word::Text,
+        Zone::Metadata if fields::class(key) == Some(Class::Identifier) => Word::Identifier,
         Zone::Metadata => Word::Metadata,
+        Zone::Unknown => match key {
+            b"type" | b"signature" | b"thoughtSignature" | b"thought_signature" | b"encrypted_content" => {
+                Word::Structure
+            }
+            key if is_blob(key) => Word::Blob,
+            _ => Word::Text,
+        },
         Zone::Skip => Word::Structure,
         Zone::Schema => match key {
             b"type" | b"format" | b"pattern" | b"$ref" | b"$schema" | b"$id" | b"id" | b"name" | b"contentEncoding"
@@ -108,76 +108,38 @@ fn known(key: &[u8], named: bool) -> Word {
     match key {
         b"name" if named => Word::Text,
         b"arguments" | b"partial_json" => Word::Json,
-        b"user" | b"user_id" | b"safety_identifier" | b"prompt_cache_key" => Word::Metadata,
-        b"data" | b"bytes" | b"b64_json" | b"image_url" | b"imageUrl" | b"url" | b"file_data" | b"fileData"
-        | b"images" | b"image" | b"audio" | b"input_image" | b"partial_image_b64" => Word::Blob,
-        _ if is_structure(key) => Word::Structure,
-        _ => Word::Text,
+        key if is_blob(key) => Word::Blob,
+        _ => match fields::class(key) {
+            Some(Class::Structure | Class::Skip) => Word::Structure,
+            Some(Class::Identifier) => Word::Identifier,
+            None if is_id(key) => Word::Structure,
+            None => Word::Text,
+        },
     }
 }
 
-fn is_structure(key: &[u8]) -> bool {
-    let id = key == b"id" || key.ends_with(b"_id") || key.ends_with(b"Id") || key.ends_with(b"_ids") || key == b"ids";
-    id || matches!(
+/// Whether a member may hold a medium.
+fn is_blob(key: &[u8]) -> bool {
+    matches!(
         key,
-        b"type"
-            | b"role"
-            | b"name"
-            | b"model"
-            | b"modelVersion"
-            | b"object"
-            | b"status"
-            | b"finish_reason"
-            | b"finishReason"
-            | b"stop_reason"
-            | b"stopReason"
-            | b"done_reason"
-            | b"native_finish_reason"
-            | b"service_tier"
-            | b"system_fingerprint"
-            | b"signature"
-            | b"thoughtSignature"
-            | b"thought_signature"
-            | b"redactedContent"
-            | b"encrypted_content"
-            | b"encrypted_index"
-            | b"encrypted_stdout"
-            | b"obfuscation"
-            | b"p"
-            | b"media_type"
-            | b"mediaType"
-            | b"mime_type"
-            | b"mimeType"
-            | b"format"
-            | b"detail"
-            | b"size"
-            | b"quality"
-            | b"voice"
-            | b"effort"
-            | b"encoding_format"
-            | b"response_format"
-            | b"anthropic_version"
-            | b"anthropic_beta"
-            | b"keep_alive"
-            | b"created_at"
-            | b"createTime"
-            | b"container"
-            | b"tool_choice"
-            | b"truncation"
-            | b"authorization"
-            | b"authorization_token"
-            | b"server_url"
-            | b"server_label"
-            | b"file_url"
-            | b"fileUri"
-            | b"file_uri"
-            | b"uri"
-            | b"cachedContent"
-            | b"conversation"
-            | b"endpoint"
-            | b"completion_window"
-            | b"method"
+        b"data"
+            | b"bytes"
+            | b"b64_json"
+            | b"image_url"
+            | b"imageUrl"
+            | b"url"
+            | b"file_data"
+            | b"fileData"
+            | b"images"
+            | b"image"
+            | b"audio"
+            | b"input_image"
+            | b"partial_image_b64"
     )
+}
+
+fn is_id(key: &[u8]) -> bool {
+    key == b"id" || key.ends_with(b"_id") || key.ends_with(b"Id") || key.ends_with(b"_ids") || key == b"ids"
 }
 
 /// Members that say which of several texts an event continues.

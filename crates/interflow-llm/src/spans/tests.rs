@@ -10,7 +10,7 @@ fn texts(json: &str) -> Vec<String> {
     marked
         .spans
         .iter()
-        .filter(|s| !matches!(s.kind, SpanKind::Media(_)))
+        .filter(|s| !matches!(s.kind, SpanKind::Media(_) | SpanKind::Name | SpanKind::Number | SpanKind::Signed))
         .map(|s| json[s.range.clone()].to_owned())
         .collect()
 }
@@ -202,12 +202,81 @@ fn the_facts_of_a_request_are_read() {
     assert_eq!(marked.spans.len(), 1, "metadata is left out");
 }
 
+fn of_kind(json: &str, kind: &SpanKind) -> Vec<String> {
+    let marked = mark(json.as_bytes(), true).unwrap();
+    marked.spans.into_iter().filter(|s| s.kind == *kind).map(|s| json[s.range].to_owned()).collect()
+}
+
+#[test]
+fn names_and_numbers_are_marked_where_people_and_tools_choose_them() {
+    let json = json!({
+        "max_tokens": 4111, "seed": 5,
+        "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"anna@firm.com": {"card": 4111111111111111u64}}}]}],
+        "tools": [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"minimum": 7}}}}],
+        "my_extension": {"ssn": 536228726, "id": "anna", "n": true}, "temperature": 0.5
+    })
+    .to_string();
+    assert_eq!(of_kind(&json, &SpanKind::Name), ["anna@firm.com", "card", "ssn", "id", "n"]);
+    assert_eq!(of_kind(&json, &SpanKind::Number), ["4111111111111111", "536228726"]);
+    assert_eq!(texts(&json), ["anna"], "what no API knows is text whatever it is called");
+}
+
+#[test]
+fn what_routes_a_request_is_structure_and_what_only_looks_so_is_text() {
+    check(
+        json!({"prompt_cache_key": "019aab12-7c3d", "user": "u-8f3a", "safety_identifier": "anna.berg1@firm.com", "session_id": "s1",
+            "input": "hi", "tools": [{"type": "web_search", "filters": {"allowed_domains": ["anna-berg.com"]}, "allowed_domains": ["x.com"],
+            "user_location": {"type": "approximate", "city": "Oslo", "country": "NO"}}]}),
+        &["anna.berg1@firm.com", "hi"],
+    );
+    check(
+        json!({"metadata": {"user_id": "user_ab12_account__session_9f-1", "note": "Anna"}, "messages": []}),
+        &["Anna"],
+    );
+}
+
+#[test]
+fn what_a_provider_signed_or_encrypted_is_not_to_be_changed() {
+    let json = json!({"messages": [{"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "Anna", "signature": "EqQBCgIYAhIM"},
+        {"type": "thinking", "thinking": "unsigned", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "QUJDREVGR0hJSktMTU5PUFFSU1RVVg=="},
+        {"reasoningContent": {"reasoningText": {"text": "Berg", "signature": "EqQBCgIYAhIM"}}}]}]})
+    .to_string();
+    assert_eq!(of_kind(&json, &SpanKind::Signed), ["Anna", "Berg"]);
+    assert_eq!(texts(&json), ["unsigned"]);
+    assert_eq!(mark(json.as_bytes(), true).unwrap().spans.len(), 3);
+    for delta in [
+        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "a"}}),
+        json!({"contentBlockIndex": 0, "delta": {"reasoningContent": {"text": "a"}}}),
+    ] {
+        assert_eq!(channels(&[delta])[0].2, SpanKind::Signed);
+    }
+}
+
+#[test]
+fn the_fixed_prompts_are_told_from_the_conversation() {
+    for body in [
+        json!({"messages": [{"content": "sys", "role": "system"}, {"role": "user", "content": "no"}], "tools": [{"function": {"description": "d"}}]}),
+        json!({"system": [{"type": "text", "text": "sys"}], "messages": [{"role": "user", "content": "no"}], "tools": [{"description": "d"}]}),
+        json!({"instructions": "sys", "input": [{"role": "user", "content": "no"}, {"role": "developer", "content": [{"type": "input_text", "text": "d"}]}]}),
+        json!({"systemInstruction": {"parts": [{"text": "sys"}]}, "contents": [{"role": "user", "parts": [{"text": "no"}]}], "tools": [{"functionDeclarations": [{"description": "d"}]}]}),
+    ] {
+        let json = body.to_string();
+        let marked = mark(json.as_bytes(), true).unwrap();
+        for span in &marked.spans {
+            assert_eq!(span.fixed, &json[span.range.clone()] != "no", "{json}: {span:?}");
+        }
+    }
+}
+
 fn channels(events: &[serde_json::Value]) -> Vec<(String, Option<Channel>, SpanKind)> {
     let mut all = Vec::new();
     for e in events {
         let json = e.to_string();
         let marked = event(json.as_bytes(), None).unwrap();
-        all.extend(marked.spans.into_iter().map(|s| (json[s.range].to_owned(), s.channel, s.kind)));
+        let texts = marked.spans.into_iter().filter(|s| !matches!(s.kind, SpanKind::Name | SpanKind::Number));
+        all.extend(texts.map(|s| (json[s.range].to_owned(), s.channel, s.kind)));
     }
     all
 }
@@ -316,7 +385,9 @@ proptest! {
         let mut at = 0;
         for span in &marked.spans {
             prop_assert!(span.range.start >= at && span.range.end <= json.len());
-            prop_assert_eq!(&json[span.range.end..=span.range.end], "\"");
+            if span.kind != SpanKind::Number {
+                prop_assert_eq!(&json[span.range.end..=span.range.end], "\"");
+            }
             at = span.range.end;
         }
     }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use interflow_wire::json::{JsonError, Reader, Token};
 
+use super::fields;
 use super::media::{self, Blob};
 use super::rules::{self, Place, Word, Zone};
 use super::{Channel, Media, MediaKind, Span, SpanKind};
@@ -76,7 +77,15 @@ struct Frame {
     finished: bool,
     /// Spans inside that hold a medium whose kind is open.
     media: Vec<usize>,
+    role: Option<Range<usize>>,
+    /// Whether it has a signature.
+    signed: bool,
+    /// Whether it is part of a client's fixed prompts.
+    fixed: bool,
 }
+
+/// Shorter than any signature that a provider makes.
+const SHORTEST_SIGNATURE: usize = 8;
 
 struct Walk<'j> {
     json: &'j [u8],
@@ -105,6 +114,7 @@ impl<'j> Walk<'j> {
                 Token::Object(at) => self.open(at, true),
                 Token::Array(at) => self.open(at, false),
                 Token::Name(range) => {
+                    self.name(&range);
                     if let Some(frame) = self.frames.last_mut() {
                         frame.name = range;
                     }
@@ -148,6 +158,7 @@ impl<'j> Walk<'j> {
             _ => rules::zone(&place),
         };
         let in_delta = around.is_some_and(|f| f.in_delta) && name != b"citation" || name == b"delta";
+        let fixed = around.is_some_and(|f| f.fixed || f.zone == Zone::Known && fields::is_fixed(name));
         self.frames.push(Frame {
             zone,
             object,
@@ -162,7 +173,32 @@ impl<'j> Walk<'j> {
             in_delta,
             finished: false,
             media: Vec::new(),
+            role: None,
+            signed: false,
+            fixed,
         });
+    }
+
+    /// Whether people or tools choose the names of members here.
+    fn is_free(&self) -> bool {
+        self.frames.last().is_some_and(|f| match f.zone {
+            Zone::Free | Zone::Unknown => true,
+            Zone::Metadata => self.metadata,
+            _ => false,
+        })
+    }
+
+    fn name(&mut self, range: &Range<usize>) {
+        if !range.is_empty() && self.is_free() {
+            self.push(range.clone(), None, SpanKind::Name, None);
+        }
+    }
+
+    fn push(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind, channel: Option<Channel>) {
+        let own = |n: &Range<usize>| fields::is_fixed(self.bytes(n));
+        let fixed = !self.events
+            && self.frames.last().is_some_and(|f| f.fixed || f.zone == Zone::Known && name.as_ref().is_some_and(own));
+        self.out.spans.push(Span { range, name, kind, channel, fixed });
     }
 
     fn text(&mut self, range: Range<usize>) {
@@ -173,9 +209,11 @@ impl<'j> Walk<'j> {
             return self.put(range, None, SpanKind::Text);
         };
         let zone = frame.zone;
-        if frame.object && zone == Zone::Known {
+        if frame.object && matches!(zone, Zone::Known | Zone::Unknown) {
             match name {
                 b"type" | b"event_type" => frame.kind = Some(range.clone()),
+                b"role" => frame.role = Some(range.clone()),
+                b"signature" => frame.signed |= range.len() >= SHORTEST_SIGNATURE,
                 b"media_type" | b"mediaType" | b"mimeType" | b"mime_type" | b"format" => {
                     frame.media_type = Some(range.clone())
                 }
@@ -192,8 +230,9 @@ impl<'j> Walk<'j> {
         }
         match rules::word(zone, name, self.is_named()) {
             Word::Structure => {}
-            Word::Metadata if !self.metadata => {}
-            Word::Text | Word::Metadata => self.put(range, Some(key), SpanKind::Text),
+            Word::Identifier if fields::is_opaque(self.bytes(&range)) => {}
+            Word::Metadata | Word::Identifier if !self.metadata => {}
+            Word::Text | Word::Metadata | Word::Identifier => self.put(range, Some(key), SpanKind::Text),
             Word::Json => self.put(range, Some(key), SpanKind::Json),
             Word::Blob => self.blob(range, key),
         }
@@ -219,7 +258,7 @@ impl<'j> Walk<'j> {
             (SpanKind::Text, Some(_)) if name.as_ref().is_some_and(|n| self.bytes(n) == b"input") => SpanKind::Json,
             (kind, _) => kind,
         };
-        self.out.spans.push(Span { range, name, kind, channel });
+        self.push(range, name, kind, channel);
     }
 
     /// Whether a string of an event continues a text, and which one, as far as its name tells.
@@ -280,6 +319,9 @@ impl<'j> Walk<'j> {
         let key = self.key();
         let (name, value) = (self.bytes(&key), self.bytes(range));
         let depth = self.frames.len();
+        if self.is_free() && value.first().is_some_and(|b| b.is_ascii_digit() || *b == b'-') {
+            self.push(range.clone(), Some(key.clone()), SpanKind::Number, None);
+        }
         let number = || std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
         match name {
             b"stream" if depth == 1 => self.out.stream = Some(value == b"true"),
@@ -327,11 +369,38 @@ impl<'j> Walk<'j> {
         let Some(frame) = self.frames.pop() else { return };
         let range = frame.start..end;
         let element = self.frames.last().is_some_and(|f| !f.object);
+        self.close_signed(&frame, element);
         self.close_media(&frame, &range, element);
         if self.events {
             self.close_channels(&frame, name);
         }
         self.value_over(range);
+    }
+
+    /// What the provider signed goes back as it came, and what it encrypted is no text; what a system or developer
+    /// message says is part of the fixed prompts.
+    fn close_signed(&mut self, frame: &Frame, element: bool) {
+        if frame.zone != Zone::Known || !frame.object {
+            return;
+        }
+        let kind = frame.kind.clone().map_or(&b""[..], |k| self.bytes(&k));
+        if matches!(kind, b"redacted_thinking" | b"reasoning.encrypted") {
+            self.out.spans.truncate(frame.first);
+            return;
+        }
+        // In a stream, the signature comes when the text is over.
+        let thinks = kind == b"thinking_delta" || kind == b"reasoning.text" && self.events;
+        if frame.signed || thinks || self.events && self.bytes(&frame.key) == b"reasoningContent" {
+            let json = self.json;
+            let of = |s: &Span| s.name.clone().and_then(|n| json.get(n)).unwrap_or_default();
+            let own = self.out.spans.iter_mut().skip(frame.first);
+            own.filter(|s| s.kind == SpanKind::Text && matches!(of(s), b"thinking" | b"text"))
+                .for_each(|s| s.kind = SpanKind::Signed);
+        }
+        let role = frame.role.clone().map_or(&b""[..], |r| self.bytes(&r));
+        if element && !self.events && matches!(role, b"system" | b"developer") {
+            self.out.spans.iter_mut().skip(frame.first).for_each(|s| s.fixed = true);
+        }
     }
 
     /// What a medium is, is told by the members around it; what takes it out is its content part.

@@ -75,7 +75,7 @@ async fn audit_lines_and_metrics_tell_what_happened_and_never_what_was_said() {
 async fn what_a_streamed_answer_holds_is_in_the_audit_log_and_what_has_no_price_is_counted() {
     let home = Home::new().await;
     let config = format!(
-        "[audit]\nenabled = true\n[redact]\noutbound = \"flag\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        "[audit]\nenabled = true\n[redact]\noutbound = \"flag\"\nurl = \"pass\"\n[llm.upstream.openai]\ntarget = \"{}\"\n",
         home.provider.url("")
     );
     let running = home.start(&config);

@@ -1,6 +1,6 @@
 //! Nothing of a prompt reaches the provider or the recorder, and everything comes back to the client.
 
-use interflow_redact::{OutboundMode, RedactMode};
+use interflow_redact::{AddressRule, OutboundMode, RedactMode};
 use interflow_testkit::{Ending, Origin, Reply, llm};
 use serde_json::{Value, json};
 
@@ -231,4 +231,143 @@ async fn a_conversation_that_the_provider_continues_by_id_keeps_its_originals() 
         )
         .await;
     assert_eq!(later.json()["output"][0]["content"][0]["text"], format!("I am {MAIL}"));
+}
+
+#[tokio::test]
+async fn names_and_numbers_of_json_in_texts_and_in_tools_do_not_leave() {
+    let inner = json!({"anna.berg@firm.com": {"card": 4_111_111_111_111_111_u64, "ssn": 536_228_726}});
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    for content in [json!(inner.to_string()), json!([{"type": "tool_use", "id": "t", "name": "f", "input": inner}])] {
+        let body = json!({"model": "m", "seed": 4_111_111_111_111_111_u64, "messages": [{"role": "user", "content": content}]});
+        let answer = gate.post("/v1/chat/completions", body.to_string()).await.text();
+        let told = arrived(&origin);
+        for value in ["anna.berg", "536228726"] {
+            assert!(!told.contains(value) && answer.contains(value), "{told} {answer}");
+        }
+        assert_eq!(told.matches("4111111111111111").count(), 1, "a member of the API is no text: {told}");
+        let told: Value = serde_json::from_str(&told).unwrap();
+        if let Some(text) = told["messages"][0]["content"].as_str() {
+            serde_json::from_str::<Value>(text).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_signed_and_what_routes_a_request_goes_on_byte_for_byte() {
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    let body = json!({
+        "model": "m", "max_tokens": 9, "prompt_cache_key": "019aab12-4111", "metadata": {"user_id": "user_5f2_account__session_4a1"},
+        "tools": [{"type": "web_search", "name": "w", "allowed_domains": ["anna-berg.com"], "user_location": {"type": "approximate", "city": "Oslo"}}],
+        "system": "Today's date: 2025-11-22",
+        "messages": [
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": format!("EMAIL_abcdefgh is {MAIL}"), "signature": "EqQBCgIYAhIM"},
+                {"type": "redacted_thinking", "data": "EmwKAhgBEgy3va3pzix/LafPsn4aDFIT2Xlxh0L5L8rLVyIwxtE3rAFBa8cr3qpP"}]},
+            {"role": "user", "content": "go on"}]
+    })
+    .to_string();
+    gate.post("/v1/messages", &body).await;
+    assert_eq!(arrived(&origin), body);
+}
+
+/// How many bytes two bodies have in common before they differ.
+fn common(a: &str, b: &str) -> usize {
+    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
+}
+
+#[tokio::test]
+async fn two_sessions_of_a_client_send_the_same_prefix_so_that_prompt_caches_hold() {
+    let origin = parrot().await;
+    let gate = Gate::start(&origin).await;
+    let system = format!("You are the assistant of Jenny Gibson, {MAIL}. {}", "Answer briefly. ".repeat(50));
+    let mut sent = Vec::new();
+    for session in ["a", "b"] {
+        let body = json!({"system": system, "tools": [{"name": "mail", "description": format!("mails {MAIL}")}],
+            "messages": [{"role": "user", "content": format!("{session}: who is {MAIL}, and bob@example.org?")}]});
+        // Tools and system prompt first, as clients send them.
+        let body =
+            format!("{{\"tools\":{},\"system\":{},\"messages\":{}}}", body["tools"], body["system"], body["messages"]);
+        let fields = format!("Content-Type: application/json\r\nx-session-id: {session}\r\n");
+        gate.send("POST", "/v1/messages", &fields, body.as_bytes()).await.unwrap();
+        sent.push(arrived(&origin));
+    }
+    let prefix = sent[0].find("\"messages\"").unwrap();
+    assert!(sent.iter().all(|s| !s.contains(MAIL) && !s.contains("Jenny")), "{sent:?}");
+    assert!(common(&sent[0], &sent[1]) > prefix, "{} of {prefix}: {sent:?}", common(&sent[0], &sent[1]));
+    // What stands in the conversation alone has another placeholder in each.
+    let bob = |s: &str| s.rsplit("and ").next().map(str::to_owned);
+    assert_ne!(bob(&sent[0]), bob(&sent[1]));
+}
+
+#[tokio::test]
+async fn placeholders_in_answers_and_histories_are_never_replaced_again() {
+    let origin = parrot().await;
+    let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Redact).await;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": prompt()}]}).to_string();
+    let answer = gate.post("/v1/chat/completions", &body).await.text();
+    assert_eq!(said(&answer, false), prompt());
+    let first: Value = serde_json::from_str(&arrived(&origin)).unwrap();
+    let history =
+        json!({"model": "m", "messages": [{"role": "user", "content": first["messages"][0]["content"]}]}).to_string();
+    gate.post("/v1/chat/completions", &history).await;
+    assert_eq!(arrived(&origin), history);
+}
+
+#[tokio::test]
+async fn a_providers_errors_are_scanned_and_restored_whatever_they_are_written_in() {
+    let echo = |request: &interflow_testkit::Request| {
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let text =
+            format!("bad request: {} (SSN 536-22-8726)", body["messages"][0]["content"].as_str().unwrap_or_default());
+        let media_type = request.header("x-form").unwrap_or("text/plain").to_owned();
+        let text = if media_type.contains("json") { json!({"error": {"message": text}}).to_string() } else { text };
+        Reply::status(400).body(text).header("Content-Type", media_type)
+    };
+    let origin = Origin::http().answering(echo).start().await;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": format!("mail {MAIL}")}]}).to_string();
+    for form in ["text/plain", "application/json", "text/html", "application/octet+words"] {
+        let fields = format!("Content-Type: application/json\r\nx-form: {form}\r\n");
+        let gate = Gate::start(&origin).await;
+        let answer = gate.send("POST", "/v1/chat/completions", &fields, body.as_bytes()).await.unwrap().text();
+        assert!(answer.contains(MAIL) && answer.contains("536-22-8726"), "{form}: {answer}");
+        let flow = gate.proxy.flow().await;
+        assert!(!String::from_utf8_lossy(&flow.received).contains(MAIL));
+        let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Redact).await;
+        let answer = gate.send("POST", "/v1/chat/completions", &fields, body.as_bytes()).await.unwrap().text();
+        assert!(answer.contains(MAIL) && !answer.contains("536-22-8726"), "{form}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn urls_and_header_fields_are_scanned_or_refused() {
+    let origin = parrot().await;
+    let path = format!("/v1/chat/completions?user=anna.berg%40firm.com&key=AIzaSyD&id=req_012&note=SSN+{SSN}");
+    let fields = format!(
+        "Content-Type: application/json\r\nX-User: {MAIL}\r\nX-Request-Id: 5f2-{SSN}\r\nBaggage: ssn={SSN}\r\n"
+    );
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).to_string();
+    let heads = |origin: &Origin| {
+        let requests = origin.requests();
+        let last = requests.last().unwrap();
+        String::from_utf8_lossy(&last.raw_head).into_owned()
+    };
+    let gate = Gate::start(&origin).await;
+    gate.send("POST", &path, &fields, body.as_bytes()).await.unwrap();
+    let head = heads(&origin);
+    assert!(
+        !head.contains("anna.berg")
+            && !head.contains(&format!("note=SSN+{SSN}"))
+            && !head.contains(&format!("ssn={SSN}")),
+        "{head}"
+    );
+    assert!(head.contains("id=req_012") && head.contains("5f2-"), "{head}");
+    let refuse = |r: &mut super::Rooms<'_>| r.redact.url = AddressRule::Refuse;
+    let gate = Gate::with(&origin, refuse).await;
+    let answer = gate.send("GET", "/v1/files/anna.berg%40firm.com", "", b"").await.unwrap();
+    assert!(answer.text().contains("address_refused"));
+    let gate = Gate::with(&origin, |r| (r.redact.url, r.redact.headers) = (AddressRule::Pass, AddressRule::Pass)).await;
+    gate.send("POST", &path, &fields, body.as_bytes()).await.unwrap();
+    assert!(heads(&origin).contains("anna.berg"));
 }

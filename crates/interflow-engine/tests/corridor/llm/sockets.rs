@@ -1,7 +1,7 @@
 //! WebSockets to providers: events of clients redacted, events of servers given their originals back, by gateway and proxy.
 
 use futures_util::{SinkExt, StreamExt};
-use interflow_redact::{OutboundMode, RedactMode, UnknownRule};
+use interflow_redact::{AddressRule, OutboundMode, RedactMode, UnknownRule};
 use interflow_testkit::{Origin, Wire, llm};
 use serde_json::{Value, json};
 use tokio_tungstenite::WebSocketStream;
@@ -138,7 +138,12 @@ async fn a_websocket_of_another_path_is_refused() {
 #[tokio::test]
 async fn an_answer_that_is_blocked_ends_the_connection_with_its_reason() {
     let (origin, _) = provider().await;
-    let gate = Gate::with(&origin, |r| r.redact.outbound = OutboundMode::Block).await;
+    let gate = Gate::with(&origin, |r| {
+        r.redact.outbound = OutboundMode::Block;
+        // The query tells the origin what to say.
+        r.redact.url = AddressRule::Pass;
+    })
+    .await;
     let mut socket = open(&gate, "/v1/responses?chunks=4&text=my+SSN+is+123-45-6789,+as+you+know").await;
     tell(&mut socket, ask("hello")).await;
     let events = until(&mut socket, "error").await;
