@@ -101,7 +101,7 @@ describe.each([['light', 1440], ['dark', 1440], ['light', 390], ['dark', 390]] a
     await page.getByRole('button', { name: 'Answer' }).click();
     expect(await wrong(page)).toEqual([]);
     await page.getByRole('button', { name: 'Take what stands there' }).click();
-    await page.getByRole('article').getByRole('button', { name: 'Go on' }).click();
+    await page.getByRole('article').getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toBe(200);
   });
 

@@ -103,7 +103,8 @@ describe('approvals', () => {
     const first = ask('/held/one');
     const card = page.getByRole('article');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
-    await page.keyboard.press('A');
+    expect(await page.title()).toMatch(/^\(1\) Approvals/);
+    await page.keyboard.press('a');
     // It is gone at once, so that the next key cannot be taken for an answer to it.
     expect(await card.count()).toBe(0);
     expect(await first).toBe(502);
@@ -113,7 +114,8 @@ describe('approvals', () => {
     expect(await second).toBe(403);
     const third = ask('/held/three');
     await expect.poll(() => card.count(), { timeout: 8000 }).toBe(1);
-    await page.keyboard.press('a');
+    await page.keyboard.press('A');
+    await page.getByRole('button', { name: 'Allow always' }).click();
     expect(await third).toBe(502);
     expect(await ask('/held/four')).toBe(502);
     await expect.poll(() => page.getByRole('main').textContent(), { timeout: 12_000 }).toMatch(/allow.*deny.*allow/);

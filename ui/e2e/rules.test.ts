@@ -57,7 +57,7 @@ describe('a request that a rule holds', () => {
   it('goes on as it came', async () => {
     const answer = echo('as it came');
     await card().filter({ hasText: 'request held by look at it at request_body: of /echo' }).waitFor();
-    await card().getByRole('button', { name: 'Go on' }).click();
+    await card().getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toMatchObject({ status: 200, test: 'one', body: 'as it came' });
     await expect.poll(() => card().count()).toBe(0);
   });
@@ -82,7 +82,7 @@ describe('a request that a rule holds', () => {
     await card().getByRole('alert').filter({ hasText: 'is no header field' }).waitFor();
     expect(await card().getByRole('textbox', { name: 'Body' }).inputValue()).toBe('kept');
     await card().getByRole('button', { name: 'Leave as it is' }).click();
-    await card().getByRole('button', { name: 'Go on' }).click();
+    await card().getByRole('button', { name: 'Continue' }).click();
     expect(await answer).toMatchObject({ status: 200, body: 'kept' });
   });
 
@@ -106,7 +106,7 @@ describe('a request that a rule holds', () => {
     const link = page.getByRole('navigation').getByRole('link', { name: /Approvals/ });
     await expect.poll(() => link.textContent(), { timeout: 8000 }).toMatch(/Approvals\s*1/);
     await link.click();
-    await card().filter({ hasText: 'look at it' }).getByRole('button', { name: 'Go on' }).click();
+    await card().filter({ hasText: 'look at it' }).getByRole('button', { name: 'Continue' }).click();
     expect((await answer).body).toBe('seen from elsewhere');
     await expect.poll(() => link.textContent(), { timeout: 8000 }).not.toMatch(/\d/);
     await page.goto(`http://${world.admin}/rules`);
@@ -138,7 +138,7 @@ it('messages that a rule holds are dropped, changed and let go', async () => {
   let over = false;
   void done.then(() => (over = true));
   while (!over) {
-    const next = held.first().getByRole('button', { name: 'Go on' });
+    const next = held.first().getByRole('button', { name: 'Continue' });
     await next.click({ timeout: 500 }).catch(() => undefined);
   }
   await world.recorded(1, 'is:websocket');

@@ -14,6 +14,7 @@ use interflow_wire::ja4h;
 
 use crate::access::Asked;
 use crate::answers::{error_response, provider_error};
+use crate::approvals::{self, HeadHiding};
 use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
 use crate::limits::Counted;
@@ -435,11 +436,13 @@ async fn request_phases(
     for stage in plan.stages(Phase::RequestHead) {
         // A client that leaves takes the question along that somebody was to decide.
         let asks = stage.name() == crate::approvals::STAGE;
+        let preview = if asks { approvals::preview_of(&mut tracker.flow, head, &body) } else { None };
         let verdict = match stage.request_head(&mut tracker.flow, head) {
             Step::Now(verdict) => verdict,
             later if asks => {
                 interim.hold(true);
-                let verdict = later.get().await;
+                let (verdict, read) = approvals::wait_and_read(preview, later, body).await;
+                body = read;
                 interim.hold(false);
                 verdict
             }
@@ -486,7 +489,8 @@ pub(crate) async fn send(
     body: Body,
     interim: &Interim,
 ) -> Result<Answer> {
-    let mut relay = InterimRelay { to: interim, heads: Vec::new() };
+    let hiding = HeadHiding::of(&tracker.flow);
+    let mut relay = InterimRelay { to: interim, heads: Vec::new(), hiding };
     let flow = &mut tracker.flow;
     let mut x = Exchange {
         clock: &flow.clock,
@@ -505,11 +509,13 @@ pub(crate) async fn send(
 struct InterimRelay<'a> {
     to: &'a Interim,
     heads: Vec<ResponseHead>,
+    hiding: HeadHiding,
 }
 
 impl InterimRelay<'_> {
     fn relay(&mut self, mut head: ResponseHead) {
         hop::clean_response(&mut head.headers, false);
+        self.hiding.apply(&mut head);
         self.to.send(head.clone());
         // An origin may send 1xx without end; a few tell the story.
         if self.heads.len() < 8 {

@@ -1,5 +1,5 @@
 //! Requests that Interflow itself makes: replays, and calls of its rooms. They pass no stages, but for those that guard the
-//! way out of a replay.
+//! way out.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) async fn send_own(
     }
     let body = tracker.request_body(body, &head);
     let route = live.settings.route(head.url.scheme, &head.url.authority, None);
-    let leaving = if replay { sending(&mut tracker, &head, body).await } else { Ok((None, body)) };
+    let leaving = sending(&mut tracker, &head, body).await;
     let sent = match leaving {
         Ok((mut leaving, body)) => {
             live.settings.pseudonym.mark(&head, &mut leaving, &route, &tracker.flow);
@@ -56,15 +56,13 @@ pub(crate) async fn send_own(
     };
     let Answer { head: mut response, mut body, .. } = answer;
     hop::clean_response(&mut response.headers, false);
-    if replay {
-        body = match hide_in_replay(&mut tracker, &head, &mut response, body).await {
-            Ok(body) => body,
-            Err(e) => {
-                tracker.fail(&e);
-                return Err(e);
-            }
-        };
-    }
+    body = match hide_in_response(&mut tracker, &head, &mut response, body).await {
+        Ok(body) => body,
+        Err(e) => {
+            tracker.fail(&e);
+            return Err(e);
+        }
+    };
     tracker.response(&response);
     let body = tracker.response_body(body, &response);
     Ok(Response { head: response, body })
@@ -82,8 +80,8 @@ async fn judge_replay(tracker: &mut Tracker, head: &mut RequestHead) -> Result<(
     Ok(())
 }
 
-/// What the stages of the phase `Sending` put into a replay, they take out of its response.
-async fn hide_in_replay(
+/// What the stages of the phase `Sending` put into requests, they take out of responses, whoever asked for them.
+async fn hide_in_response(
     tracker: &mut Tracker,
     request: &RequestHead,
     head: &mut ResponseHead,

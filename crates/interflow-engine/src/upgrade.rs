@@ -17,6 +17,7 @@ use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
+use crate::approvals::HeadHiding;
 use crate::messages::{Seen, WebSocketLeg};
 use crate::tracker::Tracker;
 use crate::worker::Live;
@@ -31,6 +32,7 @@ pub(crate) fn accepted(
     upstream: Io,
 ) -> Outgoing {
     hop::clean_response(&mut head.headers, true);
+    HeadHiding::of(&tracker.flow).apply(&mut head);
     match request.version {
         Version::H2 => {
             head.status = StatusCode::OK;

@@ -32,4 +32,4 @@ pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode,
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};
 pub use id::{FlowId, FlowIdError};
 pub use stage::{CertificateFiles, Injected, Interest, Phase, Scope, Shown, Stage, Step, TlsVersion, Verdict, Way};
-pub use timings::{Clock, Timestamp, Timings};
+pub use timings::{Clock, Micros, Timestamp, Timings};

@@ -26,6 +26,6 @@ pub use model::{
 };
 pub use recorder::StoreRecorder;
 pub use store::{
-    Annotation, BodyReader, CheckReport, EmbeddedStore, Event, ListOptions, NewFlow, Order, Progress, Recovery, Store,
-    StoreStats, Subscription, Wanted,
+    Annotation, BodyReader, CheckReport, EmbeddedStore, Event, HeadMask, ListOptions, NewFlow, Order, Progress,
+    Recovery, Store, StoreStats, Subscription, Wanted,
 };

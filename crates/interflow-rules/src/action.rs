@@ -222,8 +222,8 @@ actions! {
     PrintError(Template) "print_error" Authority RequestHead Done;
     /// Writes a line at the end of a file.
     AppendFile(Append) "append_file" Authority RequestHead Done;
-    /// Holds the flow until somebody decides, by API or command line.
-    Hold(Hold) "hold" Authority RequestHead Message;
+    /// Holds the flow, its body included, until somebody decides, in the UI, by API or command line.
+    Hold(Hold) "hold" Authority RequestBody Message;
     /// Asks a service, which may change, answer or deny: at the request, and at the response.
     Call(Texts) "call" RequestBody RequestBody ResponseBody;
     /// Runs a script in Lua, which may change, answer or deny.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use interflow_flow::{FlowId, Phase, Timestamp};
+use interflow_flow::{ClientInfo, FlowId, Phase, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// A flow that waits.
 #[derive(Clone, Debug, Serialize)]
@@ -23,10 +23,16 @@ pub struct Held {
     pub what: &'static str,
     /// Words of the rule's writer.
     pub note: Option<String>,
-    /// Since when, in microseconds since 1970.
-    pub since: u64,
-    /// Until when, in microseconds since 1970.
-    pub until: u64,
+    /// The client's address.
+    pub client: String,
+    /// The user of the proxy.
+    pub user: Option<String>,
+    /// The client's program.
+    pub process: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
     /// Whether it goes on when nobody decides.
     pub pass: bool,
     /// Method of the request.
@@ -96,6 +102,8 @@ struct Waiting {
 #[derive(Default)]
 pub struct Holds {
     inner: Mutex<Inner>,
+    /// Grows with each change, for whoever watches.
+    version: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -111,6 +119,8 @@ pub(crate) struct Ask {
     pub flow: FlowId,
     pub rule: String,
     pub phase: Phase,
+    pub client: Arc<ClientInfo>,
+    pub user: Option<String>,
     pub note: Option<String>,
     pub timeout: Duration,
     pub pass: bool,
@@ -136,7 +146,9 @@ impl Holds {
         let at = inner.waiting.iter().position(|w| w.held.id == id);
         let waiting = at.map(|at| inner.waiting.remove(at));
         let gone = || format!("nothing is held under {id}: it was decided, timed out, or its client went away");
+        drop(inner);
         let waiting = waiting.ok_or_else(gone)?;
+        self.changed();
         waiting.decide.send(decision).map_err(|_| gone())?;
         Ok(waiting.held)
     }
@@ -146,11 +158,27 @@ impl Holds {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.waiting.clear();
+        drop(inner);
+        self.changed();
     }
 
     /// Whether nobody decides any more.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
+    }
+
+    /// Grows with each change of the list.
+    pub fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// Waits until the version is another than this. Cancel-safe.
+    pub async fn changed_since(&self, version: u64) {
+        let _ = self.version.subscribe().wait_for(|v| *v != version).await;
+    }
+
+    fn changed(&self) {
+        self.version.send_modify(|v| *v += 1);
     }
 
     /// Waits for a decision; `None` when nobody decided in time, too many wait, or nobody decides any more.
@@ -174,7 +202,7 @@ impl Holds {
         }
         inner.next += 1;
         let id = inner.next;
-        let since = Timestamp::now().micros();
+        let since = Timestamp::now();
         let held = Held {
             id,
             flow: ask.flow.to_string(),
@@ -186,8 +214,11 @@ impl Holds {
                 _ => "request",
             },
             note: ask.note,
+            client: ask.client.peer.ip().to_canonical().to_string(),
+            user: ask.user,
+            process: ask.client.process.as_deref().map(|p| p.name.to_string()),
             since,
-            until: since + ask.timeout.as_micros() as u64,
+            until: since.after(ask.timeout),
             pass: ask.pass,
             method: ask.method,
             url: ask.url,
@@ -197,6 +228,8 @@ impl Holds {
         };
         tracing::info!(id, flow = %ask.flow, rule = held.rule, "held: {}", held.url);
         inner.waiting.push(Waiting { held, decide });
+        drop(inner);
+        self.changed();
         Some((id, decided))
     }
 }
@@ -208,7 +241,14 @@ struct Entry<'a> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        self.holds.inner.lock().waiting.retain(|w| w.held.id != self.id);
+        let mut inner = self.holds.inner.lock();
+        let before = inner.waiting.len();
+        inner.waiting.retain(|w| w.held.id != self.id);
+        let gone = inner.waiting.len() < before;
+        drop(inner);
+        if gone {
+            self.holds.changed();
+        }
     }
 }
 
@@ -217,8 +257,11 @@ mod tests {
     use super::*;
 
     fn ask(timeout: u64) -> Ask {
+        let flow = crate::sample::Sample::get("http://a/").flow;
         Ask {
-            flow: crate::sample::Sample::get("http://a/").flow.id,
+            flow: flow.id,
+            client: Arc::clone(&flow.client),
+            user: None,
             rule: "r".into(),
             phase: Phase::RequestHead,
             note: None,

@@ -409,7 +409,11 @@ pub(crate) fn phase_for(
         ));
     }
     let Some(wished) = wished else {
-        let natural = info.natural.max(needs);
+        let mut natural = info.natural.max(needs);
+        if matches!(action, Action::Hold(_)) && natural == Phase::ResponseHead {
+            // Whoever decides about a response sees its body too.
+            natural = Phase::ResponseBody;
+        }
         return Ok(before.filter(|b| *b <= info.latest).map_or(natural, |b| natural.max(b)));
     };
     if wished < info.earliest || wished > info.latest {

@@ -1,10 +1,11 @@
 //! `interflow approvals`: what a running instance holds, and what may be reached.
 
 use std::io::Write as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use interflow_engine::approvals::presets;
+use interflow_flow::Timestamp;
 use interflow_flow::units::Span;
 use serde_json::{Map, Value, json};
 
@@ -16,7 +17,7 @@ use crate::home::Home;
 /// The commands on approvals.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
-    /// List what is held.
+    /// List what waits for somebody to decide: questions of approvals, and flows that rules hold.
     List {
         /// Stay, and list anew whenever something changes.
         #[arg(long)]
@@ -69,7 +70,7 @@ pub enum ApprovalsCommand {
 /// What is answered, and how.
 #[derive(Debug, Args)]
 pub struct AnswerArgs {
-    /// The number of the question, as `approvals list` shows it; `all` for all of them.
+    /// The number as `approvals list` shows it (`3`, or `rule-5` for a flow that a rule holds); `all` for all of them.
     pub id: String,
     /// For what it is said.
     #[arg(long, value_enum, default_value_t = ScopeArg::Once)]
@@ -162,13 +163,14 @@ pub enum SecretsCommand {
     Add {
         /// What to call it.
         label: String,
-        /// A host that it may be sent to (repeat for several).
+        /// An origin that it may be sent to (repeat for several): `api.example.com` is https on port 443;
+        /// `api.example.com:8443`, `http://10.0.0.7:8080`; this machine needs the port, `127.0.0.1:3000`.
         #[arg(long = "host", value_name = "HOST", required = true)]
         hosts: Vec<String>,
         /// The text that stands for it; one is made when it is not given.
         #[arg(long)]
         placeholder: Option<String>,
-        /// It may go out without TLS.
+        /// It may go out without TLS to hosts that are given without a scheme.
         #[arg(long)]
         plain_http: bool,
     },
@@ -245,8 +247,10 @@ fn words(value: &Value, name: &str) -> String {
 }
 
 fn list(api: &Api, follow: bool, as_json: bool) -> Result<(), Failure> {
-    let mut state = api.get("/approvals")?;
+    let mut pending = api.get("/pending")?;
     loop {
+        let mut state = api.get("/approvals")?;
+        state["pending"] = pending["pending"].take();
         if as_json {
             print_json(&state);
         } else {
@@ -255,41 +259,65 @@ fn list(api: &Api, follow: bool, as_json: bool) -> Result<(), Failure> {
         if !follow {
             return Ok(());
         }
-        let version = member(&state, "version");
-        while member(&state, "version") == version {
-            state = api.get(&format!("/approvals?after={version}&wait=30s"))?;
+        let version = member(&pending, "version");
+        while member(&pending, "version") == version {
+            pending = api.get(&format!("/pending?after={version}&wait=30s"))?;
         }
     }
 }
 
 fn table(state: &Value) -> String {
-    let mut text = format!("mode {}\n", member(state, "mode"));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
-    for held in each(state, "held") {
+    let mut text = format!("mode {}\n", mode_line(state));
+    let now = Timestamp::now().micros();
+    for held in each(state, "pending") {
         let left = Duration::from_micros(held["until"].as_u64().unwrap_or(now).saturating_sub(now)).as_secs();
-        let host = member(held, "host");
-        let place = match &*member(held, "method") {
-            "" => format!("tunnel {host}:{}", member(held, "port")),
-            method => format!("{method} {host}:{}{}", member(held, "port"), member(held, "path")),
+        let place = match (held["status"].as_u64(), &*member(held, "method")) {
+            (Some(status), method) => format!("{method} {} answered {status}", member(held, "url")),
+            (None, "") => format!("{} {}", member(held, "what"), member(held, "url")),
+            (None, method) => format!("{method} {}", member(held, "url")),
         };
-        let who = [member(held, "user"), member(held, "process"), member(held, "client")];
+        let client = &held["client"];
+        let who = [member(client, "user"), member(client, "process"), member(client, "address")];
         let who = who.into_iter().find(|w| !w.is_empty()).unwrap_or_default();
-        let waiting = member(held, "waiting");
-        text.push_str(&format!("{:>6}  {left:>3} s left  {waiting} waiting  {who}  {place}\n", member(held, "id")));
+        let by = held["rule"].as_str().map(|rule| format!("  held by {rule}")).unwrap_or_default();
+        let id = member(held, "id");
+        let id = id.strip_prefix("approval-").unwrap_or(&id);
+        let (waiting, left) = (member(held, "waiting"), clock(left));
+        text.push_str(&format!("{id:>6}  {left:>5} left  {waiting} waiting  {who}  {place}{by}\n"));
     }
-    if state["held"].as_array().is_none_or(Vec::is_empty) {
+    if state["pending"].as_array().is_none_or(Vec::is_empty) {
         text.push_str("nothing is held\n");
     }
-    text
+    text.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+}
+
+/// `4:30`: minutes and seconds.
+fn clock(seconds: u64) -> String {
+    format!("{}:{:02}", seconds / 60, seconds % 60)
+}
+
+/// The mode in force, and until when it is.
+fn mode_line(state: &Value) -> String {
+    let mode = member(state, "mode");
+    if state["mode_is_configured"] != false {
+        return mode;
+    }
+    let Some(until) = state["mode_until"].as_i64() else {
+        return format!("{mode} (until the instance ends; `interflow approvals mode config` goes back)");
+    };
+    let left = (until - Timestamp::now().micros() as i64).max(0) as u64 / 1_000_000;
+    let at = jiff::Timestamp::from_microsecond(until).unwrap_or_default();
+    let at = at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string();
+    format!("{mode} until {at} ({} left)", clock(left))
 }
 
 fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
     let ids: Vec<String> = if args.id == "all" {
-        each(&api.get("/approvals")?, "held").map(|h| member(h, "id")).collect()
+        each(&api.get("/pending")?, "pending").map(|h| member(h, "id")).collect()
     } else {
-        let number: u64 =
-            args.id.parse().map_err(|_| Failure::Usage(format!("`{}` is no number of a question", args.id)))?;
-        vec![number.to_string()]
+        let number = args.id.strip_prefix("rule-").or(args.id.strip_prefix("approval-")).unwrap_or(&args.id);
+        number.parse::<u64>().map_err(|_| Failure::Usage(format!("`{}` is no number of a question", args.id)))?;
+        vec![args.id.clone()]
     };
     let scope = args.scope.to_possible_value().map(|v| v.get_name().replace('-', "_"));
     let mut input = json!({"action": action, "scope": scope, "everyone": args.everyone});
@@ -297,7 +325,17 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
         input["for"] = json!(lasting);
     }
     for id in ids {
-        match api.post(&format!("/approvals/{id}"), &input) {
+        let input = if id.starts_with("rule-") {
+            if args.scope != ScopeArg::Once {
+                let why =
+                    format!("{id} is held by a rule of the rule files, and is decided once; change the rule for more");
+                return Err(Failure::Usage(why));
+            }
+            json!({"action": action})
+        } else {
+            input.clone()
+        };
+        match api.post(&format!("/pending/{id}"), &input) {
             Ok(done) => {
                 let rule = done["rule"]["id"].as_str().map(|id| format!(", rule {id}")).unwrap_or_default();
                 print(&format!(
@@ -370,14 +408,14 @@ fn rule_line(rule: &Value) -> String {
 
 fn set_mode(api: &Api, mode: Option<&str>, lasting: Option<Span>) -> Result<(), Failure> {
     let Some(mode) = mode else {
-        print(&format!("{}\n", member(&api.get("/approvals")?, "mode")));
+        print(&format!("{}\n", mode_line(&api.get("/approvals")?)));
         return Ok(());
     };
     let mut input = json!({"mode": if mode == "config" { Value::Null } else { mode.into() }});
     if let Some(lasting) = lasting {
         input["for"] = json!(lasting);
     }
-    print(&format!("{}\n", member(&api.post("/approvals/mode", &input)?, "mode")));
+    print(&format!("{}\n", mode_line(&api.post("/approvals/mode", &input)?)));
     Ok(())
 }
 
@@ -417,7 +455,9 @@ fn secrets(api: &Api, command: SecretsCommand) -> Result<(), Failure> {
             if let Some(placeholder) = placeholder {
                 secret["placeholder"] = placeholder.into();
             }
-            print(&format!("{}\n", member(&api.post("/secrets", &secret)?, "placeholder")));
+            let made = api.post("/secrets", &secret)?;
+            eprintln!("the placeholder stands for the secret towards {}", words(&made, "hosts"));
+            print(&format!("{}\n", member(&made, "placeholder")));
         }
         SecretsCommand::Remove { label } => drop(api.delete(&format!("/secrets/{}", escaped(&label)))?),
     }
@@ -444,17 +484,29 @@ mod tests {
 
     #[test]
     fn what_is_held_is_shown_in_a_line() {
-        let state = json!({"mode": "ask", "held": [
-            {"id": 3, "host": "a.test", "port": 443, "method": "GET", "path": "/x\u{1b}[1m", "process": "curl",
-             "client": "127.0.0.1", "waiting": 2, "until": 0},
-            {"id": 4, "host": "b.test", "port": 22, "client": "192.0.2.1", "waiting": 1, "until": 0},
+        let state = json!({"mode": "ask", "pending": [
+            {"id": "approval-3", "kind": "approval", "what": "request", "url": "https://a.test/x\u{1b}[1m?q=1", "method": "GET",
+             "client": {"process": "curl", "address": "127.0.0.1"}, "waiting": 2, "until": 0},
+            {"id": "approval-4", "kind": "approval", "what": "tunnel", "url": "b.test:22",
+             "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
+            {"id": "rule-5", "kind": "rule", "what": "response", "url": "http://c.test/", "method": "GET", "status": 200,
+             "rule": "look", "client": {"address": "192.0.2.1"}, "waiting": 1, "until": 0},
         ]});
         assert_eq!(
             table(&state),
-            "mode ask\n     3    0 s left  2 waiting  curl  GET a.test:443/x[1m\n     4    0 s left  1 waiting  \
-             192.0.2.1  tunnel b.test:22\n"
+            "mode ask\n     3   0:00 left  2 waiting  curl  GET https://a.test/x[1m?q=1\n     4   0:00 left  1 waiting  \
+             192.0.2.1  tunnel b.test:22\nrule-5   0:00 left  1 waiting  192.0.2.1  GET http://c.test/ answered 200  held by look\n"
         );
-        assert_eq!(table(&json!({"mode": "observe", "held": []})), "mode observe\nnothing is held\n");
+        assert_eq!(table(&json!({"mode": "observe", "pending": []})), "mode observe\nnothing is held\n");
+    }
+
+    #[test]
+    fn a_mode_for_a_while_says_until_when() {
+        let until = Timestamp::now().micros() + 15 * 60 * 1_000_000 + 500_000;
+        let line = mode_line(&json!({"mode": "ask", "mode_until": until, "mode_is_configured": false}));
+        assert!(line.starts_with("ask until 2") && line.ends_with("(15:00 left)"), "{line}");
+        assert!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": false})).contains("ends"));
+        assert_eq!(mode_line(&json!({"mode": "ask", "mode_until": null, "mode_is_configured": true})), "ask");
     }
 
     #[test]

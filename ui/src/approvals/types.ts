@@ -1,5 +1,7 @@
 // What the API says of approvals, rules of access, sessions and secrets.
 
+import { countdown, left, type Micros, type UnixMicros } from '../lib/time';
+
 export type Verdict = 'allow' | 'deny';
 export type Mode = 'observe' | 'ask' | 'enforce';
 
@@ -7,31 +9,30 @@ export interface Question {
   id: number;
   user: string | null;
   process: string | null;
+  container: string | null;
   client: string;
   sessions: string[];
   host: string;
   port: number;
   method: string | null;
   path: string | null;
-  waiting: number;
-  flows: string[];
-  since: number;
-  until: number;
+  query: string | null;
+  since: UnixMicros;
+  until: UnixMicros;
 }
 
 export interface Approvals {
   version: number;
   mode: Mode;
-  mode_until: number | null;
+  mode_until: UnixMicros | null;
   mode_is_configured: boolean;
-  timeout_seconds: number;
-  held: Question[];
+  timeout: Micros;
 }
 
 export interface Answered extends Question {
   action: Verdict | null;
   by: string;
-  at: number;
+  at: UnixMicros;
 }
 
 export interface NewRule {
@@ -76,8 +77,8 @@ export interface Session {
   user?: string | null;
   client?: string | null;
   process?: string | null;
-  began: number;
-  until: number;
+  began: UnixMicros;
+  until: UnixMicros;
   rules: number;
   secrets: Secret[];
 }
@@ -94,7 +95,20 @@ export function wordsOf(rule: NewRule): string {
 }
 
 /** Who asks, in a line. */
-export function whoOf(question: Pick<Question, 'user' | 'process' | 'client' | 'sessions'>): string {
-  const parts = [question.process, question.user, ...question.sessions].filter((p): p is string => !!p);
-  return parts.length > 0 ? `${parts.join(', ')} (${question.client})` : question.client;
+export function whoOf(client: { address: string; user: string | null; process: string | null; sessions: string[] }): string {
+  const parts = [client.process, client.user, ...client.sessions].filter((p): p is string => !!p);
+  return parts.length > 0 ? `${parts.join(', ')} (${client.address})` : client.address;
+}
+
+/** How long a mode that is not the configured one lasts. */
+export function leftOfMode(state: Pick<Approvals, 'mode_until' | 'mode_is_configured'>, now: number): string {
+  if (state.mode_is_configured) return '';
+  return state.mode_until === null ? 'until Interflow ends' : `for ${countdown(left(state.mode_until, now))} more`;
+}
+
+/** Who or what ended a question, in words. */
+export function endOf(answer: Answered, rules: Rule[]): string {
+  const rule = rules.find((r) => r.id === answer.by);
+  const words: Record<string, string> = { once: 'answered once', timeout: 'nobody answered in time', gone: 'the client went away', mode: 'by the mode' };
+  return words[answer.by] ?? (rule ? `by the rule “${wordsOf(rule)}”` : 'by a rule');
 }

@@ -73,8 +73,6 @@ class Shared {
   doings = $state.raw<((action: Action) => void) | null>(null);
   stats = $state.raw<Stats | null>(null);
   samples = $state.raw<Sample[]>([]);
-  /** How many wait for somebody to decide. */
-  readonly held = $derived((this.stats?.held.approvals ?? 0) + (this.stats?.held.rules ?? 0));
   unreachable = $state('');
   private notice = 0;
   private last: { at: number; stats: Stats } | null = null;

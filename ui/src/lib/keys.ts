@@ -67,11 +67,11 @@ export const BINDINGS: Binding[] = [
 
 /** Keys of other pages, for the help. */
 export const ELSEWHERE: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
-  { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous question' },
-  { page: 'Approvals', keys: ['a'], doc: 'allow, as far and as long as chosen above' },
-  { page: 'Approvals', keys: ['A'], doc: 'allow this once' },
-  { page: 'Approvals', keys: ['d'], doc: 'deny this once' },
-  { page: 'Approvals', keys: ['D'], doc: 'deny, as far and as long as chosen above' },
+  { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous of those that wait' },
+  { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
+  { page: 'Approvals', keys: ['A'], doc: 'allow always: choose for what and how long' },
+  { page: 'Approvals', keys: ['d'], doc: 'deny once' },
+  { page: 'Approvals', keys: ['D'], doc: 'deny always: choose for what and how long' },
   { page: 'Conversations', keys: ['j', 'k'], doc: 'next, previous conversation' },
   { page: 'Conversations', keys: ['/'], doc: 'write a filter' },
   { page: 'Conversations', keys: ['e'], doc: 'unfold and fold everything' },

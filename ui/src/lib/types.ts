@@ -1,4 +1,5 @@
 // What the API says, as far as the pages read it.
+import type { Micros } from './time';
 
 /** Bytes: a text where they are UTF-8, else base 64. */
 export type Bytes = string | { base64: string };
@@ -217,7 +218,7 @@ export interface Stats {
   version: string;
   /** Flows that wait for somebody to decide: of approvals, and of rules. */
   held: { approvals: number; rules: number };
-  uptime: number;
+  uptime: Micros;
   draining: boolean;
   addresses: { proxy: string[]; gateway: string[]; admin: string };
   engine: {

@@ -1,5 +1,7 @@
 // What the API says of rules and of flows that they hold.
 
+import type { UnixMicros } from '../lib/time';
+
 /** What is wrong at a place of a text. */
 export interface Mistake {
   line: number;
@@ -48,8 +50,8 @@ export interface HeldFlow {
   phase: string;
   what: 'request' | 'response' | 'message';
   note: string | null;
-  since: number;
-  until: number;
+  since: UnixMicros;
+  until: UnixMicros;
   pass: boolean;
   method: string | null;
   url: string;

@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use interflow_engine::approvals::config::{Action, Mode, RuleSpec, SecretSpec, SessionSpec};
 use interflow_engine::approvals::{Answer, Approvals, ApprovalsError};
+use interflow_flow::Micros;
 use interflow_flow::units::Span;
 use interflow_record::{FlowRow, ListOptions, Order};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use super::work::ask;
 use crate::server::AdminState;
 
 /// The longest that a request waits for news.
-const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const LONGEST: Duration = Duration::from_secs(60);
 /// The most recorded flows that a suggestion is made from.
 const MAX_SEEN: usize = 50_000;
 /// Flows taken from the store at a time.
@@ -32,7 +33,7 @@ const MANY: usize = 4;
 type Shared = State<Arc<AdminState>>;
 
 impl AdminState {
-    fn approvals(&self) -> Result<&Approvals> {
+    pub(super) fn approvals(&self) -> Result<&Approvals> {
         self.approvals.as_deref().ok_or_else(|| {
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no_approvals", "this instance has no approvals")
         })
@@ -53,8 +54,8 @@ impl From<ApprovalsError> for ApiError {
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Watch {
-    after: Option<u64>,
-    wait: Option<Span>,
+    pub after: Option<u64>,
+    pub wait: Option<Span>,
 }
 
 /// `GET /approvals`: at once, or when something has changed since a version.
@@ -66,15 +67,21 @@ pub(crate) async fn list(State(state): Shared, Params(watch): Params<Watch>) -> 
         let _ = tokio::time::timeout(patience, approvals.changed_since(after)).await;
     }
     let version = approvals.version();
+    let mut answer = shown_mode(approvals);
+    answer["version"] = version.into();
+    answer["timeout"] = json!(Micros::from(approvals.patience()));
+    answer["held"] = json!(approvals.held());
+    Ok(Json(answer))
+}
+
+/// The mode in force, and until when it is.
+fn shown_mode(approvals: &Approvals) -> Value {
     let meanwhile = approvals.meanwhile();
-    Ok(Json(json!({
-        "version": version,
+    json!({
         "mode": approvals.mode(),
-        "mode_until": meanwhile.map(|(_, until)| until).filter(|until| *until != u64::MAX),
+        "mode_until": meanwhile.and_then(|(_, until)| until),
         "mode_is_configured": meanwhile.is_none(),
-        "timeout_seconds": approvals.patience().as_secs_f64(),
-        "held": approvals.held(),
-    })))
+    })
 }
 
 /// `POST /approvals/{id}`
@@ -104,7 +111,7 @@ pub(crate) struct NewMode {
 pub(crate) async fn mode(State(state): Shared, Input(new): Input<NewMode>) -> Result<Json<Value>> {
     let approvals = state.approvals()?;
     approvals.set_mode(new.mode.map(|mode| (mode, new.lasting.map(|l| l.0))));
-    Ok(Json(json!({ "mode": approvals.mode() })))
+    Ok(Json(shown_mode(approvals)))
 }
 
 /// `GET /approvals/rules`

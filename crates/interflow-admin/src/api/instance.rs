@@ -24,7 +24,7 @@ pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<V
     let engine = &state.engine;
     Ok(Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime": engine.uptime().as_secs_f64(),
+        "uptime": interflow_flow::Micros::from(engine.uptime()),
         "draining": engine.is_draining(),
         "addresses": {
             "proxy": engine.proxy_addresses(),

@@ -36,5 +36,5 @@ pub(crate) async fn link(State(state): State<Arc<AdminState>>, Input(wish): Inpu
     })?;
     let wrong = |text| ApiError::new(StatusCode::BAD_REQUEST, "bad_link", text);
     let linked = media.link(&wish, &media.base(gateway)).map_err(wrong)?;
-    Ok(Json(json!({ "url": linked.url, "expires": linked.expires })))
+    Ok(Json(json!({ "url": linked.url, "expires": linked.expires.map(interflow_flow::Timestamp::from_secs) })))
 }

@@ -1,6 +1,7 @@
 //! The REST and WebSocket API under `/api/v1`. [`routes::all`] is the table of it: the router and the OpenAPI document
 //! are both made from it.
 
+mod approval_schemas;
 mod approvals;
 mod body;
 mod conversations;
@@ -14,6 +15,7 @@ mod limits;
 pub(crate) mod mcp;
 mod media;
 mod openapi;
+mod pending;
 mod policies;
 mod privacy;
 mod replay;

@@ -7,8 +7,8 @@ use axum::http::Method;
 use axum::routing::{MethodFilter, MethodRouter, on};
 
 use super::{
-    approvals, body, conversations, events, flows, instance, limits, media, openapi, policies, privacy, replay, rules,
-    transfer, words,
+    approvals, body, conversations, events, flows, instance, limits, media, openapi, pending, policies, privacy,
+    replay, rules, transfer, words,
 };
 use crate::server::AdminState;
 
@@ -433,6 +433,23 @@ fn of_approvals() -> Vec<Route> {
             .param("after", "integer", "wait until the version is another than this")
             .param("wait", "string", "how long, at most: 25s"),
         Route::new(post.clone(), "/approvals/{id}", "Answer a question", json("Decided"), answer).takes(json("Answer")),
+        Route::new(
+            get.clone(),
+            "/pending",
+            "All that waits for somebody to decide: questions of approvals, and flows that rules hold",
+            json("Pending"),
+            pending::list,
+        )
+        .param("after", "integer", "wait until the version is another than this")
+        .param("wait", "string", "how long, at most: 25s"),
+        Route::new(
+            post.clone(),
+            "/pending/{id}",
+            "Decide: an Answer for an approval, a Decision for a flow that a rule holds; `allow` and `deny` for both",
+            json("PendingDecided"),
+            pending::answer,
+        )
+        .takes(json("PendingAnswer")),
         Route::new(get.clone(), "/approvals/history", "Answers given, the latest first", json("Answers"), history),
         Route::new(
             post.clone(),

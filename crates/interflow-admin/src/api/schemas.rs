@@ -10,7 +10,7 @@ pub(crate) fn all() -> Value {
         flows(),
         conversations(),
         doings(),
-        approvals(),
+        super::approval_schemas::all(),
         rules(),
         instance(),
         media(),
@@ -62,7 +62,7 @@ fn media() -> Value {
     wish.push(("base64_encode_destination", flag()));
     json!({
         "MediaStreams": object(&[("streams", list(&stream)), ("finished", number()), ("bytes", number())], &[]),
-        "MediaLink": object(&[("url", text()), ("expires", maybe(&number()))], &[]),
+        "MediaLink": object(&[("url", text()), ("expires", maybe(&instant()))], &[]),
         "MediaWish": object(&[], &wish),
     })
 }
@@ -101,38 +101,48 @@ fn limits() -> Value {
 }
 
 /// An object: its required fields, and those that may be absent.
-fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
+pub(super) fn object(required: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
     let properties: Map<String, Value> =
         required.iter().chain(optional).map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
     let names: Vec<&str> = required.iter().map(|(name, _)| *name).collect();
     json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({"type": "string"})
 }
 
-fn number() -> Value {
+pub(super) fn number() -> Value {
     json!({"type": "integer"})
 }
 
-fn flag() -> Value {
+/// A moment.
+pub(super) fn instant() -> Value {
+    json!({"type": "integer", "format": "unix-micros", "description": "microseconds since the Unix epoch"})
+}
+
+/// A length of time.
+pub(super) fn span_of_time() -> Value {
+    json!({"type": "integer", "format": "micros", "description": "microseconds"})
+}
+
+pub(super) fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-fn maybe(schema: &Value) -> Value {
+pub(super) fn maybe(schema: &Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
-fn list(of: &Value) -> Value {
+pub(super) fn list(of: &Value) -> Value {
     json!({"type": "array", "items": of})
 }
 
-fn named(name: &str) -> Value {
+pub(super) fn named(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-fn any() -> Value {
+pub(super) fn any() -> Value {
     json!({})
 }
 
@@ -227,8 +237,11 @@ fn rules() -> Value {
             ("phase", text()),
             ("what", json!({"enum": ["request", "response", "message"]})),
             ("note", maybe(&text())),
-            ("since", number()),
-            ("until", number()),
+            ("client", text()),
+            ("user", maybe(&text())),
+            ("process", maybe(&text())),
+            ("since", instant()),
+            ("until", instant()),
             ("pass", flag()),
             ("method", maybe(&text())),
             ("url", text()),
@@ -515,95 +528,6 @@ fn doings() -> Value {
     })
 }
 
-fn approvals() -> Value {
-    let texts = || list(&text());
-    let action = json!({"enum": ["allow", "deny"]});
-    let mode = json!({"enum": ["observe", "ask", "enforce"]});
-    let span = json!({"type": "string", "description": "a duration such as 30m or 7d"});
-    let lists = ["hosts", "ports", "methods", "paths", "users", "agents", "processes", "containers", "sessions"]
-        .map(|name| (name, texts()));
-    let mut optional = lists.to_vec();
-    optional.extend([("until", text()), ("note", text())]);
-    let rule = object(&[("action", action.clone())], &optional);
-    let shown = object(
-        &[
-            ("action", action.clone()),
-            ("id", text()),
-            ("layer", json!({"enum": ["builtin", "session", "global"]})),
-            ("removable", flag()),
-            ("used", number()),
-            ("made", number()),
-            ("last_used", maybe(&number())),
-        ],
-        &optional,
-    );
-    let question = [
-        ("id", number()),
-        ("user", maybe(&text())),
-        ("process", maybe(&text())),
-        ("client", text()),
-        ("sessions", texts()),
-        ("host", text()),
-        ("port", number()),
-        ("method", maybe(&text())),
-        ("path", maybe(&text())),
-        ("waiting", number()),
-        ("flows", texts()),
-        ("since", number()),
-        ("until", number()),
-    ];
-    let mut answered = question.to_vec();
-    answered.extend([("action", maybe(&action)), ("by", text()), ("at", number())]);
-    let secret = object(
-        &[
-            ("label", text()),
-            ("placeholder", text()),
-            ("hosts", texts()),
-            ("plain_http", flag()),
-            ("used", number()),
-            ("given", number()),
-            ("session", maybe(&text())),
-        ],
-        &[],
-    );
-    let new_secret = object(
-        &[("label", text()), ("value", text()), ("hosts", texts())],
-        &[("placeholder", text()), ("plain_http", flag())],
-    );
-    let known = || [("agent", maybe(&text())), ("user", maybe(&text())), ("client", maybe(&text()))];
-    let known = || known().into_iter().chain([("pid", maybe(&number())), ("process", maybe(&text()))]);
-    let mut session = vec![("id", text()), ("began", number()), ("until", number()), ("rules", number())];
-    session.extend(known().chain([("secrets", list(&named("SecretView")))]));
-    let mut announced: Vec<_> = known().collect();
-    announced.extend([("id", text()), ("ttl", span.clone()), ("rules", list(&named("NewRule")))]);
-    announced.push(("secrets", list(&named("NewSecret"))));
-    let suggested = object(&[("flows", number()), ("paths_seen", texts()), ("rule", named("NewRule"))], &[]);
-    json!({
-        "Held": object(&question, &[]),
-        "Approvals": object(&[
-            ("version", number()), ("mode", mode.clone()), ("mode_until", maybe(&number())), ("mode_is_configured", flag()),
-            ("timeout_seconds", json!({"type": "number"})), ("held", list(&named("Held"))),
-        ], &[]),
-        "Answer": object(&[("action", action)], &[
-            ("scope", json!({"enum": ["once", "path", "host", "any_port", "subdomains"]})), ("for", span.clone()), ("everyone", flag()),
-        ]),
-        "Decided": object(&[("flows", number()), ("rule", maybe(&named("ApprovalRule")))], &[]),
-        "Answers": object(&[("answers", list(&object(&answered, &[])))], &[]),
-        "Mode": object(&[("mode", mode.clone())], &[]),
-        "NewMode": object(&[], &[("mode", maybe(&mode)), ("for", span)]),
-        "NewRule": rule,
-        "ApprovalRule": shown,
-        "ApprovalRules": object(&[("rules", list(&named("ApprovalRule")))], &[]),
-        "Suggestions": object(&[("suggestions", list(&suggested)), ("flows_looked_at", number())], &[]),
-        "Session": object(&session, &[]),
-        "Sessions": object(&[("sessions", list(&named("Session")))], &[]),
-        "NewSession": object(&[], &announced),
-        "SecretView": secret,
-        "Secrets": object(&[("secrets", list(&named("SecretView")))], &[]),
-        "NewSecret": new_secret,
-    })
-}
-
 fn instance() -> Value {
     let engine = [
         "connections",
@@ -647,7 +571,7 @@ fn instance() -> Value {
     );
     json!({
         "Stats": object(&[
-            ("version", text()), ("uptime", json!({"type": "number"})), ("draining", flag()), ("addresses", addresses),
+            ("version", text()), ("uptime", span_of_time()), ("draining", flag()), ("addresses", addresses),
             ("engine", object(&engine, &[])), ("latency_bounds", list(&number())), ("store", maybe(&object(&store, &[]))),
             ("event_clients", number()), ("held", object(&[("approvals", number()), ("rules", number())], &[])),
         ], &[]),

@@ -34,7 +34,7 @@ pub(super) async fn socket(State(grey): Shared, upgrade: WebSocketUpgrade) -> Re
         let mut client = Client {
             waiting: waiting(&grey),
             used: used(&grey),
-            answered: grey.approvals.history().first().map_or(0, |a| a.at),
+            answered: grey.approvals.history().first().map_or(0, |a| a.at.micros()),
             updated: Timestamp::now().micros(),
             grey,
             socket,
@@ -192,7 +192,7 @@ impl Client {
             self.tell(kind, json!({"pending_id": id, "rule": rule})).await?;
             self.waiters(&shape, count, 0).await?;
         }
-        self.answered = history.first().map_or(self.answered, |a| a.at);
+        self.answered = history.first().map_or(self.answered, |a| a.at.micros());
         Ok(())
     }
 

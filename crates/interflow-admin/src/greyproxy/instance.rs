@@ -79,7 +79,7 @@ fn silence(grey: &Grey) -> Value {
             "active": true,
             "enabled": true,
             "mode": if mode == Mode::Observe { "allow" } else { "deny" },
-            "expires_at": (until != u64::MAX).then(|| shapes::moment(until.saturating_mul(1_000_000))),
+            "expires_at": until.map(shapes::instant),
         }),
         _ => json!({"active": false, "enabled": false, "mode": "", "expires_at": Value::Null}),
     }

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use interflow_engine::approvals::config::{Action, RuleSpec, SecretSpec, SessionSpec};
 use interflow_engine::approvals::wellknown;
 use interflow_engine::approvals::{SecretView, SessionView};
+use interflow_flow::Timestamp;
 use interflow_flow::units::Span;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -65,9 +66,9 @@ fn shape(session: &SessionView, said: Option<&Said>) -> Value {
         "credential_labels": labels,
         "labels": said.labels,
         "ttl_seconds": said.ttl,
-        "created_at": shapes::moment(session.began * 1_000_000),
-        "expires_at": shapes::moment(session.until * 1_000_000),
-        "last_heartbeat": shapes::moment(session.until.saturating_sub(said.ttl) * 1_000_000),
+        "created_at": shapes::instant(session.began),
+        "expires_at": shapes::instant(session.until),
+        "last_heartbeat": shapes::instant(Timestamp::from_micros(session.until.micros().saturating_sub(said.ttl * 1_000_000))),
         "substitution_count": session.secrets.iter().map(|s| s.used).sum::<u64>(),
         "metadata": said.metadata,
     })
@@ -144,7 +145,7 @@ pub(super) async fn create(State(grey): Shared, Given(new): Given<NewSession>) -
     grey.tell("session.created", json!(view.id));
     let mut answer = json!({
         "session_id": view.id,
-        "expires_at": shapes::moment(view.until * 1_000_000),
+        "expires_at": shapes::instant(view.until),
         "credential_count": new.mappings.len() + globals.len(),
         "rules_created": view.rules,
     });
@@ -179,7 +180,7 @@ pub(super) async fn heartbeat(State(grey): Shared, Path(id): Path<String>) -> An
     let gone = |_| Refused(StatusCode::NOT_FOUND, "session not found or expired".to_owned());
     let session = grey.approvals.heartbeat(&id).map_err(gone)?;
     grey.tell("session.heartbeat", json!(id));
-    Ok(Json(json!({"session_id": session.id, "expires_at": shapes::moment(session.until * 1_000_000)})))
+    Ok(Json(json!({"session_id": session.id, "expires_at": shapes::instant(session.until)})))
 }
 
 /// `DELETE /api/sessions/:id`
@@ -207,7 +208,7 @@ fn credential(secret: &SecretView) -> Value {
         "label": secret.label,
         "placeholder": secret.placeholder,
         "value_preview": "***",
-        "created_at": Some(secret.given).filter(|at| *at != 0).map(|at| shapes::moment(at * 1_000_000)),
+        "created_at": secret.given.map(shapes::instant),
         "hosts": secret.hosts,
     })
 }

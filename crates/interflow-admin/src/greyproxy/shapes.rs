@@ -2,6 +2,7 @@
 
 use interflow_engine::approvals::config::{Action, RuleSpec};
 use interflow_engine::approvals::{Held, HeldQuestion, Layer, RuleView};
+use interflow_flow::Timestamp;
 use interflow_flow::units::Span;
 use interflow_record::{FlowRow, Listed};
 use serde_json::{Map, Value, json};
@@ -10,6 +11,11 @@ use serde_json::{Map, Value, json};
 pub fn moment(micros: u64) -> String {
     let at = i64::try_from(micros).ok().and_then(|m| jiff::Timestamp::from_microsecond(m).ok());
     at.unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// A moment as Greyproxy writes it.
+pub fn instant(at: Timestamp) -> String {
+    moment(at.micros())
 }
 
 /// A number for a name: the same for the same name, and small enough for JavaScript.
@@ -52,9 +58,9 @@ pub fn rule(view: &RuleView) -> Value {
         "path_pattern": pattern(&spec.paths),
         "rule_type": kind,
         "action": spec.action,
-        "created_at": moment(view.made * 1_000_000),
+        "created_at": instant(view.made),
         "expires_at": spec.until,
-        "last_used_at": view.last_used.map(|at| moment(at * 1_000_000)),
+        "last_used_at": view.last_used.map(instant),
         "created_by": if view.removable { "admin" } else { "config" },
         "notes": spec.note,
         "is_active": true,
@@ -144,8 +150,8 @@ pub fn pending(held: &Held) -> Value {
         "destination_host": q.host,
         "destination_port": q.port,
         "resolved_hostname": Value::Null,
-        "first_seen": moment(held.since),
-        "last_seen": moment(held.since),
+        "first_seen": instant(held.since),
+        "last_seen": instant(held.since),
         "attempt_count": held.waiting,
         "waiting_count": held.waiting,
         "method": q.method,

@@ -1,4 +1,4 @@
-//! Approvals as a person meets them: a request is held, shown, answered; rules, sessions, secrets.
+//! Approvals as a person meets them: a request is held, shown, answered; rules, sessions.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 
 /// The URL of a path at the origin under a name that is not this machine's.
-fn named(it: &Instance, host: &str, path: &str) -> String {
+pub(super) fn named(it: &Instance, host: &str, path: &str) -> String {
     format!("http://{host}:{}{path}", it.origin.port())
 }
 
@@ -106,53 +106,6 @@ async fn a_client_that_goes_away_is_asked_about_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_goes_to_its_host_and_is_seen_nowhere_else() {
-    const REAL: &str = "the-real-secret";
-    let it = Instance::start().await;
-    let secret = json!({"label": "api", "value": REAL, "hosts": ["held.test"], "plain_http": true});
-    let made = it.post("/secrets", secret.clone()).await.json();
-    let placeholder = made["placeholder"].as_str().unwrap().to_owned();
-    assert_eq!(it.post("/secrets", secret).await.status, 400, "the label is taken");
-    let send = async |host: &str| {
-        let url = named(&it, host, &format!("/echo?key={placeholder}"));
-        let body = format!("{{\"key\": \"{placeholder}\"}}");
-        let basic = base64(&format!("user:{placeholder}"));
-        let mut wire = Wire::connect(it.engine.proxy_addresses()[0]).await.unwrap();
-        let (n, head) = (body.len(), format!("X-Key: Bearer {placeholder}\r\nAuthorization: Basic {basic}\r\n"));
-        wire.send(format!("POST {url} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {n}\r\n{head}\r\n{body}"))
-            .await
-            .unwrap();
-        let answer = wire.answer().await.unwrap();
-        it.settle().await;
-        (answer, it.origin.requests().pop().unwrap())
-    };
-    let (answer, sent) = send("held.test").await;
-    assert_eq!(sent.target, format!("/echo?key={REAL}"));
-    assert_eq!(sent.header("x-key"), Some(format!("Bearer {REAL}").as_str()));
-    assert_eq!(sent.header("authorization"), Some(format!("Basic {}", base64(&format!("user:{REAL}"))).as_str()));
-    assert_eq!(sent.body, format!("{{\"key\": \"{REAL}\"}}").as_bytes());
-    assert!(
-        !answer.text().contains(REAL) && answer.text().contains(&placeholder),
-        "the echo is given back: {}",
-        answer.text()
-    );
-    let exported = it.get("/export?format=jsonl").await.text();
-    assert!(!exported.contains(REAL) && exported.contains(&placeholder), "{exported}");
-    assert!(exported.contains("secret:api"));
-    let (_, other) = send("other.test").await;
-    assert!(!other.target.contains(REAL) && other.header("x-key").unwrap().contains(&placeholder));
-    let all = it.json("/secrets").await;
-    assert_eq!((&all["secrets"][0]["used"], all.to_string().contains(REAL)), (&json!(4), false));
-    assert_eq!(it.call("DELETE", "/secrets/api", &[], b"").await.status, 204);
-    assert!(send("held.test").await.1.target.contains(&placeholder));
-}
-
-fn base64(text: &str) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(text)
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_rules_and_secrets_of_its_own() {
     let it = Instance::start().await;
     it.post("/approvals/mode", json!({"mode": "enforce"})).await;
@@ -180,4 +133,80 @@ async fn the_recording_suggests_a_policy() {
     let first = &found["suggestions"][0];
     assert_eq!((&first["flows"], &first["rule"]["hosts"]), (&json!(2), &json!(["held.test"])));
     assert_eq!(it.post("/approvals/rules", first["rule"].clone()).await.status, 200, "what is suggested can be made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_is_shown_with_query_fields_and_body() {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "ask"})).await;
+    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo?user=7&access_token=abc"));
+    let post = |body: &'static str| {
+        let url = url.clone();
+        tokio::spawn(async move {
+            let mut wire = Wire::connect(proxy).await.unwrap();
+            let head = "X-Plan: b\r\nAuthorization: Bearer abcdef\r\n";
+            let n = body.len();
+            wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\n{head}Content-Length: {n}\r\n\r\n{body}"))
+                .await
+                .unwrap();
+            wire.answer().await.unwrap()
+        })
+    };
+    let (first, second) = (post("amount=10"), post("amount=10000"));
+    let mut shown = Vec::new();
+    for _ in 0..500 {
+        let all = it.json("/pending").await;
+        shown = all["pending"].as_array().unwrap().clone();
+        if shown.len() == 2 && shown.iter().all(|p| p["body"].is_string()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(shown.len(), 2, "requests with bodies are judged one by one: {shown:?}");
+    let small = shown.iter().find(|p| p["body"] == "amount=10").expect("its body is shown").clone();
+    assert_eq!(
+        (&small["kind"], &small["what"], &small["method"]),
+        (&json!("approval"), &json!("request"), &json!("POST"))
+    );
+    let at = small["url"].as_str().unwrap();
+    assert!(at.contains("user=7") && !at.contains("abc"), "{at}");
+    assert!(small["headers"].to_string().contains("X-Plan") && !small["headers"].to_string().contains("abcdef"));
+    assert!(
+        small["since"].as_u64().unwrap() > 1_700_000_000_000_000 && small["until"].as_u64() > small["since"].as_u64()
+    );
+    for (item, action) in [(&small, "allow"), (shown.iter().find(|p| p["body"] == "amount=10000").unwrap(), "deny")] {
+        let answer = it.post(&format!("/pending/{}", item["id"].as_str().unwrap()), json!({"action": action})).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    assert_eq!((first.status, second.status), (200, 403));
+    assert_eq!(it.origin.only_request().body, "amount=10", "what was read for a look goes on whole");
+    assert_eq!(it.json("/pending").await["pending"], json!([]));
+    assert_eq!(it.post("/pending/rule-9", json!({"action": "allow"})).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_instant_is_told_in_microseconds() {
+    let it = Instance::start().await;
+    let before = interflow_flow::Timestamp::now().micros();
+    let minute = 60_000_000;
+    let is_soon = |value: &Value, ahead: u64| {
+        let at = value.as_u64().unwrap_or_default();
+        assert!(at >= before - 1_000_000 && at <= before + ahead + minute, "{value} is no instant of now");
+    };
+    let set = it.post("/approvals/mode", json!({"mode": "ask", "for": "15m"})).await.json();
+    is_soon(&set["mode_until"], 15 * minute);
+    let state = it.json("/approvals").await;
+    is_soon(&state["mode_until"], 15 * minute);
+    assert_eq!(state["timeout"], 30_000_000);
+    it.post("/approvals/rules", json!({"action": "allow", "hosts": ["a.test"]})).await;
+    let rules = it.json("/approvals/rules").await;
+    rules["rules"].as_array().unwrap().iter().for_each(|r| is_soon(&r["made"], 0));
+    it.post("/secrets", json!({"label": "s", "value": "12345678", "hosts": ["a.test"]})).await;
+    is_soon(&it.json("/secrets").await["secrets"][0]["given"], 0);
+    let session = it.post("/sessions", json!({"client": "127.0.0.1", "ttl": "1m"})).await.json();
+    is_soon(&session["began"], 0);
+    is_soon(&session["until"], minute);
+    let uptime = it.json("/stats").await["uptime"].as_u64().unwrap();
+    assert!((1..minute).contains(&uptime), "{uptime}");
 }

@@ -11,6 +11,7 @@ mod events;
 mod flows;
 mod privacy;
 mod replay;
+mod secrets;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

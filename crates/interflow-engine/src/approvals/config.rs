@@ -171,11 +171,14 @@ pub struct SecretSpec {
     pub label: String,
     /// The secret.
     pub value: String,
-    /// The only hosts that it is sent to: names, globs, addresses.
+    /// The only origins that it is sent to: a host (name, glob, address), with a scheme and a port where they are not https
+    /// and 443: `api.example.com`, `*.example.com:8443`, `http://10.0.0.7:8080`. This machine needs the port:
+    /// `127.0.0.1:3000`.
     pub hosts: Vec<String>,
     /// The text that stands for it; one is made when it is not given. At least 16 characters that need no escaping.
     pub placeholder: Option<String>,
-    /// Whether it may go out without TLS; otherwise that is done to this machine only.
+    /// Whether it may go out without TLS to hosts that were written without a scheme; otherwise that is done to this machine
+    /// only.
     pub plain_http: bool,
 }
 

@@ -5,12 +5,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use interflow_flow::FlowId;
+use interflow_flow::{FlowId, Timestamp};
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 
 use super::config::Action;
+use super::preview::Asked;
 
 /// Answers that are remembered for people.
 const HISTORY: usize = 1000;
@@ -20,7 +21,7 @@ const MAX_WAITERS: usize = 10_000;
 const NAMED: usize = 20;
 
 /// What somebody has to decide.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct HeldQuestion {
     /// The user of the proxy.
     pub user: Option<String>,
@@ -40,6 +41,11 @@ pub struct HeldQuestion {
     pub method: Option<String>,
     /// The path without its query; none for a tunnel.
     pub path: Option<String>,
+    /// The query. A rule does not look at it, but whoever decides does.
+    pub query: Option<String>,
+    /// The flow, where its request has a body: nobody who sees one body answers for another.
+    #[serde(skip)]
+    pub alone: Option<FlowId>,
 }
 
 /// A question that is open.
@@ -54,10 +60,13 @@ pub struct Held {
     pub waiting: usize,
     /// The first flows that asked it.
     pub flows: Vec<String>,
-    /// When it was asked first, in microseconds since the Unix epoch.
-    pub since: u64,
-    /// When the last of its flows gives up, in microseconds since the Unix epoch.
-    pub until: u64,
+    /// When it was asked first.
+    pub since: Timestamp,
+    /// When the last of its flows gives up.
+    pub until: Timestamp,
+    /// The request that asked it first; none for a tunnel.
+    #[serde(skip)]
+    pub asked: Option<Asked>,
 }
 
 /// How a question ended.
@@ -70,8 +79,8 @@ pub struct Answered {
     pub action: Option<Action>,
     /// Who or what gave it: `once`, a rule's id, `timeout`, `gone`, `stopped`.
     pub by: String,
-    /// When, in microseconds since the Unix epoch.
-    pub at: u64,
+    /// When.
+    pub at: Timestamp,
 }
 
 impl super::Approvals {
@@ -110,8 +119,14 @@ impl Waiting {
 
     /// Asks and waits. `None`: nobody answered in time, or too much is asked already. Cancel-safe: dropping it takes the
     /// flow out of the question.
-    pub async fn ask(&self, question: HeldQuestion, flow: FlowId, patience: Duration, most: usize) -> Option<Action> {
-        let mut ticket = self.enter(question, flow, patience, most)?;
+    pub async fn ask(
+        &self,
+        question: HeldQuestion,
+        asker: impl Into<Asker>,
+        patience: Duration,
+        most: usize,
+    ) -> Option<Action> {
+        let mut ticket = self.enter(question, asker.into(), patience, most)?;
         let answered = tokio::time::timeout(patience, ticket.answer.wait_for(Option::is_some)).await;
         let action = match &answered {
             Ok(Ok(action)) => **action,
@@ -125,7 +140,7 @@ impl Waiting {
         action
     }
 
-    fn enter(&self, question: HeldQuestion, flow: FlowId, patience: Duration, most: usize) -> Option<Ticket<'_>> {
+    fn enter(&self, question: HeldQuestion, asker: Asker, patience: Duration, most: usize) -> Option<Ticket<'_>> {
         let mut inner = self.inner.lock();
         if inner.closed {
             return None;
@@ -136,8 +151,9 @@ impl Waiting {
             None if inner.open.len() >= most => return None,
             None => {
                 let id = self.next.fetch_add(1, Relaxed);
+                let (question_, asked) = (question.clone(), asker.asked);
                 let held =
-                    Held { id, question: question.clone(), waiting: 0, flows: Vec::new(), since: now, until: now };
+                    Held { id, question: question_, waiting: 0, flows: Vec::new(), since: now, until: now, asked };
                 inner.by_question.insert(question, id);
                 inner.open.insert(id, Open { held, answer: watch::Sender::new(None) });
                 id
@@ -148,9 +164,9 @@ impl Waiting {
             return None;
         }
         open.held.waiting += 1;
-        open.held.until = now + patience.as_micros() as u64;
+        open.held.until = now.after(patience);
         if open.held.flows.len() < NAMED {
-            open.held.flows.push(flow.to_string());
+            open.held.flows.push(asker.flow.to_string());
         }
         let answer = open.answer.subscribe();
         drop(inner);
@@ -253,8 +269,22 @@ impl Drop for Ticket<'_> {
     }
 }
 
-fn now() -> u64 {
-    interflow_flow::Timestamp::now().micros()
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+/// Who asks.
+pub(crate) struct Asker {
+    /// The flow.
+    pub flow: FlowId,
+    /// Its request.
+    pub asked: Option<Asked>,
+}
+
+impl From<FlowId> for Asker {
+    fn from(flow: FlowId) -> Self {
+        Self { flow, asked: None }
+    }
 }
 
 #[cfg(test)]
@@ -274,6 +304,7 @@ mod tests {
             port: 443,
             method: Some("GET".into()),
             path: Some("/".into()),
+            ..HeldQuestion::default()
         }
     }
 

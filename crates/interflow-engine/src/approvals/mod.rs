@@ -4,9 +4,14 @@
 mod answer;
 pub mod config;
 mod held;
+mod hide;
 mod hosts;
+mod kept;
 pub mod notify;
+mod origins;
 pub mod presets;
+mod preview;
+mod put_in;
 mod rules;
 mod secrets;
 mod sessions;
@@ -21,12 +26,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ClientInfo, Host};
+use interflow_flow::{ClientInfo, Host, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
 pub use held::{Answered, Held, HeldQuestion};
+pub(crate) use hide::HeadHiding;
+pub use preview::Asked;
+pub(crate) use preview::{preview_of, wait_and_read};
 pub use rules::Layer;
 pub(crate) use rules::is_like;
 pub use secrets::{SecretView, open_of_greyproxy};
@@ -35,9 +43,10 @@ pub use stage::ApprovalsStage;
 
 use answer::rule_of;
 use held::Waiting;
+use kept::{Kept, KeptRules, read_made};
 use rules::{Book, Question, Rule, Ruling};
 use secrets::{Secret, Vault, write_private};
-use sessions::{Session, now, steady, wall};
+use sessions::{Session, now};
 
 /// The most rules that can be made while running.
 const MAX_MADE: usize = 10_000;
@@ -47,11 +56,13 @@ const MAX_SECRETS: usize = 1000;
 /// Everything about approvals.
 pub struct Approvals {
     settings: ArcSwap<ApprovalsConfig>,
-    /// Another mode for a while: until when, in seconds of [`steady`].
-    meanwhile: ArcSwap<Option<(Mode, u64)>>,
+    /// Another mode for a while: until when by the steady clock, if not until the end of the process.
+    meanwhile: ArcSwap<Option<(Mode, Option<Timestamp>)>>,
     book: ArcSwap<Book>,
     sessions: ArcSwap<Vec<Session>>,
     secrets: ArcSwap<Vec<Arc<Secret>>>,
+    /// Those, and the ones that were taken back: what was sent may still come back.
+    hidden: ArcSwap<Vec<Arc<Secret>>>,
     waiting: Waiting,
     state: Mutex<State>,
     home: PathBuf,
@@ -68,6 +79,8 @@ struct State {
     configured: Vec<Arc<Rule>>,
     made: Vec<Arc<Rule>>,
     kept: Vec<Arc<Secret>>,
+    /// Secrets that were there before, the latest last.
+    former: Vec<Arc<Secret>>,
     sessions: BTreeMap<Arc<str>, Session>,
     /// What stages are asked for now: nothing, to look at requests, to put secrets in too.
     shape: (bool, bool),
@@ -93,10 +106,10 @@ pub struct RuleView {
     pub removable: bool,
     /// How often it decided since the start.
     pub used: u64,
-    /// When it was made, in seconds since the Unix epoch; of one in the configuration, when that was read.
-    pub made: u64,
-    /// When it decided last since the start, in seconds since the Unix epoch.
-    pub last_used: Option<u64>,
+    /// When it was made; of one in the configuration, when that was read.
+    pub made: Timestamp,
+    /// When it decided last since the start.
+    pub last_used: Option<Timestamp>,
     /// The rule.
     #[serde(flatten)]
     pub spec: RuleSpec,
@@ -188,6 +201,7 @@ impl Approvals {
             book: ArcSwap::default(),
             sessions: ArcSwap::default(),
             secrets: ArcSwap::default(),
+            hidden: ArcSwap::default(),
             waiting: Waiting::new(),
             state: Mutex::new(state),
             home: home.to_owned(),
@@ -221,20 +235,18 @@ impl Approvals {
 
     /// The mode in force.
     pub fn mode(&self) -> Mode {
-        match **self.meanwhile.load() {
-            Some((mode, until)) if until > steady() => mode,
-            _ => self.settings.load().mode,
-        }
+        self.meanwhile().map_or_else(|| self.settings.load().mode, |(mode, _)| mode)
     }
 
-    /// The mode of a while, and until when it holds, in seconds since the Unix epoch.
-    pub fn meanwhile(&self) -> Option<(Mode, u64)> {
-        (**self.meanwhile.load()).filter(|(_, until)| *until > steady()).map(|(mode, until)| (mode, wall(until)))
+    /// The mode of a while, and until when it holds; none is until the end of the process.
+    pub fn meanwhile(&self) -> Option<(Mode, Option<Timestamp>)> {
+        let meanwhile = (**self.meanwhile.load()).filter(|(_, until)| until.is_none_or(|until| until > Timestamp::steady()));
+        meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
     }
 
     /// Sets another mode, for a while or until the end of the process; `None` goes back to the configured one.
     pub fn set_mode(&self, mode: Option<(Mode, Option<Duration>)>) {
-        let until = |lasting: Option<Duration>| lasting.map_or(u64::MAX, |d| steady().saturating_add(d.as_secs()));
+        let until = |lasting: Option<Duration>| lasting.map(|d| Timestamp::steady().after(d));
         self.meanwhile.store(Arc::new(mode.map(|(mode, lasting)| (mode, until(lasting)))));
         self.publish(&mut self.state.lock());
         self.settle();
@@ -500,6 +512,11 @@ impl Approvals {
         self.secrets.load_full()
     }
 
+    /// Every secret that a response may hold.
+    pub(crate) fn hidden_secrets(&self) -> Arc<Vec<Arc<Secret>>> {
+        self.hidden.load_full()
+    }
+
     pub(crate) fn waiting(&self) -> &Waiting {
         &self.waiting
     }
@@ -518,7 +535,14 @@ impl Approvals {
         self.sessions.store(Arc::new(state.sessions.values().cloned().collect()));
         let secrets: Vec<_> =
             state.kept.iter().cloned().chain(state.sessions.values().flat_map(|s| s.secrets.iter().cloned())).collect();
-        state.shape = (own || self.mode() != Mode::Observe, !secrets.is_empty());
+        let before = self.secrets.load();
+        let gone = before.iter().filter(|s| !secrets.iter().any(|other| Arc::ptr_eq(s, other)));
+        state.former.extend(gone.cloned());
+        let over = state.former.len().saturating_sub(MAX_SECRETS);
+        state.former.drain(..over);
+        let hidden: Vec<_> = secrets.iter().chain(&state.former).cloned().collect();
+        state.shape = (own || self.mode() != Mode::Observe, !hidden.is_empty());
+        self.hidden.store(Arc::new(hidden));
         self.secrets.store(Arc::new(secrets));
     }
 
@@ -587,42 +611,6 @@ impl Approvals {
     }
 }
 
-/// A rule in the file.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kept {
-    id: String,
-    /// In seconds since the Unix epoch; a file of an earlier version does not say.
-    #[serde(default)]
-    made: Option<u64>,
-    rule: RuleSpec,
-}
-
-#[derive(Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct KeptRules {
-    rules: Vec<Kept>,
-}
-
-fn read_made(path: &Path) -> Result<Vec<Arc<Rule>>, String> {
-    let wrong = |why: String| format!("{}: {why}", path.display());
-    let text = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(wrong(e.to_string())),
-    };
-    let kept: KeptRules = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
-    let written = std::fs::metadata(path).and_then(|m| m.modified()).ok();
-    let written = written.and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok()).map_or_else(now, |d| d.as_secs());
-    let rule = |k: Kept| {
-        let mut rule =
-            Rule::new(k.id.clone(), Layer::Global, k.rule).map_err(|e| wrong(format!("rule {}: {e}", k.id)))?;
-        rule.made = k.made.unwrap_or(written);
-        Ok(Arc::new(rule))
-    };
-    kept.rules.into_iter().map(rule).collect()
-}
-
 fn compile(config: &ApprovalsConfig) -> Result<Vec<Arc<Rule>>, String> {
     let rule = |(i, spec): (usize, &RuleSpec)| {
         let rule = Rule::new(format!("config-{i}"), Layer::Global, spec.clone());
@@ -659,8 +647,8 @@ fn view(rule: &Rule) -> RuleView {
         layer: rule.layer,
         removable: rule.layer == Layer::Global && !rule.id.starts_with("config-") && !rule.id.starts_with("preset-"),
         used: rule.used.load(Relaxed),
-        made: rule.made,
-        last_used: Some(rule.last.load(Relaxed)).filter(|at| *at != 0),
+        made: Timestamp::from_secs(rule.made),
+        last_used: Some(rule.last.load(Relaxed)).filter(|at| *at != 0).map(Timestamp::from_secs),
         spec: rule.spec.clone(),
     }
 }

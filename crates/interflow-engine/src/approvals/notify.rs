@@ -83,6 +83,7 @@ const WINDOWS: &str = "Add-Type -AssemblyName System.Windows.Forms; $n = New-Obj
 mod tests {
     use super::*;
     use crate::approvals::HeldQuestion;
+    use interflow_flow::Timestamp;
 
     #[test]
     fn the_text_names_who_and_where_and_nothing_more() {
@@ -98,11 +99,13 @@ mod tests {
                 port: 443,
                 method: Some("GET".into()),
                 path: Some("/bot-secret-token".into()),
+                ..HeldQuestion::default()
             },
             waiting: 1,
             flows: Vec::new(),
-            since: 0,
-            until: 0,
+            since: Timestamp::default(),
+            until: Timestamp::default(),
+            asked: None,
         };
         assert_eq!(text(&[&held(1, None)]), "curl wants to reach api.test:443");
         let line = text(&[&held(1, Some("claude")), &held(2, None), &held(3, None)]);

@@ -13,11 +13,11 @@ use aes_gcm::aead::{Aead, KeyInit, Payload};
 use aes_gcm::{Aes256Gcm, Nonce};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use interflow_flow::Host;
+use interflow_flow::{Authority, Host, Scheme, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::config::SecretSpec;
-use super::hosts::{HostPattern, shown};
+use super::origins::Origin;
 use super::sessions::{now, steady};
 
 /// What placeholders of ours begin with.
@@ -40,7 +40,7 @@ pub(crate) struct Secret {
     /// The session that it lives with, and until when that does, in seconds of a clock that never jumps.
     pub session: Option<(Arc<str>, Arc<AtomicU64>)>,
     value: String,
-    patterns: Vec<HostPattern>,
+    origins: Vec<Origin>,
 }
 
 impl fmt::Debug for Secret {
@@ -55,6 +55,21 @@ impl Secret {
     /// # Errors
     /// What is wrong with it; never its value.
     pub fn new(spec: SecretSpec) -> Result<Self, String> {
+        let mut secret = Self::of(spec)?;
+        if let Some(local) = secret.origins.iter().find(|o| o.lacks_port()) {
+            return Err(format!(
+                "the secret '{}': this machine has many services: name the one that it is for with its port, as in \
+                 127.0.0.1:8080, in place of {local}",
+                secret.label
+            ));
+        }
+        // What is kept says it all, so that nobody has to know what was implied when it was written.
+        secret.hosts = secret.shown();
+        Ok(secret)
+    }
+
+    /// The same, with hosts as they stand in the file.
+    fn of(spec: SecretSpec) -> Result<Self, String> {
         let label = spec.label.trim().to_owned();
         let wrong = |why: &str| format!("the secret '{label}': {why}");
         if label.is_empty() || label.len() > 100 || label.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -66,11 +81,8 @@ impl Secret {
         if spec.hosts.is_empty() {
             return Err(wrong("it must be bound to hosts: without them it could be sent to anybody"));
         }
-        let patterns: Vec<_> =
-            spec.hosts.iter().map(|h| HostPattern::parse(h)).collect::<Result<_, _>>().map_err(|e| wrong(&e))?;
-        if patterns.iter().any(|p| matches!(p, HostPattern::Any)) {
-            return Err(wrong("`*` binds it to no host: name those that need it"));
-        }
+        let origins = spec.hosts.iter().map(|h| Origin::parse(h, spec.plain_http)).collect::<Result<Vec<_>, _>>();
+        let origins = origins.map_err(|e| wrong(&e))?.into_iter().flatten().collect();
         let placeholder = spec.placeholder.unwrap_or_else(made);
         let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~' | b':');
         if placeholder.len() < MIN_PLACEHOLDER || placeholder.len() > 256 || !placeholder.bytes().all(plain) {
@@ -88,14 +100,24 @@ impl Secret {
             given: now(),
             session: None,
             value: spec.value,
-            patterns,
+            origins,
         })
     }
 
-    /// Whether it may be sent to this host.
-    pub fn is_for(&self, host: &Host) -> bool {
-        let (name, ip) = shown(host);
-        self.patterns.iter().any(|p| p.matches(&name, ip).is_some())
+    /// Whether it may be sent to this origin.
+    pub fn is_for(&self, scheme: Scheme, authority: &Authority) -> bool {
+        self.origins.iter().any(|o| o.matches(scheme, authority))
+    }
+
+    /// Whether it is bound to an origin at this host, whatever its scheme and port: what went there may come back from
+    /// another service of the same machine.
+    pub fn is_at(&self, host: &Host) -> bool {
+        self.origins.iter().any(|o| o.matches_host(host))
+    }
+
+    /// Where it may go, nothing implied: `https://api.example.com:443`.
+    pub fn shown(&self) -> Vec<String> {
+        self.origins.iter().map(ToString::to_string).collect()
     }
 
     pub fn value(&self) -> &str {
@@ -134,14 +156,14 @@ pub struct SecretView {
     pub label: String,
     /// What stands for it.
     pub placeholder: String,
-    /// Where it may go.
+    /// The origins where it may go, each with scheme and port.
     pub hosts: Vec<String>,
     /// Whether it may go out without TLS.
     pub plain_http: bool,
     /// How often it was put in since the start.
     pub used: u64,
-    /// When it was given, in seconds since the Unix epoch; 0 when that is not known.
-    pub given: u64,
+    /// When it was given, as far as that is known.
+    pub given: Option<Timestamp>,
     /// The session that it lives with.
     pub session: Option<String>,
 }
@@ -151,10 +173,10 @@ impl From<&Secret> for SecretView {
         Self {
             label: secret.label.clone(),
             placeholder: secret.placeholder.clone(),
-            hosts: secret.hosts.clone(),
+            hosts: secret.shown(),
             plain_http: secret.plain_http,
             used: secret.used.load(Relaxed),
-            given: secret.given,
+            given: Some(secret.given).filter(|at| *at != 0).map(Timestamp::from_secs),
             session: secret.session.as_ref().map(|(id, _)| id.to_string()),
         }
     }
@@ -249,7 +271,7 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
     let wrong = format!("the secret '{}' does not fit its key, or was changed", sealed.label);
     let bytes = |text: &str| STANDARD.decode(text).map_err(|_| wrong.clone());
     let (nonce, packed) = (bytes(&sealed.nonce)?, bytes(&sealed.sealed)?);
-    let mut secret = Secret::new(SecretSpec {
+    let mut secret = Secret::of(SecretSpec {
         label: sealed.label,
         value: "-".to_owned(),
         hosts: sealed.hosts,
@@ -261,6 +283,14 @@ fn open(cipher: &Aes256Gcm, sealed: Sealed) -> Result<Secret, String> {
     }
     let payload = Payload { msg: &packed, aad: &secret.bound() };
     let value = cipher.decrypt(Nonce::from_slice(&nonce), payload).map_err(|_| wrong.clone())?;
+    if secret.hosts != secret.shown() {
+        tracing::info!(
+            "the secret '{}' was bound to {} without scheme or port: it goes to {}",
+            secret.label,
+            secret.hosts.join(", "),
+            secret.shown().join(", ")
+        );
+    }
     secret.given = sealed.given;
     secret.value = String::from_utf8(value).map_err(|_| wrong)?;
     Ok(secret)
@@ -303,15 +333,23 @@ mod tests {
     fn secrets_are_bound_to_hosts() {
         let secret = Secret::new(spec(&["*.example.com", "10.0.0.1"])).unwrap();
         assert!(secret.placeholder.starts_with(PREFIX) && secret.placeholder.len() == PREFIX.len() + 26);
-        for (host, bound) in
-            [("api.example.com", true), ("example.com", false), ("evil.test", false), ("10.0.0.1", true)]
-        {
-            assert_eq!(secret.is_for(&Host::parse(host).unwrap()), bound, "{host}");
+        for (origin, bound) in [
+            ("api.example.com:443", true),
+            ("api.example.com:8443", false),
+            ("example.com:443", false),
+            ("evil.test:443", false),
+            ("10.0.0.1:443", true),
+        ] {
+            assert_eq!(secret.is_for(Scheme::Https, &origin.parse().unwrap()), bound, "{origin}");
+            assert!(!secret.is_for(Scheme::Http, &origin.parse().unwrap()), "{origin}");
         }
+        assert!(secret.is_at(&Host::parse("api.example.com").unwrap()), "what comes back is hidden on any port");
         assert!(!format!("{secret:?} {:?}", spec(&[])).contains("s3cret"));
         for (bad, why) in [
             (spec(&[]), "bound to hosts"),
             (spec(&["*"]), "no host"),
+            (spec(&["127.0.0.1"]), "its port"),
+            (spec(&["localhost", "a.test"]), "its port"),
             (SecretSpec { label: String::new(), ..spec(&["a"]) }, "label"),
             (SecretSpec { value: "a\nb".into(), ..spec(&["a"]) }, "one line"),
             (SecretSpec { placeholder: Some("short".into()), ..spec(&["a"]) }, "16 to 256"),
@@ -320,6 +358,19 @@ mod tests {
             let error = Secret::new(bad).unwrap_err();
             assert!(error.contains(why) && !error.contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_binding_of_an_earlier_version_by_host_alone_means_https() {
+        let dir = tempfile::tempdir().unwrap();
+        let vault = Vault::new(dir.path().join("secrets.json"));
+        let earlier = |hosts: &[&str]| Arc::new(Secret::of(spec(hosts)).unwrap());
+        vault.write(&[earlier(&["a.test"]), earlier(&["127.0.0.1"])]).unwrap();
+        let read = vault.read().unwrap();
+        assert_eq!(SecretView::from(&read[0]).hosts, ["https://a.test:443"]);
+        assert!(read[0].is_for(Scheme::Https, &"a.test:443".parse().unwrap()));
+        assert!(!read[0].is_for(Scheme::Http, &"a.test:80".parse().unwrap()));
+        assert!(!read[1].is_for(Scheme::Http, &"127.0.0.1:3000".parse().unwrap()));
     }
 
     #[test]

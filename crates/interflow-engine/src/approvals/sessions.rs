@@ -53,10 +53,10 @@ pub struct SessionView {
     pub pid: Option<u32>,
     /// By what its flows are known.
     pub process: Option<String>,
-    /// When it was announced, in seconds since the Unix epoch.
-    pub began: u64,
-    /// When it ends without another heartbeat, in seconds since the Unix epoch.
-    pub until: u64,
+    /// When it was announced.
+    pub began: Timestamp,
+    /// When it ends without another heartbeat.
+    pub until: Timestamp,
     /// How many rules it brought.
     pub rules: usize,
     /// Its secrets, without their values.
@@ -139,8 +139,8 @@ impl Session {
             client: self.client.map(|c| c.to_string()),
             pid: self.pid,
             process: self.process.clone(),
-            began: self.began,
-            until: wall(self.until.load(Relaxed)),
+            began: Timestamp::from_secs(self.began),
+            until: Timestamp::from_secs(wall(self.until.load(Relaxed))),
             rules: self.rules.len(),
             secrets: self.secrets.iter().map(|s| SecretView::from(&**s)).collect(),
         }

@@ -1,58 +1,29 @@
 //! The stage of approvals: asks about tunnels that pass unseen and about every request, and puts secrets in for placeholders
 //! where nobody looks any more.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use interflow_flow::{
-    Authority, Body, ByteStr, Direction, Error, Flow, Headers, Host, Interest, Kind, Message, MessageKind, Phase,
-    RequestHead, ResponseHead, Scheme, Scope, Stage, Step, Transport, Verdict, Way,
+    Authority, Body, Direction, Error, Flow, Host, Interest, Kind, Message, MessageKind, Phase, RequestHead,
+    ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
 };
 
-use interflow_llm::coding;
-
-use super::held::HeldQuestion;
+use super::held::{Asker, HeldQuestion};
+use super::hide::{self, Ready};
+use super::preview::Asked;
+use super::put_in::{is_spoken, put_in, put_into_message};
 use super::rules::Question;
 use super::secrets::Secret;
 use super::sessions::now;
-use super::substitute::{Swap, SwapStream};
 use super::{Approvals, Word, bracketed};
 use crate::approvals::config::Action;
 use crate::dns::CalledByDns;
 
-/// Bodies up to this size, in bytes, are read whole, so that their length can be told beforehand.
-const WHOLE: usize = 1 << 20;
-
-/// The most bytes that a body's content coding may hide.
-const LARGEST_PLAIN: u64 = 16 << 20;
-/// The shortest secret, in bytes, that is looked for in base64: a shorter one would be found where it is not.
-const SHORTEST_PACKED: usize = 8;
-
 /// See the module.
 pub struct ApprovalsStage {
     approvals: Arc<Approvals>,
-}
-
-/// The secrets that were put into a flow's request, which its response must not show.
-#[derive(Default)]
-struct Used {
-    secrets: Vec<Arc<Secret>>,
-    /// Basic credentials that they were put into, and how those stood before.
-    packed: Vec<(Vec<u8>, Vec<u8>)>,
-    /// What takes them out again, made when it is needed.
-    hides: Option<Arc<Swap>>,
-}
-
-impl Used {
-    fn add(&mut self, secret: &Arc<Secret>) {
-        if !self.secrets.iter().any(|u| Arc::ptr_eq(u, secret)) {
-            self.secrets.push(Arc::clone(secret));
-            self.hides = None;
-        }
-    }
+    /// What takes secrets out of responses, by hosts.
+    ready: Ready,
 }
 
 /// The secrets that may be put into what a client says over a WebSocket.
@@ -62,7 +33,7 @@ struct Spoken(Vec<Arc<Secret>>);
 impl ApprovalsStage {
     /// The stage of these approvals.
     pub fn new(approvals: Arc<Approvals>) -> Self {
-        Self { approvals }
+        Self { approvals, ready: Ready::default() }
     }
 
     /// What rules and mode say; the question, when somebody has to be asked. `request` is there when one is seen.
@@ -103,17 +74,19 @@ impl ApprovalsStage {
                 port,
                 method: request.map(|(method, _)| method.to_owned()),
                 path: request.map(|(_, path)| path.to_owned()),
+                query: None,
+                alone: request.and(flow.uploads.filter(|has_body| *has_body)).map(|_| flow.id),
             })),
         }
     }
 
     /// Waits until somebody has decided.
-    async fn hold(&self, flow: &mut Flow, question: HeldQuestion) -> Verdict {
+    async fn hold(&self, flow: &mut Flow, question: HeldQuestion, asked: Option<Asked>) -> Verdict {
         flow.tag("held");
         let (host, port) = (bracketed(&question.host), question.port);
         let (patience, most) = (self.approvals.patience(), self.approvals.max_held());
         let began = std::time::Instant::now();
-        let why = match self.approvals.waiting().ask(question, flow.id, patience, most).await {
+        let why = match self.approvals.waiting().ask(question, Asker { flow: flow.id, asked }, patience, most).await {
             Some(Action::Allow) => return Verdict::Continue,
             Some(Action::Deny) => "it was denied when somebody was asked",
             None if self.approvals.waiting().is_closed() => {
@@ -145,12 +118,8 @@ impl ApprovalsStage {
     }
 
     /// Asks about each of these hosts; most requests name one.
-    fn decide<'a>(
-        &'a self,
-        flow: &'a mut Flow,
-        hosts: &[Authority],
-        request: Option<(&str, &str)>,
-    ) -> Step<'a, Verdict> {
+    fn decide<'a>(&'a self, flow: &'a mut Flow, hosts: &[Authority], head: Option<&RequestHead>) -> Step<'a, Verdict> {
+        let request = head.map(|head| (head.method.as_str(), path_only(&head.url.path)));
         let mut questions = Vec::new();
         for Authority { host, port } in hosts {
             match self.judge(flow, host, *port, request) {
@@ -162,9 +131,12 @@ impl ApprovalsStage {
         if questions.is_empty() {
             return Step::Now(Verdict::Continue);
         }
+        let query = head.and_then(|head| head.url.path.split_once('?')).map(|(_, query)| query.to_owned());
+        let asked = head.map(|head| Asked::of(flow, head));
         Step::later(async move {
             for question in questions {
-                match self.hold(flow, question).await {
+                let question = HeldQuestion { query: query.clone(), ..question };
+                match self.hold(flow, question, asked.clone()).await {
                     Verdict::Continue => {}
                     verdict => return verdict,
                 }
@@ -181,15 +153,30 @@ impl ApprovalsStage {
             return Vec::new();
         }
         let (sessions, _) = self.approvals.sessions_of(&flow.client, flow.user.as_deref());
-        let local = match &url.authority.host {
-            Host::Ip(ip) => ip.to_canonical().is_loopback(),
-            Host::Name(name) => &**name == "localhost",
-        };
-        let safe = |s: &Secret| url.scheme == Scheme::Https || local || s.plain_http;
         let own = |s: &Secret| s.session.as_ref().is_none_or(|(id, _)| sessions.contains(id));
-        let live = secrets.iter().filter(|s| !s.is_over() && own(s) && safe(s));
-        let hosts = named(flow, head);
-        live.filter(|s| hosts.iter().all(|a| s.is_for(&a.host))).cloned().collect()
+        let live = secrets.iter().filter(|s| !s.is_over() && own(s));
+        let origins = named(flow, head);
+        live.filter(|s| origins.iter().all(|a| s.is_for(url.scheme, a))).cloned().collect()
+    }
+
+    /// Has the response looked through for every secret of the hosts that the request goes to: whoever it was put in for, on
+    /// whichever port, and whether its session has ended.
+    fn hide(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+        let all = self.approvals.hidden_secrets();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let mut hosts: Vec<Host> = named(flow, head).into_iter().map(|a| a.host).collect();
+        let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref()).map(ToString::to_string);
+        let by_dns = flow.note::<CalledByDns>().map(|n| n.0.clone()).unwrap_or_default();
+        let names = sni.into_iter().chain(by_dns.iter().map(ToString::to_string));
+        hosts.extend(names.filter_map(|n| Host::parse(&n).ok()));
+        let these: Vec<_> = all.iter().filter(|s| hosts.iter().any(|h| s.is_at(h))).cloned().collect();
+        if these.is_empty() {
+            return Ok(());
+        }
+        let hosts: Vec<String> = hosts.iter().map(|h| super::hosts::shown(h).0).collect();
+        hide::begin(flow, head, &self.ready, &all, these, hosts.join(" "))
     }
 }
 
@@ -198,7 +185,7 @@ impl ApprovalsStage {
 fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
     let mut all = vec![flow.authority.clone()];
     let mut add = |authority: Authority| {
-        if all.iter().all(|a| a.host != authority.host) {
+        if !all.contains(&authority) {
             all.push(authority);
         }
     };
@@ -305,7 +292,7 @@ impl Stage for ApprovalsStage {
         if flow.transport == Transport::Internal {
             return Step::Now(self.judge_replay(flow, &hosts, head));
         }
-        self.decide(flow, &hosts, Some((head.method.as_str(), path_only(&head.url.path))))
+        self.decide(flow, &hosts, Some(head))
     }
 
     /// Requests were asked about; a tunnel that passes unseen was not.
@@ -328,7 +315,12 @@ impl Stage for ApprovalsStage {
         head: &'a mut RequestHead,
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
-        let secrets = self.bound_for(flow, head);
+        if let Err(verdict) = self.hide(flow, head) {
+            return Step::Now(Err(verdict));
+        }
+        // What Interflow asks for itself has no secret put in; a replay does.
+        let own = flow.transport == Transport::Internal && flow.parent.is_none();
+        let secrets = if own { Vec::new() } else { self.bound_for(flow, head) };
         if secrets.is_empty() {
             return Step::Now(Ok(body));
         }
@@ -344,39 +336,28 @@ impl Stage for ApprovalsStage {
         _: &'a RequestHead,
         head: &'a mut ResponseHead,
     ) -> Step<'a, Verdict> {
-        if let Some(swap) = hiding(flow) {
-            head.headers = swapped_headers(&swap, &head.headers).0;
-        }
+        hide::in_head(flow, head);
         Step::Now(Verdict::Continue)
     }
 
     fn response_body<'a>(
         &'a self,
         flow: &'a mut Flow,
-        _: &'a RequestHead,
+        request: &'a RequestHead,
         head: &'a mut ResponseHead,
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
-        let coded = head.headers.tokens("content-encoding").any(|t| !t.eq_ignore_ascii_case(b"identity"));
-        match hiding(flow) {
-            Some(swap) if !coded && !body.is_empty() => {
-                head.headers.remove("content-length");
-                Step::Now(Ok(SwapStream::wrap(body, swap, |_| {})))
-            }
-            _ => Step::Now(Ok(body)),
-        }
+        Step::Now(hide::in_body(flow, request, head, body))
     }
 
     fn follows(&self, flow: &Flow) -> bool {
-        flow.note::<Spoken>().is_some() || flow.note::<Used>().is_some()
+        flow.note::<Spoken>().is_some() || hide::follows(flow)
     }
 
     fn message<'a>(&'a self, flow: &'a mut Flow, message: &'a mut Message) -> Step<'a, Verdict> {
-        if message.direction == Direction::Response
-            && is_spoken(message)
-            && let Some((hidden, _)) = hiding(flow).and_then(|swap| swap.swap(&message.payload))
-        {
-            message.payload = hidden.into();
+        // Those of gRPC were looked through in their body.
+        if message.direction == Direction::Response && message.kind != MessageKind::Grpc {
+            hide::in_message(flow, message);
         }
         Step::Now(Verdict::Continue)
     }
@@ -387,244 +368,6 @@ impl Stage for ApprovalsStage {
         }
         let live = |s: &&Arc<Secret>| !s.is_over();
         let secrets: Vec<_> = flow.note::<Spoken>().into_iter().flat_map(|s| &s.0).filter(live).cloned().collect();
-        let json = message.payload.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|b| matches!(b, b'{' | b'['));
-        let written: fn(&str) -> Vec<u8> = if json { in_json } else { |v| v.as_bytes().to_vec() };
-        let swap = Swap::new(pairs(&secrets, written));
-        if let Some((payload, found)) = swap.and_then(|swap| swap.swap(&message.payload)) {
-            message.payload = payload.into();
-            note_used(flow, &secrets, &found);
-        }
+        put_into_message(flow, message, &secrets);
     }
-}
-
-/// Whether a message is one of a WebSocket that its ends wrote.
-const fn is_spoken(message: &Message) -> bool {
-    matches!(message.kind, MessageKind::Text | MessageKind::Binary)
-}
-
-/// Placeholders, as they are and as they stand where they had to be percent-coded, and what is put in for them.
-fn pairs(secrets: &[Arc<Secret>], with: fn(&str) -> Vec<u8>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let plain = secrets.iter().map(|s| (s.placeholder.as_bytes().to_vec(), with(s.value())));
-    let coded = secrets.iter().map(|s| (escaped(&s.placeholder), with(s.value())));
-    plain.chain(coded).collect()
-}
-
-/// Counts what was put in, and writes it down. `found` are indices into the pairs of these secrets.
-fn note_used(flow: &mut Flow, secrets: &[Arc<Secret>], found: &[usize]) {
-    for secret in found.iter().filter_map(|i| secrets.get(i % secrets.len())) {
-        secret.used.fetch_add(1, Relaxed);
-        flow.tag(format!("secret:{}", secret.label));
-        flow.note_mut::<Used>().add(secret);
-    }
-}
-
-/// What takes the secrets out of a response again, in whatever form an origin may repeat them.
-fn hiding(flow: &mut Flow) -> Option<Arc<Swap>> {
-    flow.note::<Used>()?;
-    let used = flow.note_mut::<Used>();
-    if used.hides.is_none() {
-        let of = |s: &Arc<Secret>| {
-            let placeholder = s.placeholder.as_bytes().to_vec();
-            forms(s.value()).into_iter().map(move |form| (form, placeholder.clone())).collect::<Vec<_>>()
-        };
-        let pairs = used.secrets.iter().flat_map(of).chain(used.packed.iter().cloned());
-        used.hides = Swap::new(pairs.collect()).map(Arc::new);
-    }
-    used.hides.clone()
-}
-
-/// A secret as origins repeat it: as it is, in JSON, HTML and base64, and percent-coded as paths, forms and scripts do it.
-fn forms(value: &str) -> BTreeSet<Vec<u8>> {
-    let text = |kept: &str| String::from_utf8_lossy(&coded(value, kept)).into_owned();
-    let html = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    let mut all = BTreeSet::from([value.as_bytes().to_vec(), in_json(value)]);
-    if value.len() >= SHORTEST_PACKED {
-        all.insert(STANDARD_NO_PAD.encode(value).into_bytes());
-    }
-    for quote in ["&quot;", "&#34;"] {
-        all.insert(html.replace('"', quote).into_bytes());
-    }
-    for kept in ["", "/", "!*'()"] {
-        all.extend([coded(value, kept), lower_hex(&text(kept)), text(kept).replace("%20", "+").into_bytes()]);
-    }
-    all
-}
-
-/// The digits of percent-codes in lower case.
-fn lower_hex(text: &str) -> Vec<u8> {
-    let mut parts = text.split('%');
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2).unwrap_or((part, ""));
-        out.push_str(&format!("%{}{rest}", code.to_ascii_lowercase()));
-    }
-    out.into_bytes()
-}
-
-/// As it stands between the quotes of a JSON string.
-fn in_json(value: &str) -> Vec<u8> {
-    let quoted = serde_json::Value::from(value).to_string();
-    quoted.as_bytes()[1..quoted.len() - 1].to_vec()
-}
-
-/// Puts the secrets in: fields, Basic credentials, path and query, body.
-async fn put_in(
-    flow: &mut Flow,
-    head: &mut RequestHead,
-    body: Body,
-    secrets: Vec<Arc<Secret>>,
-) -> Result<Body, Verdict> {
-    let Some(swap) = Swap::new(pairs(&secrets, |v| v.as_bytes().to_vec())) else { return Ok(body) };
-    let (headers, mut found) = swapped_headers(&swap, &head.headers);
-    let packed = changed_basic(&head.headers, &headers);
-    head.headers = headers;
-    if let Some(swap) = Swap::new(pairs(&secrets, escaped))
-        && let Some((path, more)) = swap.swap(head.url.path.as_bytes())
-        && let Ok(path) = String::from_utf8(path)
-    {
-        head.url.path = ByteStr::from(path);
-        found.extend(more);
-    }
-    note_used(flow, &secrets, &found);
-    if !packed.is_empty() {
-        flow.note_mut::<Used>().packed.extend(packed);
-    }
-    if !found.is_empty() {
-        // So that the response can be looked through for what was put in.
-        let _ = head.headers.set("Accept-Encoding", "identity");
-    }
-    let media = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
-    // Messages of gRPC say their lengths, which would be wrong then.
-    if body.is_empty() || media.starts_with("application/grpc") {
-        return Ok(body);
-    }
-    let written: fn(&str) -> Vec<u8> = if media.contains("json") {
-        in_json
-    } else if media.starts_with("application/x-www-form-urlencoded") {
-        escaped
-    } else {
-        |v| v.as_bytes().to_vec()
-    };
-    let Some(swap) = Swap::new(pairs(&secrets, written)) else { return Ok(body) };
-    if coding::is_coded(&head.headers) {
-        return put_into_coded(flow, head, body, &secrets, &swap).await;
-    }
-    if body.remaining().is_none_or(|n| n > WHOLE as u64) {
-        // What it holds shows later, so the response hides every secret of the host.
-        secrets.iter().for_each(|s| flow.note_mut::<Used>().add(s));
-        let _ = head.headers.set("Accept-Encoding", "identity");
-        let count = move |i: usize| {
-            if let Some(secret) = secrets.get(i % secrets.len()) {
-                secret.used.fetch_add(1, Relaxed);
-            }
-        };
-        return Ok(SwapStream::wrap(body, Arc::new(swap), count));
-    }
-    match body.collect(WHOLE).await {
-        Ok((bytes, None)) => match swap.swap(&bytes) {
-            Some((bytes, found)) => {
-                note_used(flow, &secrets, &found);
-                let _ = head.headers.set("Accept-Encoding", "identity");
-                Ok(Body::from(bytes::Bytes::from(bytes)))
-            }
-            None => Ok(Body::from(bytes)),
-        },
-        Ok((bytes, Some(trailers))) => {
-            let (bytes, found) = swap.swap(&bytes).map_or((bytes, Vec::new()), |(b, found)| (b.into(), found));
-            note_used(flow, &secrets, &found);
-            Ok(whole_with_trailers(bytes, trailers))
-        }
-        // It promised to be shorter; whoever sends it is not to be trusted with more.
-        Err(interflow_flow::CollectError::TooLarge(body)) => Ok(body),
-        Err(interflow_flow::CollectError::Broken(e)) => Err(Verdict::Deny(e)),
-    }
-}
-
-/// Puts the secrets into a body with a content coding, which loses the coding then. One without placeholders, or whose coding
-/// cannot be undone, goes on as it came; so does a very long one.
-async fn put_into_coded(
-    flow: &mut Flow,
-    head: &mut RequestHead,
-    body: Body,
-    secrets: &[Arc<Secret>],
-    swap: &Swap,
-) -> Result<Body, Verdict> {
-    let (bytes, trailers) = match body.collect(WHOLE).await {
-        Ok(whole) => whole,
-        Err(interflow_flow::CollectError::TooLarge(body)) => return Ok(body),
-        Err(interflow_flow::CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
-    };
-    let plain = coding::decode(&head.headers, &bytes, LARGEST_PLAIN).ok().flatten();
-    let bytes = match plain.and_then(|plain| swap.swap(&plain)) {
-        None => bytes,
-        Some((plain, found)) => {
-            note_used(flow, secrets, &found);
-            head.headers.remove("content-encoding");
-            let _ = head.headers.set("Accept-Encoding", "identity");
-            plain.into()
-        }
-    };
-    Ok(match trailers {
-        None => Body::from(bytes),
-        Some(trailers) => whole_with_trailers(bytes, trailers),
-    })
-}
-
-/// A body that ends with trailers.
-fn whole_with_trailers(bytes: bytes::Bytes, trailers: Headers) -> Body {
-    struct Two(Option<bytes::Bytes>, Option<Headers>);
-    impl interflow_flow::BodyStream for Two {
-        fn poll_frame(
-            &mut self,
-            _: &mut std::task::Context<'_>,
-        ) -> std::task::Poll<Option<interflow_flow::Result<interflow_flow::Frame>>> {
-            let data = self.0.take().filter(|b| !b.is_empty()).map(interflow_flow::Frame::Data);
-            std::task::Poll::Ready(data.or_else(|| self.1.take().map(interflow_flow::Frame::Trailers)).map(Ok))
-        }
-    }
-    Body::stream(Two(Some(bytes), Some(trailers)))
-}
-
-/// What may not stand in a path or query is percent-coded.
-fn escaped(value: &str) -> Vec<u8> {
-    coded(value, "")
-}
-
-/// Percent-coded (RFC 3986 2.1), but for what is unreserved and what is kept.
-fn coded(value: &str, kept: &str) -> Vec<u8> {
-    let plain =
-        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~') || kept.as_bytes().contains(&b);
-    let coded = value.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") });
-    coded.collect::<String>().into_bytes()
-}
-
-/// The Basic credentials that are others now, and as they were before.
-fn changed_basic(before: &Headers, after: &Headers) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let packed = |value: &[u8]| {
-        let (_, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
-        Some(packed.trim_ascii().to_vec()).filter(|p| p.len() >= 8)
-    };
-    let pairs = before.into_iter().zip(after).filter(|((_, old), (_, new))| old != new);
-    pairs.filter_map(|((_, old), (_, new))| Some((packed(new)?, packed(old)?))).collect()
-}
-
-/// The fields with everything put in, Basic credentials (RFC 7617) included, and the indices of what was found.
-fn swapped_headers(swap: &Swap, headers: &Headers) -> (Headers, Vec<usize>) {
-    let mut out = Headers::with_capacity(headers.len(), headers.size());
-    let mut all = Vec::new();
-    for (name, value) in headers {
-        let basic = || {
-            let (scheme, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
-            let (plain, found) = swap.swap(&STANDARD.decode(packed.trim_ascii()).ok()?)?;
-            Some(([scheme, STANDARD.encode(plain).as_bytes()].concat(), found))
-        };
-        match swap.swap(value).or_else(basic) {
-            Some((value, found)) => {
-                out.append_parsed(name, &value);
-                all.extend(found);
-            }
-            None => out.append_parsed(name, value),
-        }
-    }
-    (out, all)
 }

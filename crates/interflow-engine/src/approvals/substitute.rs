@@ -1,11 +1,14 @@
 //! Texts put in for other texts in bytes that come in pieces: placeholders become secrets on their way out, secrets
 //! placeholders on their way back.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, BodyStream, Frame, Result};
+use interflow_flow::{Body, BodyStream, Frame, Headers, Result};
 
 /// What is put in for what.
 pub(super) struct Swap {
@@ -76,23 +79,29 @@ impl Swap {
     }
 }
 
-/// A body with everything put in as it passes. `seen` is told the index of each text that was found.
-pub(super) struct SwapStream<F> {
+impl AsRef<Swap> for Swap {
+    fn as_ref(&self) -> &Swap {
+        self
+    }
+}
+
+/// A body with everything put in as it passes, trailers included. `seen` is told the index of each text that was found.
+pub(super) struct SwapStream<S, F> {
     body: Body,
-    swap: std::sync::Arc<Swap>,
+    swap: Arc<S>,
     held: BytesMut,
     seen: F,
     over: bool,
     last: Option<Frame>,
 }
 
-impl<F: FnMut(usize) + Send + 'static> SwapStream<F> {
-    pub fn wrap(body: Body, swap: std::sync::Arc<Swap>, seen: F) -> Body {
+impl<S: AsRef<Swap> + Send + Sync + 'static, F: FnMut(usize) + Send + 'static> SwapStream<S, F> {
+    pub fn wrap(body: Body, swap: Arc<S>, seen: F) -> Body {
         Body::stream(Self { body, swap, held: BytesMut::new(), seen, over: false, last: None })
     }
 }
 
-impl<F: FnMut(usize) + Send> BodyStream for SwapStream<F> {
+impl<S: AsRef<Swap> + Send + Sync, F: FnMut(usize) + Send> BodyStream for SwapStream<S, F> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
         loop {
             if self.over {
@@ -107,8 +116,8 @@ impl<F: FnMut(usize) + Send> BodyStream for SwapStream<F> {
                     self.held.extend_from_slice(&data);
                     false
                 }
-                Some(Ok(trailers)) => {
-                    self.last = Some(trailers);
+                Some(Ok(Frame::Trailers(trailers))) => {
+                    self.last = Some(Frame::Trailers(swapped_headers((*self.swap).as_ref(), &trailers).0));
                     true
                 }
                 Some(Err(e)) => {
@@ -118,7 +127,7 @@ impl<F: FnMut(usize) + Send> BodyStream for SwapStream<F> {
                 None => true,
             };
             self.over = end;
-            let out = self.swap.step(&mut self.held, end, &mut self.seen);
+            let out = (*self.swap).as_ref().step(&mut self.held, end, &mut self.seen);
             if !out.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::Data(out))));
             }
@@ -126,11 +135,31 @@ impl<F: FnMut(usize) + Send> BodyStream for SwapStream<F> {
     }
 }
 
+/// The fields with everything put in, Basic credentials (RFC 7617) included, and the indices of what was found.
+pub(super) fn swapped_headers(swap: &Swap, headers: &Headers) -> (Headers, Vec<usize>) {
+    let mut out = Headers::with_capacity(headers.len(), headers.size());
+    let mut all = Vec::new();
+    for (name, value) in headers {
+        let basic = || {
+            let (scheme, packed) = value.split_at_checked(6).filter(|(s, _)| s.eq_ignore_ascii_case(b"basic "))?;
+            let (plain, found) = swap.swap(&STANDARD.decode(packed.trim_ascii()).ok()?)?;
+            Some(([scheme, STANDARD.encode(plain).as_bytes()].concat(), found))
+        };
+        match swap.swap(value).or_else(basic) {
+            Some((value, found)) => {
+                out.append_parsed(name, &value);
+                all.extend(found);
+            }
+            None => out.append_parsed(name, value),
+        }
+    }
+    (out, all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::sync::Arc;
 
     struct Pieces(std::vec::IntoIter<Bytes>);
 

@@ -22,6 +22,7 @@ fn question(host: &str, path: &str) -> HeldQuestion {
         port: 443,
         method: Some("GET".into()),
         path: Some(path.into()),
+        ..HeldQuestion::default()
     }
 }
 

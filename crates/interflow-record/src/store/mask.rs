@@ -27,6 +27,31 @@ fn length(name: &[u8]) -> u64 {
 const PLACEHOLDERS: [(&str, std::ops::RangeInclusive<usize>); 2] =
     [("interflow-secret-", 26..=26), ("greyproxy:credential:v1:", 3..=200)];
 
+/// The same masks for heads that are shown before anything was written.
+pub struct HeadMask(Mask);
+
+impl HeadMask {
+    /// As the section `record` of a configuration has them, as JSON; the usual ones where it says nothing.
+    pub fn from_config(record: &serde_json::Value) -> Self {
+        let config: crate::RecordConfig = serde_json::from_value(record.clone()).unwrap_or_default();
+        Self(Mask::new(&config.mask_headers, &config.mask_query))
+    }
+
+    /// The fields, secrets in them replaced.
+    pub fn fields(&self, fields: &[(String, String)]) -> Vec<(String, String)> {
+        let masked = |(name, value): &(String, String)| {
+            let hit = self.0.hits(name.as_bytes());
+            (name.clone(), if hit { masked_value(value.as_bytes()) } else { value.clone() })
+        };
+        fields.iter().map(masked).collect()
+    }
+
+    /// The URL, secrets in its query replaced.
+    pub fn url(&self, url: &str) -> String {
+        self.0.path(url)
+    }
+}
+
 impl Mask {
     /// From names, or prefixes with `*` behind them.
     pub(crate) fn new(fields: &[String], parameters: &[String]) -> Self {

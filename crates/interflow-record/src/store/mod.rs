@@ -47,6 +47,7 @@ use tokio::sync::broadcast;
 pub use body::BodyReader;
 pub use check::CheckReport;
 pub use embedded::EmbeddedStore;
+pub use mask::HeadMask;
 pub use recover::Recovery;
 pub use select::{ListOptions, Order, Progress};
 pub use shared::{Annotation, NewFlow};

@@ -31,6 +31,8 @@ pub(super) fn hold(at: &mut At<'_>, h: &Hold, rule: &Rule, program: &Program) ->
             flow: at.flow.id,
             rule: rule.name.clone(),
             phase: at.phase,
+            client: Arc::clone(&at.flow.client),
+            user: at.flow.user.as_deref().map(str::to_owned),
             note,
             timeout,
             pass: h.pass,

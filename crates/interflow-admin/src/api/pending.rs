@@ -1,0 +1,150 @@
+//! All that waits for somebody to decide, in one list: questions of approvals, and flows that rules hold.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use interflow_engine::approvals::{Answer, Held as Question};
+use interflow_record::HeadMask;
+use interflow_rules::{Decision, Held as RuleHold, Holds};
+use serde_json::{Value, json};
+
+use super::approvals::{LONGEST, Watch};
+use super::error::{ApiError, Result};
+use super::input::{Input, Params};
+use crate::server::AdminState;
+
+/// What the numbers of flows that rules hold begin with.
+const RULE: &str = "rule-";
+/// What those of approvals begin with.
+const APPROVAL: &str = "approval-";
+
+fn holds(state: &AdminState) -> Option<Arc<Holds>> {
+    state.rules.as_ref().map(|rules| Arc::clone(&rules.surroundings().holds))
+}
+
+/// `GET /pending`: at once, or when something has changed since a version.
+pub(crate) async fn list(State(state): State<Arc<AdminState>>, Params(watch): Params<Watch>) -> Result<Json<Value>> {
+    let holds = holds(&state);
+    let versions = || {
+        let approvals = state.approvals.as_ref().map_or(0, |a| a.version());
+        (approvals, holds.as_ref().map_or(0, |h| h.version()))
+    };
+    let (approvals, rules) = versions();
+    if watch.after == Some(approvals + rules) {
+        let patience = watch.wait.map_or(std::time::Duration::ZERO, |w| w.0).min(LONGEST);
+        let asked = async {
+            match &state.approvals {
+                Some(a) => a.changed_since(approvals).await,
+                None => std::future::pending().await,
+            }
+        };
+        let held = async {
+            match &holds {
+                Some(h) => h.changed_since(rules).await,
+                None => std::future::pending().await,
+            }
+        };
+        let _ = tokio::time::timeout(patience, async {
+            tokio::select! { () = asked => {}, () = held => {} }
+        })
+        .await;
+    }
+    let (approvals, rules) = versions();
+    let mask = HeadMask::from_config(&state.config["record"]);
+    let questions = state.approvals.as_ref().map(|a| a.held()).unwrap_or_default();
+    let held = holds.map(|h| h.list()).unwrap_or_default();
+    let mut all: Vec<(interflow_flow::Timestamp, Value)> = questions
+        .iter()
+        .map(|q| (q.since, question(q, &mask)))
+        .chain(held.into_iter().map(|h| (h.since, held_by_rule(h, &mask))))
+        .collect();
+    all.sort_by_key(|(since, _)| *since);
+    let pending: Vec<Value> = all.into_iter().map(|(_, value)| value).collect();
+    Ok(Json(json!({ "version": approvals + rules, "pending": pending })))
+}
+
+fn question(held: &Question, mask: &HeadMask) -> Value {
+    let q = &held.question;
+    let host = if q.host.contains(':') { format!("[{}]", q.host) } else { q.host.clone() };
+    let asked = held.asked.as_ref();
+    json!({
+        "id": format!("{APPROVAL}{}", held.id),
+        "kind": "approval",
+        "what": if q.method.is_some() { "request" } else { "tunnel" },
+        "method": q.method,
+        "url": asked.map_or_else(|| format!("{host}:{}", q.port), |a| mask.url(&a.url)),
+        "host": q.host,
+        "port": q.port,
+        "status": null,
+        "headers": asked.map(|a| mask.fields(&a.headers)).unwrap_or_default(),
+        "body": asked.and_then(|a| a.body()),
+        "body_size": asked.and_then(|a| a.size),
+        "client": {
+            "address": q.client, "user": q.user, "process": q.process, "container": q.container, "sessions": q.sessions,
+        },
+        "waiting": held.waiting,
+        "flows": held.flows,
+        "since": held.since,
+        "until": held.until,
+        "at_end": "deny",
+        "rule": null,
+        "phase": null,
+        "note": null,
+    })
+}
+
+fn held_by_rule(held: RuleHold, mask: &HeadMask) -> Value {
+    let url = interflow_rules::parse_url(&held.url).ok();
+    json!({
+        "id": format!("{RULE}{}", held.id),
+        "kind": "rule",
+        "what": held.what,
+        "method": held.method,
+        "url": mask.url(&held.url),
+        "host": url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
+        "port": url.as_ref().map(|u| u.authority.port),
+        "status": held.status,
+        "headers": mask.fields(&held.headers),
+        "body_size": held.body.as_ref().map(String::len),
+        "body": held.body,
+        "client": {
+            "address": held.client, "user": held.user, "process": held.process, "container": null, "sessions": [],
+        },
+        "waiting": 1,
+        "flows": [held.flow],
+        "since": held.since,
+        "until": held.until,
+        "at_end": if held.pass { "continue" } else { "deny" },
+        "rule": held.rule,
+        "phase": held.phase,
+        "note": held.note,
+    })
+}
+
+/// `POST /pending/{id}`: an answer to a question, or a decision about a flow that a rule holds.
+pub(crate) async fn answer(
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+    Input(mut said): Input<Value>,
+) -> Result<Json<Value>> {
+    let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
+    if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
+        if said["action"] == "allow" {
+            said = json!({ "action": "continue" });
+        }
+        let decision: Decision = serde_json::from_value(said).map_err(wrong)?;
+        let holds = holds(&state).ok_or_else(|| missing(&id))?;
+        holds.decide(number, decision).map_err(|_| missing(&id))?;
+        return Ok(Json(json!({ "id": id, "flows": 1, "rule": null })));
+    }
+    let number = id.strip_prefix(APPROVAL).unwrap_or(&id).parse::<u64>().map_err(|_| missing(&id))?;
+    let answer: Answer = serde_json::from_value(said).map_err(wrong)?;
+    let done = state.approvals()?.answer(number, &answer)?;
+    Ok(Json(json!({ "id": format!("{APPROVAL}{number}"), "flows": done.flows, "rule": done.rule })))
+}
+
+fn missing(id: &str) -> ApiError {
+    let text = format!("nothing waits under {id}: it was decided, timed out, or its client went away");
+    ApiError::new(axum::http::StatusCode::NOT_FOUND, "not_found", text).remedy("GET /api/v1/pending lists what waits")
+}

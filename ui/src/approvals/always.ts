@@ -1,0 +1,50 @@
+// What "Always…" would do, in words: a rule, for what it holds and for how long.
+import type { Pending } from '../lib/pending';
+
+export type Scope = 'path' | 'host' | 'any_port' | 'subdomains';
+
+/** How long a rule may hold; the empty one is for ever. */
+export const SPANS: [string, string][] = [
+  ['15m', '15 minutes'], ['1h', '1 hour'], ['12h', '12 hours'], ['1d', '1 day'], ['7d', '7 days'], ['30d', '30 days'], ['', 'forever'],
+];
+
+type Asked = Pick<Pending, 'method' | 'url' | 'host' | 'port' | 'client'>;
+
+/** The host below which everything is meant, as the rule will have it. */
+export function below(host: string): string {
+  const parent = host.slice(host.indexOf('.') + 1);
+  const address = /^[\d.]+$|:/.test(host);
+  return !address && host.includes('.') && parent.includes('.') ? `*.${parent}` : host;
+}
+
+function path(asked: Asked): string {
+  return asked.url.replace(/^[a-z]+:\/\/[^/]*/, '').split('?')[0] ?? '';
+}
+
+/** The scopes that this question has, with their words. */
+export function scopesOf(asked: Asked): [Scope, string][] {
+  const port = asked.port === null ? '' : `:${asked.port}`;
+  const wide = below(asked.host);
+  return [
+    ...(asked.method ? [['path', `${asked.method} ${asked.host}${port}${path(asked)}`] as [Scope, string]] : []),
+    ['host', `${asked.host}${port}`],
+    ['any_port', `${asked.host}, any port`],
+    ...(wide === asked.host ? [] : [['subdomains', `${wide}, any port`] as [Scope, string]]),
+  ];
+}
+
+/** For whom the rule will be. */
+export function whoseOf(asked: Asked, everyone: boolean): string {
+  const { user, process, container, sessions } = asked.client;
+  const known = [process, user, container, ...sessions].filter(Boolean);
+  return everyone || known.length === 0 ? 'every client' : known.join(', ');
+}
+
+/** The rule in a sentence. */
+export function wordsOfRule(asked: Asked, action: 'allow' | 'deny', scope: Scope, span: string, everyone: boolean): string {
+  const what = scopesOf(asked).find(([s]) => s === scope)?.[1] ?? asked.host;
+  const time = SPANS.find(([s]) => s === span)?.[1] ?? span;
+  const lasting = span === '' ? 'until the rule is removed' : `for ${time}`;
+  const requests = scope === 'path' ? what : `all requests to ${what}`;
+  return `${action === 'allow' ? 'Allows' : 'Denies'} ${requests}, from ${whoseOf(asked, everyone)}, ${lasting}.`;
+}
