@@ -101,7 +101,8 @@ fn held_by_rule(held: RuleHold, mask: &HeadMask) -> Value {
         "kind": "rule",
         "what": held.what,
         "method": held.method,
-        "url": mask.url(&held.url),
+        // It can be edited: a mask would be sent in its place.
+        "url": held.url,
         "host": url.as_ref().map(|u| u.authority.host.to_string()).unwrap_or_default(),
         "port": url.as_ref().map(|u| u.authority.port),
         "status": held.status,

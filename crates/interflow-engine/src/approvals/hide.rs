@@ -12,7 +12,7 @@ use interflow_flow::{
     Body, BodyStream, Error, Flow, Frame, Headers, Kind, Message, MessageKind, RequestHead, ResponseHead, Result,
     StatusCode, Verdict,
 };
-use interflow_llm::coding::{self, Decoder};
+use interflow_wire::content_coding::{self as coding, Decoder};
 use interflow_wire::grpc;
 use parking_lot::Mutex;
 
@@ -166,7 +166,7 @@ pub(super) fn in_body(
         return refused("it is a part of the whole, and a piece of a secret may stand at its edge".to_owned());
     }
     let mut body = body;
-    match Decoder::of(&head.headers, LARGEST_DECODED) {
+    match Decoder::new(&head.headers, LARGEST_DECODED) {
         Ok(None) => {}
         Ok(Some(decoder)) => {
             coding::unlike(&mut head.headers);

@@ -106,7 +106,7 @@ pub(crate) async fn wait_and_read(
 pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<Preview> {
     let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
     let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));
-    let coded = interflow_llm::coding::is_coded(&head.headers);
+    let coded = interflow_wire::content_coding::is_coded(&head.headers);
     let waits = head.headers.has_token("expect", "100-continue");
     (short && !coded && !waits && !body.is_empty()).then(|| flow.note_mut::<Preview>().clone())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_flow::{Body, ByteStr, Flow, Headers, Message, MessageKind, RequestHead, Verdict};
-use interflow_llm::coding;
+use interflow_wire::content_coding as coding;
 
 use super::hide;
 use super::secrets::Secret;

@@ -231,7 +231,7 @@ async fn credentials_of_a_session_go_to_their_hosts_alone_and_are_recorded_nowhe
     let session = json!({"session_id": "gw-7", "container_name": "claude", "ttl_seconds": 60,
         "mappings": {placeholder: MARKER, "greyproxy:credential:v1:gw-7:ff": "unbound-value"},
         "labels": {placeholder: "API", "greyproxy:credential:v1:gw-7:ff": "LOST"},
-        "hosts": {"API": ["127.0.0.1"]},
+        "hosts": {"API": [format!("127.0.0.1:{}", origin.port())]},
         "network_rules": [{"destination_pattern": "bound.test", "action": "allow"}]});
     let (status, made) = it.call("POST", "/api/sessions", session.clone());
     assert_eq!((status, &made["credential_count"], &made["rules_created"]), (200, &json!(2), &json!(1)));
@@ -253,7 +253,7 @@ async fn credentials_of_a_session_go_to_their_hosts_alone_and_are_recorded_nowhe
     assert_eq!(it.call("POST", "/api/sessions/nobody/heartbeat", Value::Null).0, 404);
     let (status, kept) =
         it.call("POST", "/api/credentials", json!({"label": "ANTHROPIC_API_KEY", "value": format!("sk-ant-{MARKER}")}));
-    assert_eq!((status, &kept["hosts"]), (200, &json!(["api.anthropic.com"])));
+    assert_eq!((status, &kept["hosts"]), (200, &json!(["https://api.anthropic.com:443"])));
     assert!(kept["placeholder"].as_str().unwrap().starts_with("greyproxy:credential:v1:global:"));
     assert_eq!(it.call("POST", "/api/credentials", json!({"label": "X", "value": "unknown"})).0, 400);
     let asked = json!({"session_id": "gw-8", "container_name": "codex", "global_credentials": ["ANTHROPIC_API_KEY"]});
@@ -281,7 +281,10 @@ async fn a_secret_goes_into_bodies_and_messages_and_is_recorded_nowhere() {
     const PLAIN: &str = "planted-marker-";
     let origin = Origin::http().start().await;
     let it = Running::start("", &[]);
-    let mut add = interflow(it.home.path(), &["approvals", "secrets", "add", "api", "--host", "127.0.0.1"]);
+    let mut add = interflow(
+        it.home.path(),
+        &["approvals", "secrets", "add", "api", "--host", &format!("127.0.0.1:{}", origin.port())],
+    );
     let mut child = add.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(MARKER.as_bytes()).unwrap();
     let placeholder = said(child.wait_with_output().unwrap()).trim().to_owned();
