@@ -16,7 +16,6 @@ export interface Question {
   port: number;
   method: string | null;
   path: string | null;
-  query: string | null;
   since: UnixMicros;
   until: UnixMicros;
 }

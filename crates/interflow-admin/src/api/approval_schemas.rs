@@ -36,7 +36,6 @@ pub(super) fn all() -> Value {
         ("port", number()),
         ("method", maybe(&text())),
         ("path", maybe(&text())),
-        ("query", maybe(&text())),
         ("waiting", number()),
         ("flows", texts()),
         ("since", instant()),

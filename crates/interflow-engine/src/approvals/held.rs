@@ -41,7 +41,8 @@ pub struct HeldQuestion {
     pub method: Option<String>,
     /// The path without its query; none for a tunnel.
     pub path: Option<String>,
-    /// The query. A rule does not look at it, but whoever decides does.
+    /// The query. A rule does not look at it, but whoever decides does, with its secrets masked.
+    #[serde(skip)]
     pub query: Option<String>,
     /// The flow, where its request has a body: nobody who sees one body answers for another.
     #[serde(skip)]

@@ -240,7 +240,8 @@ impl Approvals {
 
     /// The mode of a while, and until when it holds; none is until the end of the process.
     pub fn meanwhile(&self) -> Option<(Mode, Option<Timestamp>)> {
-        let meanwhile = (**self.meanwhile.load()).filter(|(_, until)| until.is_none_or(|until| until > Timestamp::steady()));
+        let meanwhile =
+            (**self.meanwhile.load()).filter(|(_, until)| until.is_none_or(|until| until > Timestamp::steady()));
         meanwhile.map(|(mode, until)| (mode, until.map(Timestamp::to_wall)))
     }
 

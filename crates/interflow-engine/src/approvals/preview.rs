@@ -99,7 +99,7 @@ pub(crate) async fn wait_and_read(
     if let ([Frame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
         return (verdict, Body::from(data.clone()));
     }
-    (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: body }))
+    (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
 }
 
 /// A place for a look at this body, if it is one that is read beforehand.

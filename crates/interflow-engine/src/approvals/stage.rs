@@ -246,11 +246,11 @@ impl Stage for ApprovalsStage {
         interest
     }
 
-    /// Secrets are put in, and rules on methods and paths hold, only where requests are seen.
+    /// Secrets are put in and hidden, and rules on methods and paths hold, only where requests are seen.
     fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
         let host = &scope.authority.host;
-        let secrets = self.approvals.live_secrets();
-        secrets.iter().any(|s| !s.is_over() && s.is_for(host)) || self.approvals.book.load().needs_requests(host)
+        let secrets = self.approvals.hidden_secrets();
+        secrets.iter().any(|s| s.is_at(host)) || self.approvals.book.load().needs_requests(host)
     }
 
     /// A tunnel that is denied whatever is in it ends here; all else is asked about when more is known.
