@@ -75,10 +75,7 @@ pub fn run(args: &RunArgs, loaded: Loaded, home: Home) -> Result<(), Failure> {
         let running = start(&config, &home).await?;
         // Before anybody is told of this instance, so that nobody can end it without its taking leave.
         let stop = Stop::listen();
-        let _announced = running.announce()?;
-        if _announced.is_none() {
-            tracing::warn!("another instance runs from this data folder: other commands talk to that one");
-        }
+        let _announced = running.announce();
         let _told = running.announce_in_network(&config)?;
         let _put_back = system_proxy::WhileRunning::of(&home);
         if args.system_proxy {
@@ -272,16 +269,32 @@ fn open_store(config: &Config, home: &Home) -> Result<Option<Arc<EmbeddedStore>>
 }
 
 impl Running {
-    /// Tells other commands that this instance runs, unless another one runs from this folder.
-    pub fn announce(&self) -> Result<Option<home::Announced>, String> {
-        self.home.announce(&Instance {
+    /// Tells other commands that this instance runs, unless another one runs from this folder. A full disk is no reason not to
+    /// run: the store gives its reserve for it, and when that is not enough either, other commands do not find this instance.
+    pub fn announce(&self) -> Option<home::Announced> {
+        let instance = Instance {
             pid: std::process::id(),
             proxy: self.engine.proxy_addresses(),
             gateway: self.engine.gateway_addresses().first().copied(),
             admin: self.admin.as_ref().map(|(_, addr)| *addr),
             greyproxy: self.greyproxy.as_ref().map(|(_, addr)| *addr),
             dns: self.dns,
-        })
+        };
+        let told = self.home.announce(&instance).or_else(|e| match &self.store {
+            Some(store) if store.release_reserve() => self.home.announce(&instance),
+            _ => Err(e),
+        });
+        match told {
+            Ok(Some(announced)) => Some(announced),
+            Ok(None) => {
+                tracing::warn!("another instance runs from this data folder: other commands talk to that one");
+                None
+            }
+            Err(e) => {
+                tracing::error!("{e}; other commands of Interflow do not find this instance");
+                None
+            }
+        }
     }
 
     /// Tells the network, when the owner wants that.

@@ -20,6 +20,7 @@ use super::queue::Queue;
 use super::readers::{Lent, Readers};
 use super::recover::{self, Recovery};
 use super::refs::side;
+use super::reserve::Reserve;
 use super::select::{self, ListOptions, Order, Progress};
 use super::shared::{Annotation, Job, NewFlow, Shared};
 use super::{
@@ -106,6 +107,11 @@ impl EmbeddedStore {
             recovery: Recovery::default(),
             damages: Arc::default(),
         })
+    }
+
+    /// Gives back the disk space that the store holds in reserve; false when there is none. It is taken again when there is room.
+    pub fn release_reserve(&self) -> bool {
+        self.writing.is_some() && Reserve::of(&self.dir).release()
     }
 
     /// What was found when the store was opened.

@@ -127,7 +127,7 @@ async fn show(args: &DemoArgs, mut config: Config, home: &Home) -> Result<(), Fa
     let running = run::start(&config, home).await?;
     let film = film::Film::link(&running, origin.port());
     let bank = bank::Bank::new(bank.port(), &home.ca()).map_err(|e| format!("the demo's authority: {e}"))?;
-    let _announced = running.announce()?;
+    let _announced = running.announce();
     let proxy =
         running.engine.proxy_addresses().first().copied().ok_or_else(|| "the proxy does not listen".to_owned())?;
     greet(&running, proxy);
