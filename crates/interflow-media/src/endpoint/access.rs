@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_flow::{ClientInfo, Headers, Host, RequestHead};
+use interflow_flow::{ClientInfo, Headers, Host, Method, RequestHead};
 
 use super::children::Children;
 use super::mount::State;
@@ -45,7 +45,7 @@ impl Asked {
         if !self.sealed && q.is_empty() {
             return Children::new(&self.base, None, false);
         }
-        let grant = Grant { q, child: true, ..(*self.grant).clone() };
+        let grant = Grant { q, child: true, endpoint: None, methods: Vec::new(), ..(*self.grant).clone() };
         let token = state.keys.seal(&grant);
         let key = state.keys.child_key(&token).expect("a key that seals is there");
         Children::new(&self.base, Some((&token, key)), grant.hide)
@@ -91,7 +91,7 @@ pub fn admit(
         sealed,
     };
     if let Some(token) = token {
-        let (params, directives, grant) = by_token(state, &token, &origin, path, query, params)?;
+        let (params, directives, grant) = by_token(state, &token, &origin, (&head.method, path), query, params)?;
         return Ok(asked(params, directives, grant, true));
     }
     let translated = super::xtream::translate(path, query);
@@ -125,7 +125,7 @@ fn by_token(
     state: &State,
     token: &str,
     origin: &Origin,
-    path: &str,
+    (method, path): (&Method, &str),
     query: &str,
     shown: Params,
 ) -> Result<(Params, Pairs, Grant), Stop> {
@@ -136,7 +136,7 @@ fn by_token(
         readable.map_or(Err(crate::token::TokenError::Foreign), |password| read_legacy(token, password))
     };
     let grant = grant.map_err(|e| Stop::forbidden(e.to_string()))?;
-    grant.check(now(), origin.ip, path).map_err(|e| Stop::forbidden(e.to_string()))?;
+    grant.check(now(), origin.ip, method, path).map_err(|e| Stop::forbidden(e.to_string()))?;
     if !grant.child {
         let mut params = Params::of(grant.q.clone());
         params.repair();

@@ -10,7 +10,7 @@ use super::mount::{Job, State};
 use super::params::plain;
 use super::reply::{Answer, Stop, json};
 use crate::relay::address::{self, push_value};
-use crate::token::{Grant, Pairs};
+use crate::token::{Grant, Pairs, endpoint_of};
 
 /// The largest body of a wish, in bytes.
 const LARGEST: usize = 8 << 20;
@@ -43,6 +43,8 @@ pub struct LinkWish {
     pub ip: Option<String>,
     /// Only endpoints whose path begins with this.
     pub path: Option<String>,
+    /// The methods that the link allows; GET and HEAD when none are named. Others are for `/proxy/forward`.
+    pub methods: Vec<String>,
     /// Only these hosts upstream.
     pub hosts: Vec<String>,
     /// Whose link it is.
@@ -122,6 +124,8 @@ impl LinkWish {
             q: self.parameters(),
             exp: self.expiration.map(|s| now.saturating_add(s)),
             ip: self.ip.clone().filter(|ip| !ip.is_empty()),
+            endpoint: Some(endpoint_of(&path).to_owned()),
+            methods: self.methods.iter().map(|m| m.to_ascii_uppercase()).collect(),
             path: self.path.clone(),
             hosts: self.hosts.clone(),
             user: self.user.clone(),

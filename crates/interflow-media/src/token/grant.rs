@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use interflow_flow::Host;
+use interflow_flow::{Host, Method};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,13 @@ pub struct Grant {
     /// From which address, or network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+    /// The endpoint it was made for, as [`endpoint_of`] names it. A link without one (of another program) reads, and
+    /// makes nothing.
+    #[serde(default, rename = "ep", skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The methods it allows; GET and HEAD when it names none.
+    #[serde(default, rename = "m", skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<String>,
     /// Only endpoints whose path begins with this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -54,6 +61,12 @@ pub enum Refusal {
     /// It was made for other endpoints.
     #[error("the link does not hold for this path")]
     OtherPath,
+    /// It was made for another endpoint than the one asked.
+    #[error("the link was made for another endpoint")]
+    OtherEndpoint,
+    /// It does not allow this method.
+    #[error("the link does not allow this method: it was made for reading (GET and HEAD)")]
+    OtherMethod,
     /// It was made for other hosts.
     #[error("the link does not hold for this host")]
     OtherHost,
@@ -65,11 +78,13 @@ impl Grant {
         self.q.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// Whether it holds now, for this client and this path.
+    /// Whether it holds now (seconds since 1970), for this client, method and path.
+    ///
+    /// The queries below a child grant are signed together with their path, so it needs no endpoint of its own.
     ///
     /// # Errors
     /// The first thing that it does not hold for.
-    pub fn check(&self, now: u64, client: IpAddr, path: &str) -> Result<(), Refusal> {
+    pub fn check(&self, now: u64, client: IpAddr, method: &Method, path: &str) -> Result<(), Refusal> {
         if self.exp.is_some_and(|exp| now >= exp) {
             return Err(Refusal::Expired);
         }
@@ -79,7 +94,18 @@ impl Grant {
         if self.path.as_deref().is_some_and(|scope| !path.starts_with(scope)) {
             return Err(Refusal::OtherPath);
         }
-        Ok(())
+        let asked = endpoint_of(path);
+        let bound = match &self.endpoint {
+            _ if self.child => true,
+            Some(endpoint) => asked == endpoint_of(endpoint),
+            None => !asked.starts_with("/proxy/forward") && !asked.contains("/generate_"),
+        };
+        if !bound {
+            return Err(Refusal::OtherEndpoint);
+        }
+        let reads = [Method::GET, Method::HEAD].contains(method);
+        let allowed = if self.methods.is_empty() { reads } else { self.methods.iter().any(|m| m == method.as_str()) };
+        if allowed { Ok(()) } else { Err(Refusal::OtherMethod) }
     }
 
     /// Whether this host may be fetched from.
@@ -94,6 +120,21 @@ impl Grant {
         };
         if self.hosts.is_empty() || self.hosts.iter().any(matches) { Ok(()) } else { Err(Refusal::OtherHost) }
     }
+}
+
+/// The endpoint behind a path: without the name for saving, and without the ending that only players look at.
+pub fn endpoint_of(path: &str) -> &str {
+    for named in ["/proxy/stream", "/xtream"] {
+        if path.strip_prefix(named).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return named;
+        }
+    }
+    for numbered in ["/proxy/hls/segment", "/proxy/mpd/segment"] {
+        if path.strip_prefix(numbered).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
+            return numbered;
+        }
+    }
+    path.strip_suffix(".m3u8").or_else(|| path.strip_suffix(".mp4")).unwrap_or(path)
 }
 
 /// A link bound to something that is no address holds for nobody.
@@ -127,12 +168,53 @@ mod tests {
             (99, "11.1.2.3", "/proxy/hls/x", Err(Refusal::OtherClient)),
             (99, "10.1.2.3", "/proxy/stream", Err(Refusal::OtherPath)),
         ] {
-            assert_eq!(grant.check(now, ip(client), path), result, "{now} {client} {path}");
+            assert_eq!(grant.check(now, ip(client), &Method::GET, path), result, "{now} {client} {path}");
         }
         let hosts = [("a.test", true), ("x.cdn.test", true), ("cdn.test", false), ("xcdn.test", false), ("b", false)];
         for (host, holds) in hosts {
             assert_eq!(grant.check_host(&Host::parse(host).unwrap()).is_ok(), holds, "{host}");
         }
-        assert!(Grant { ip: Some("nonsense".into()), ..Grant::default() }.check(0, ip("::1"), "/").is_err());
+        assert!(
+            Grant { ip: Some("nonsense".into()), ..Grant::default() }.check(0, ip("::1"), &Method::GET, "/").is_err()
+        );
+    }
+
+    #[test]
+    fn a_link_is_bound_to_its_endpoint_and_to_reading() {
+        let ip: IpAddr = "::1".parse().unwrap();
+        let link = |endpoint: Option<&str>, methods: &[&str]| Grant {
+            endpoint: endpoint.map(str::to_owned),
+            methods: methods.iter().map(|m| (*m).to_owned()).collect(),
+            ..Grant::default()
+        };
+        for (endpoint, methods, method, path, result) in [
+            (Some("/proxy/stream"), &[][..], Method::GET, "/proxy/stream", Ok(())),
+            (Some("/proxy/stream"), &[], Method::HEAD, "/proxy/stream/a.mp4", Ok(())),
+            (Some("/proxy/stream/a.mp4"), &[], Method::GET, "/proxy/stream/b.mp4", Ok(())),
+            (Some("/proxy/hls/manifest.m3u8"), &[], Method::GET, "/proxy/hls/manifest", Ok(())),
+            (Some("/proxy/stream"), &[], Method::POST, "/proxy/stream", Err(Refusal::OtherMethod)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/forward", Err(Refusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::DELETE, "/proxy/forward", Err(Refusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/streams", Err(Refusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::GET, "/proxy/hls/manifest.m3u8", Err(Refusal::OtherEndpoint)),
+            (Some("/proxy/stream"), &[], Method::POST, "/generate_url", Err(Refusal::OtherEndpoint)),
+            (
+                Some("/proxy/mpd/manifest.m3u8"),
+                &[],
+                Method::GET,
+                "/proxy/mpd/manifest.mpd",
+                Err(Refusal::OtherEndpoint),
+            ),
+            (Some("/proxy/forward"), &[], Method::GET, "/proxy/forward", Ok(())),
+            (Some("/proxy/forward"), &[], Method::POST, "/proxy/forward", Err(Refusal::OtherMethod)),
+            (Some("/proxy/forward"), &["POST"], Method::POST, "/proxy/forward", Ok(())),
+            (Some("/proxy/forward"), &["POST"], Method::PUT, "/proxy/forward", Err(Refusal::OtherMethod)),
+            (None, &[], Method::GET, "/proxy/hls/manifest.m3u8", Ok(())),
+            (None, &[], Method::GET, "/proxy/forward", Err(Refusal::OtherEndpoint)),
+            (None, &[], Method::GET, "/proxy/generate_urls", Err(Refusal::OtherEndpoint)),
+            (None, &[], Method::PUT, "/proxy/stream", Err(Refusal::OtherMethod)),
+        ] {
+            assert_eq!(link(endpoint, methods).check(0, ip, &method, path), result, "{endpoint:?} {method} {path}");
+        }
     }
 }

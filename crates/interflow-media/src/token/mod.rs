@@ -9,7 +9,7 @@ mod keys;
 mod legacy;
 
 pub use child::ChildKey;
-pub use grant::{Grant, Pairs, Refusal};
+pub use grant::{Grant, Pairs, Refusal, endpoint_of};
 pub use keys::{KeyError, LinkKeys};
 pub use legacy::read_legacy;
 

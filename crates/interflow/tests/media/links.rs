@@ -73,3 +73,31 @@ async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
         assert_eq!(trusting.get_with(&path, &format!("X-Forwarded-For: {from}\r\n")).await.status, status, "{from}");
     }
 }
+
+#[tokio::test]
+async fn a_viewers_link_writes_nothing_and_reaches_no_other_endpoint() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));
+    let wish = json!({
+        "endpoint": "/proxy/stream", "destination_url": origin.url("/items/1"),
+        "request_headers": { "authorization": "Bearer operator" },
+    });
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let link = made["url"].as_str().unwrap().to_owned();
+    for (method, endpoint) in [
+        ("DELETE", "/proxy/forward"),
+        ("PUT", "/proxy/forward"),
+        ("POST", "/proxy/forward"),
+        ("GET", "/proxy/forward"),
+        ("GET", "/proxy/hls/manifest.m3u8"),
+        ("POST", "/generate_url"),
+        ("DELETE", "/proxy/stream"),
+        ("POST", "/proxy/stream"),
+    ] {
+        let url = link.replace("/proxy/stream", endpoint);
+        let answer = gateway.send(method, &url).await;
+        assert_eq!(answer.status, 403, "{method} {endpoint}: {}", answer.text());
+    }
+    assert_eq!(origin.served(), 0, "the origin saw none of them");
+    assert_eq!(gateway.follow(&link).await.status, 200);
+}
