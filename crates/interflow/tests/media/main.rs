@@ -95,15 +95,6 @@ impl Gateway {
         self.get(path).await
     }
 
-    /// A request without a body to a URL of ours.
-    async fn send(&self, method: &str, url: &str) -> Answer {
-        let path = url.strip_prefix(&format!("http://{}", self.addr)).unwrap_or(url);
-        let mut wire = Wire::connect(self.addr).await.unwrap();
-        let head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\n\r\n", self.addr);
-        wire.send(head).await.unwrap();
-        wire.answer_to(method).await.unwrap()
-    }
-
     async fn post(&self, path: &str, body: &Value) -> Answer {
         let (host, body) = (self.addr, body.to_string());
         let mut wire = Wire::connect(self.addr).await.unwrap();
