@@ -126,7 +126,7 @@ async fn websockets_our_own_address_and_errors_of_the_network_are_told() {
   filter: {{typeKind: networkError}}
   actions:
   - {{typeKind: addResponseHeader, headerName: X-Error, headerValue: '${{exchange.status}}'}}
-  - {{typeKind: fileAppend, filename: '{log}', text: 'failed ${{exchange.url}}'}}
+  - {{typeKind: fileAppend, filename: '{log}', text: \"failed ${{exchange.url}}\\n\"}}
 "
     );
     let running = home.start(&home.write("r.yaml", &rules));

@@ -52,15 +52,17 @@ async fn recorded_flows_and_archives_of_each_format_answer_for_an_origin_that_is
 #[tokio::test]
 async fn mitmproxys_options_about_replay_are_taken_over() {
     let home = Home::new().await;
-    let config = home.write(
-        "config.yaml",
-        "server_replay: [kept.flow]\nserver_replay_extra: '204'\nserver_replay_reuse: true\nserver_replay_refresh: false\n\
+    // What is imported loads: the recording must be there.
+    let entry = r#"{"startedDateTime":"2026-01-01T00:00:00Z","time":1,"request":{"method":"GET","url":"http://a.test/","httpVersion":"HTTP/1.1","headers":[],"queryString":[],"cookies":[],"headersSize":-1,"bodySize":0},"response":{"status":200,"statusText":"OK","httpVersion":"HTTP/1.1","headers":[],"cookies":[],"content":{"size":1,"mimeType":"text/plain","text":"a"},"redirectURL":"","headersSize":-1,"bodySize":1},"cache":{},"timings":{"send":0,"wait":1,"receive":0}}"#;
+    let har = format!(r#"{{"log":{{"version":"1.2","creator":{{"name":"t","version":"1"}},"entries":[{entry}]}}}}"#);
+    let kept = home.write("kept.har", &har);
+    let options = "server_replay_extra: '204'\nserver_replay_reuse: true\nserver_replay_refresh: false\n\
          server_replay_ignore_host: true\nserver_replay_ignore_content: true\nserver_replay_ignore_params: [stamp]\n\
-         server_replay_ignore_payload_params: [token]\nserver_replay_use_headers: [X-Tenant]\nanticache: true\n",
-    );
+         server_replay_ignore_payload_params: [token]\nserver_replay_use_headers: [X-Tenant]\nanticache: true\n";
+    let config = home.write("config.yaml", &format!("server_replay: ['{kept}']\n{options}"));
     let said = home.run(&["rules", "import", &config]);
     for part in [
-        "file: kept.flow",
+        "kept.har",
         "extra: 204",
         "reuse: true",
         "refresh: false",
@@ -73,11 +75,14 @@ async fn mitmproxys_options_about_replay_are_taken_over() {
     ] {
         assert!(said.out.contains(part), "{part}: {said:?}");
     }
-    let killed = home.write("killed.yaml", "server_replay: [a.flow]\nserver_replay_kill_extra: true\n");
+    let killed = home.write("killed.yaml", &format!("server_replay: ['{kept}']\nserver_replay_kill_extra: true\n"));
     assert!(home.run(&["rules", "import", &killed]).out.contains("extra: abort"));
     let wrong = home.write("wrong.yaml", "server_replay: [a.flow]\nserver_replay_extra: maybe\n");
     let said = home.run(&["rules", "import", &wrong]);
     assert!(said.code == 1 && said.err.contains("write forward, kill, or a status"), "{said:?}");
+    let missing = home.write("missing.yaml", "server_replay: [none.har]\n");
+    let said = home.run(&["rules", "import", &missing]);
+    assert!(said.code == 1 && said.err.contains("server_replay cannot be taken over"), "{said:?}");
 }
 
 #[tokio::test]
