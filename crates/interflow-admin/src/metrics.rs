@@ -1,5 +1,6 @@
 //! `/metrics` in Prometheus's text format.
 
+use interflow_flow::budget::HELD;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -77,6 +78,9 @@ fn engine(page: &mut String, s: &Snapshot) {
     gauge(page, "interflow_connections_open", "Client connections open now.", s.connections_open as f64);
     counter(page, "interflow_requests_total", "Requests that began.", s.requests);
     gauge(page, "interflow_flows_active", "Flows under way.", s.active as f64);
+    gauge(page, "interflow_held_bytes", "Bytes of requests and responses held in memory.", HELD.held() as f64);
+    gauge(page, "interflow_held_bytes_limit", "The most bytes that may be held; 0 for no limit.", HELD.limit() as f64);
+    counter(page, "interflow_held_bytes_refused_total", "Times the memory for held bytes was spent.", HELD.refused());
     counter(page, "interflow_tunnels_total", "Tunnels passed through as bytes.", s.tunnels);
     counter(page, "interflow_tls_intercepted_total", "Client TLS handshakes answered with a leaf.", s.intercepted);
     counter(page, "interflow_tls_leaf_refused_total", "Times a client refused our leaf.", s.leaf_refused);

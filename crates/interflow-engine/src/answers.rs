@@ -202,6 +202,16 @@ mod tests {
     }
 
     #[test]
+    fn what_there_is_no_memory_for_is_to_be_tried_again() {
+        let e = Error::new(Kind::Overloaded, "spent");
+        for r in [error_response(&e, None, None), provider_error(&e, Provider::OpenAi, FlowId::from_u128(7))] {
+            assert_eq!(r.head.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(r.head.headers.get_str("retry-after"), Some("1"));
+            assert_eq!(r.head.headers.get_str("x-interflow-error"), Some("overloaded"));
+        }
+    }
+
+    #[test]
     fn the_form_follows_accept() {
         let e = Error::new(Kind::Dns, "no such name: <b>.test");
         for (accept, media_type, says) in [

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use interflow_flow::CertificateFiles;
+use interflow_flow::budget::MemoryBudget;
 use interflow_flow::units::{ByteSize, Span};
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -429,6 +430,9 @@ pub struct LimitsConfig {
     pub head_fields: usize,
     /// Concurrent streams on one HTTP/2 connection of a client.
     pub h2_streams: u32,
+    /// Bytes of requests and responses that the process holds in memory at once, in all: bodies that are read whole or
+    /// decoded, and the work on them. A request that needs more than is left is answered with 503 and Retry-After.
+    pub held_bytes: ByteSize,
 }
 
 impl Default for LimitsConfig {
@@ -441,6 +445,7 @@ impl Default for LimitsConfig {
             request_line_bytes: ByteSize(16 << 10),
             head_fields: 200,
             h2_streams: 256,
+            held_bytes: ByteSize(MemoryBudget::DEFAULT),
         }
     }
 }

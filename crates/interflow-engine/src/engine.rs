@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use interflow_flow::budget::HELD;
 use interflow_flow::{
     ClientInfo, Egress as Door, Error, Flow, FlowId, Host, Kind, Mount, Recorder, Reply, Request, Response, Result,
     Stage, Timestamp, Transport,
@@ -84,6 +85,7 @@ impl Engine {
         let settings = Arc::new(settings(&config, &parts, &addresses, &pseudonym)?);
         settings.warm();
         let shared = Arc::new(shared(&config)?);
+        HELD.set_limit(config.limits.held_bytes.0);
         let tls = PortTls::load(&config)?;
         let stats = Stats::new(count);
         let drain = DrainSignal::new();
@@ -124,6 +126,7 @@ impl Engine {
         let settings = Arc::new(settings(&config, &self.parts, &self.addresses, &self.pseudonym)?);
         let tls = PortTls::load(&config)?;
         self.shared.connections.set(connection_limits(&config.limits));
+        HELD.set_limit(config.limits.held_bytes.0);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         for worker in &self.workers {
             worker.reload(Live::new(generation, Arc::clone(&settings), &self.shared, tls.clone()));

@@ -236,6 +236,31 @@ mod tests {
         assert_eq!(trailers.unwrap().get("t"), Some(&b"1"[..]));
     }
 
+    /// A stream of so many pieces of 64 KiB.
+    struct Large(usize);
+
+    impl BodyStream for Large {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame, Error>>> {
+            let more = self.0 > 0;
+            self.0 = self.0.saturating_sub(1);
+            Poll::Ready(more.then(|| Ok(Frame::Data(Bytes::from(vec![0; 64 << 10])))))
+        }
+    }
+
+    #[test]
+    fn collected_bytes_are_counted_as_long_as_they_are_held_and_refused_when_there_is_no_room() {
+        let size = 32 << 20;
+        let before = HELD.held();
+        let (held, _) = now(Body::stream(Large(512)).collect(size)).unwrap();
+        assert!(HELD.held() >= before + size as u64);
+        drop(held);
+        assert!(HELD.held() < before + size as u64);
+        let Err(CollectError::Broken(e)) = now(Body::stream(Large(9000)).collect(usize::MAX)) else {
+            panic!("half a gibibyte is held");
+        };
+        assert_eq!(e.kind(), crate::Kind::Overloaded);
+    }
+
     #[test]
     fn a_body_over_the_cap_comes_back_from_its_beginning() {
         let Err(CollectError::TooLarge(body)) = now(Body::stream(Pieces(vec!["ab", "c", "def"], true)).collect(5))

@@ -16,6 +16,7 @@ mod gateway;
 mod head;
 mod headers;
 mod id;
+pub mod path;
 mod stage;
 mod timings;
 pub mod units;

@@ -2,7 +2,6 @@
 //! answer, what was used up, the gateway that leads requests to providers; and what is said, in one model of messages.
 #![forbid(unsafe_code)]
 
-pub mod coding;
 mod config;
 pub mod conversation;
 pub mod events;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use interflow_flow::{
     Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Phase,
     RequestHead, ResponseHead, Result, Scope, Stage, Step, Transport, Verdict,
 };
 
-use crate::coding::{self, Decoder};
+use interflow_wire::content_coding::{self as coding, Decoder};
+
 use crate::events::Framing;
 use crate::gateway::{Gateway, Upstream};
 use crate::usage::{self, Scanner};
@@ -99,7 +99,13 @@ impl Stage for Recogniser {
                 Err(CollectError::TooLarge(body)) => return Ok(body),
                 Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
             };
-            read_request(flow.note_mut::<Exchange>(), head, &raw, max);
+            let plain = coding::decode_held(&head.headers, &raw, max as u64).await;
+            if let Some(e) = plain.as_ref().err().and_then(coding::overloaded) {
+                return Err(Verdict::Deny(e));
+            }
+            if let Ok(plain) = plain {
+                read_request(flow.note_mut::<Exchange>(), plain.as_ref().unwrap_or(&raw));
+            }
             Ok(Body::from(raw))
         })
     }
@@ -115,7 +121,7 @@ impl Stage for Recogniser {
         if !head.status.is_success() || body.is_empty() {
             return Step::Now(Ok(body));
         }
-        let Ok(decoder) = Decoder::of(&head.headers, LONGEST) else { return Step::Now(Ok(body)) };
+        let Ok(decoder) = Decoder::new(&head.headers, LONGEST) else { return Step::Now(Ok(body)) };
         let scanner = Scanner::new(Framing::of(&head.headers, exchange.grows));
         let tap = Tap { decoder, scanner: Some(scanner), exchange: exchange.clone() };
         Step::Now(Ok(match body {
@@ -162,9 +168,7 @@ fn read_message(exchange: &mut Exchange, message: &Message) {
 }
 
 /// Notes what a request's body tells. One that cannot be read tells nothing; whoever must understand it says so.
-fn read_request(exchange: &mut Exchange, head: &RequestHead, raw: &Bytes, max: usize) {
-    let Ok(plain) = coding::decode(&head.headers, raw, max as u64) else { return };
-    let body = plain.as_deref().unwrap_or(raw);
+fn read_request(exchange: &mut Exchange, body: &[u8]) {
     let Ok(marked) = spans::mark(body, false) else { return };
     // Where the path names the model, a body's word for it decides nothing.
     if exchange.model.is_none() {

@@ -1,9 +1,10 @@
 //! Decoded views of bodies: content codings taken off, within a cap that no small body can blow up.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use bytes::Bytes;
 use interflow_flow::Headers;
+use interflow_wire::content_coding::{DecodeReader, Decoder};
 
 /// A body without its content codings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,75 +17,21 @@ pub struct Decoded {
     pub error: Option<String>,
 }
 
-/// Most codings that are taken off one after another; more is an attack, not a message.
-const MOST_CODINGS: usize = 4;
-
 /// Takes the codings named by `Content-Encoding` off (RFC 9110 8.4): gzip, deflate, br, zstd. A body in an unknown
 /// coding is given back as it is, with an error that names the coding. At most `cap` bytes come out, and no more memory
 /// than that is taken, however small the body.
 pub fn decoded(headers: &Headers, body: Bytes, cap: usize) -> Decoded {
-    let codings: Vec<String> = headers
-        .tokens("content-encoding")
-        .map(|t| String::from_utf8_lossy(t).to_ascii_lowercase())
-        .filter(|t| t != "identity")
-        .collect();
-    if codings.len() > MOST_CODINGS {
-        return plain(body, cap, Some(format!("{} content codings on one body", codings.len())));
-    }
-    if let Some(unknown) = codings.iter().find(|c| !is_known(c)) {
-        return plain(body, cap, Some(format!("unknown content coding {unknown}")));
-    }
-    if codings.is_empty() || body.is_empty() {
-        return plain(body, cap, None);
-    }
-    // The last coding named was put on last.
-    let mut reader: Box<dyn Read> = Box::new(io::Cursor::new(body));
-    for coding in codings.iter().rev() {
-        reader = match layer(coding, reader) {
-            Ok(reader) => reader,
-            Err(e) => return Decoded { bytes: Bytes::new(), truncated: false, error: Some(format!("{coding}: {e}")) },
-        };
-    }
-    read(reader, cap, &codings.join(", "))
-}
-
-fn is_known(coding: &str) -> bool {
-    matches!(coding, "gzip" | "x-gzip" | "deflate" | "br" | "zstd")
-}
-
-/// Takes one known coding off, as the body is read.
-pub(crate) fn layer<'a>(coding: &str, inner: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
-    Ok(match coding {
-        "gzip" | "x-gzip" => Box::new(flate2::read::MultiGzDecoder::new(inner)),
-        "deflate" => deflate(inner)?,
-        "br" => Box::new(brotli::Decompressor::new(inner, 4096)),
-        _ => {
-            let mut zstd = zstd::stream::read::Decoder::new(inner)?;
-            // RFC 9659 2.1: a window of 8 MiB is the most that a content coding may ask for.
-            zstd.window_log_max(23)?;
-            Box::new(zstd)
-        }
-    })
-}
-
-/// `deflate` means zlib (RFC 9110 8.4.1.2), but raw deflate is sent as well: the first two bytes tell.
-fn deflate<'a>(mut inner: Box<dyn Read + 'a>) -> io::Result<Box<dyn Read + 'a>> {
-    let mut head = Vec::with_capacity(2);
-    inner.by_ref().take(2).read_to_end(&mut head)?;
-    let is_zlib = matches!(head[..], [a, b] if a & 0x0f == 8 && (u16::from(a) << 8 | u16::from(b)) % 31 == 0);
-    let whole = io::Cursor::new(head).chain(inner);
-    Ok(if is_zlib {
-        Box::new(flate2::read::ZlibDecoder::new(whole))
-    } else {
-        Box::new(flate2::read::DeflateDecoder::new(whole))
-    })
-}
-
-fn read(reader: Box<dyn Read>, cap: usize, codings: &str) -> Decoded {
+    let decoder = match Decoder::new(headers, u64::MAX) {
+        Ok(Some(decoder)) if !body.is_empty() => decoder,
+        Ok(_) => return plain(body, cap, None),
+        Err(e) => return plain(body, cap, Some(e.to_string())),
+    };
     let mut out = Vec::new();
-    let error = reader.take(cap as u64 + 1).read_to_end(&mut out).err().map(|e| format!("{codings}: {e}"));
+    let read = DecodeReader::new(&*body, decoder).take(cap as u64 + 1).read_to_end(&mut out);
     let truncated = out.len() > cap;
     out.truncate(cap);
+    let named = || headers.get_str("content-encoding").unwrap_or_default().to_ascii_lowercase();
+    let error = read.err().map(|e| format!("{}: {e}", named()));
     Decoded { bytes: out.into(), truncated, error }
 }
 

@@ -95,17 +95,8 @@ impl Decoder {
         if !is_coded(headers) {
             return Ok(None);
         }
-        Self::of(&codings(headers)?, max)
-    }
-
-    /// The same for codings in the order in which they were applied.
-    ///
-    /// # Errors
-    /// Memory for a decoder that is not there.
-    pub fn of(codings: &[Coding], max: u64) -> io::Result<Option<Self>> {
-        let layers: io::Result<Vec<_>> = codings.iter().rev().map(|c| Layer::new(*c)).collect();
-        let layers = layers?;
-        Ok((!layers.is_empty()).then_some(Self { layers, max, taken: 0 }))
+        let layers: io::Result<Vec<_>> = codings(headers)?.into_iter().rev().map(Layer::new).collect();
+        Ok(Some(Self { layers: layers?, max, taken: 0 }))
     }
 
     /// Takes the body's next bytes, and gives what comes out of them.
@@ -380,17 +371,17 @@ pub async fn decode_held(headers: &Headers, body: &Bytes, max: u64) -> io::Resul
     if body.len() <= SMALL || !is_coded(headers) {
         return decode(headers, body, max);
     }
-    let codings = codings(headers)?;
+    codings(headers)?;
     let _place = PLACES.acquire().await.map_err(io::Error::other)?;
-    let named = coding_fields(headers, &codings);
+    let named = coding_fields(headers);
     let body = body.clone();
     let decoded = tokio::task::spawn_blocking(move || decode(&named, &body, max)).await;
     decoded.map_err(io::Error::other)?
 }
 
 /// The fields that decoding needs.
-fn coding_fields(headers: &Headers, codings: &[Coding]) -> Headers {
-    let mut fields = Headers::with_capacity(codings.len(), 64);
+fn coding_fields(headers: &Headers) -> Headers {
+    let mut fields = Headers::new();
     for value in headers.get_all("content-encoding") {
         fields.append_parsed(b"Content-Encoding", value);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use globset::{GlobBuilder, GlobMatcher};
-use interflow_flow::Host;
+use interflow_flow::{Host, path};
 
 use super::config::{Action, RuleSpec};
 use super::hosts::{HostPattern, literals, shown};
@@ -183,48 +183,19 @@ impl Rule {
             && member(&self.spec.sessions, q.sessions)
     }
 
-    /// How much its path says. One path may be written in many ways: a rule that allows must match the path as it stands
-    /// and as an origin may read it, a rule that denies one of the two.
+    /// How much its path says. One path may be written in many ways: a rule that allows must match each reading of the
+    /// path, a rule that denies one of them. A path whose readings cannot be told is allowed by no rule with a path.
     fn path(&self, path: &str) -> Option<u32> {
         if self.paths.is_empty() {
             return Some(0);
         }
         let best = |text: &str| self.paths.iter().filter(|(g, _)| g.is_match(text)).map(|(_, n)| *n).max();
-        let plain = normal(path);
-        let (raw, read) = (best(path), best(&plain));
+        let readings = path::readings(path);
         match self.spec.action {
-            Action::Allow => raw.zip(read).map(|(a, b)| a.min(b)),
-            Action::Deny => raw.max(read),
+            Action::Allow => readings?.iter().map(|r| best(r)).min().flatten(),
+            Action::Deny => readings.unwrap_or_else(|| vec![path.to_owned()]).iter().filter_map(|r| best(r)).max(),
         }
     }
-}
-
-/// Percent-coding undone, `.` and `..` followed, slashes joined: as the most obliging origin would read it.
-fn normal(path: &str) -> String {
-    let bytes = path.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(at + i).and_then(|h| char::from(*h).to_digit(16));
-        if let (b'%', Some(high), Some(low)) = (b, hex(1), hex(2)) {
-            plain.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            plain.push(if b == b'\\' { b'/' } else { b });
-            at += 1;
-        }
-    }
-    let plain = String::from_utf8_lossy(&plain);
-    let mut parts: Vec<&str> = Vec::new();
-    for part in plain.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    let end = if plain.ends_with('/') && !parts.is_empty() { "/" } else { "" };
-    format!("/{}{end}", parts.join("/"))
 }
 
 /// Whether a name is like a pattern, in which `*` stands for any characters; upper and lower case are one.
@@ -387,6 +358,12 @@ mod tests {
             ("//admin", false, true),
             ("/pub/./a", true, false),
             ("/pub\\..\\admin", false, true),
+            ("/pub/..;/admin", false, true),
+            ("/pub/%5c..%5cadmin", false, true),
+            ("/pub/..%2fadmin", false, true),
+            ("/pub/%252e%252e/admin", false, true),
+            ("/pub/%c0%ae%c0%ae/admin", false, false),
+            ("/pub/a;v=1/b", true, false),
             ("/x", false, false),
         ] {
             assert_eq!(ask(&allow, "h.test", Some(("GET", path))).is_some(), allowed, "allow {path}");

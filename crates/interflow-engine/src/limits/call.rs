@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_flow::{Body, BodyStream, Flow, Frame, Headers, Host, RequestHead, Result};
-use interflow_llm::{Call, Exchange, Provider, coding, model_in_path, recognise};
+use interflow_llm::{Call, Exchange, Provider, model_in_path, recognise};
+use interflow_wire::content_coding as coding;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -126,10 +127,10 @@ struct Members {
 
 /// Reads what a JSON body asks for. A member that stands there twice makes the body unreadable: whoever reads it behind
 /// us might take the other one.
-pub(super) fn wanted(headers: &Headers, body: &Bytes) -> Wanted {
+pub(super) async fn wanted(headers: &Headers, body: &Bytes) -> Wanted {
     let estimated = (body.len() as u64).div_ceil(4);
     let unclear = Wanted { estimated, unclear: true, ..Wanted::default() };
-    let Ok(plain) = coding::decode(headers, body, LARGEST_BODY as u64) else { return unclear };
+    let Ok(plain) = coding::decode_held(headers, body, LARGEST_BODY as u64).await else { return unclear };
     let Ok(m) = serde_json::from_slice::<Members>(plain.as_deref().unwrap_or(body)) else { return unclear };
     let most = [
         &m.max_tokens,

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use interflow_flow::{Body, CollectError, RequestHead, ResponseHead, StatusCode};
 use interflow_limits::Scope;
-use interflow_llm::{Refusal, coding};
+use interflow_llm::Refusal;
+use interflow_wire::content_coding as coding;
 use serde_json::Value;
 
 /// The largest list that is looked through.
@@ -34,7 +35,8 @@ pub(super) async fn narrowed(head: &mut ResponseHead, body: Body, scope: &Scope)
         Err(CollectError::TooLarge(_)) => return Err(unreadable("it is too large")),
         Err(CollectError::Broken(e)) => return Err(unreadable(&e.to_string())),
     };
-    let plain = coding::decode(&head.headers, &raw, LARGEST as u64).map_err(|e| unreadable(&e.to_string()))?;
+    let plain = coding::decode_held(&head.headers, &raw, LARGEST as u64).await;
+    let plain = plain.map_err(|e| unreadable(&e.to_string()))?;
     let mut list: Value =
         serde_json::from_slice(plain.as_deref().unwrap_or(&raw)).map_err(|_| unreadable("it is no JSON"))?;
     if !narrow(&mut list, scope) {

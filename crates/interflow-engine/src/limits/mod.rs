@@ -358,7 +358,7 @@ enum Unread {
 async fn look_into(head: &RequestHead, body: Body) -> Result<(Body, Option<call::Wanted>), Unread> {
     match body.collect(LARGEST_BODY).await {
         Ok((bytes, trailers)) => {
-            let wanted = call::wanted(&head.headers, &bytes);
+            let wanted = call::wanted(&head.headers, &bytes).await;
             Ok((call::whole(bytes, trailers), Some(wanted)))
         }
         Err(CollectError::TooLarge(_)) => Err(Unread::TooLarge),

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use interflow_flow::{
     Body, BodyStream, CollectError, Error, Flow, FlowId, Frame, Kind, ResponseHead, Result, StatusCode, Verdict,
 };
-use interflow_llm::coding::Decoder;
 use interflow_llm::events::Framing;
 use interflow_llm::spans::SpanKind;
-use interflow_llm::{Exchange, Provider, Refusal, coding, spans};
+use interflow_llm::{Exchange, Provider, Refusal, spans};
 use interflow_redact::OutboundMode;
+use interflow_wire::content_coding::{self as coding, Decoder};
 
 use crate::accounts::Passing;
 
@@ -44,7 +44,7 @@ pub(super) async fn restore(
         Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
     };
     // An answer that cannot be read keeps its placeholders: nothing is lost by that, and nothing is told.
-    let Ok(plain) = coding::decode(&head.headers, &raw, max as u64) else { return Ok(raw.into()) };
+    let Ok(plain) = coding::decode_held(&head.headers, &raw, max as u64).await else { return Ok(raw.into()) };
     let text = plain.as_deref().unwrap_or(&raw);
     let restored = if is_text(head) { words(&pen, text) } else { json(&mut pen, text) };
     Ok(match restored {
@@ -80,7 +80,10 @@ pub(super) async fn scan(
         }
     };
     let begun = Instant::now();
-    let looked = look(&mut pen, &choice, head, &raw, max);
+    let looked = match coding::decode_held(&head.headers, &raw, max as u64).await {
+        Ok(plain) => look(&mut pen, &choice, head, plain.as_ref().unwrap_or(&raw)),
+        Err(e) => Err(unreadable(&e)),
+    };
     passing.looked(begun.elapsed().as_micros() as u64);
     match looked {
         Ok(Some(output)) if strict => Ok(changed(head, output)),
@@ -90,34 +93,29 @@ pub(super) async fn scan(
 }
 
 /// Looks at a whole answer; what stands in its place, if anything does.
-fn look(
-    pen: &mut Scanning,
-    choice: &Choice,
-    head: &ResponseHead,
-    raw: &Bytes,
-    max: usize,
-) -> Result<Option<Vec<u8>>, Halt> {
-    let unreadable = |e: String| Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"));
-    let plain = coding::decode(&head.headers, raw, max as u64).map_err(|e| unreadable(e.to_string()))?;
-    let body = plain.as_deref().unwrap_or(raw);
+fn look(pen: &mut Scanning, choice: &Choice, head: &ResponseHead, body: &Bytes) -> Result<Option<Vec<u8>>, Halt> {
     let mut session = interflow_redact::Session::one_way().in_context(choice.context.clone());
     // An error may be said in words whatever its media type says.
     let error = !head.status.is_success() && spans::mark(body, true).is_err();
     if is_text(head) || error {
-        let text = std::str::from_utf8(body).map_err(|e| unreadable(e.to_string()))?;
-        let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(e.to_string()))?;
+        let text = std::str::from_utf8(body).map_err(|e| unreadable(&e))?;
+        let redaction = choice.redactor.redact_text(text, &mut session).map_err(|e| unreadable(&e))?;
         pen.told(&redaction.spans)?;
         return Ok(redaction.output.map(String::into_bytes));
     }
-    let mut marked = spans::mark(body, true).map_err(|e| unreadable(e.to_string()))?;
+    let mut marked = spans::mark(body, true).map_err(|e| unreadable(&e))?;
     // What the owner wants out of answers goes, signed or not.
     for span in marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed) {
         span.kind = SpanKind::Text;
     }
     let spans = json_spans(body, &marked);
-    let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(e.to_string()))?;
+    let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(&e))?;
     pen.told(&redaction.spans)?;
     Ok(redaction.output)
+}
+
+fn unreadable(e: &dyn std::fmt::Display) -> Halt {
+    Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"))
 }
 
 /// Edits every text of a JSON answer; one that is no JSON is words.
@@ -182,7 +180,7 @@ impl Answer {
 
     fn stream<P: Pen + 'static>(self, head: &mut ResponseHead, body: Body, pen: P) -> Result<Body, Refusal> {
         // A stream may be as long as it likes; only what a small piece of it grows to is bounded.
-        let decoder = Decoder::of(&head.headers, self.max.saturating_mul(64))
+        let decoder = Decoder::new(&head.headers, self.max.saturating_mul(64))
             .map_err(|e| refusal(&Halt::new("response_unreadable", format!("the answer cannot be looked at: {e}"))))?;
         coding::unlike(&mut head.headers);
         let editor = Editor::new(self.framing, pen);

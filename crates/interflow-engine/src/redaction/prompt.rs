@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use interflow_flow::budget::{HELD, Reservation};
 use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, StatusCode, Verdict};
 use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
-use interflow_llm::{Exchange, Operation, Refusal, coding};
+use interflow_llm::{Exchange, Operation, Refusal};
 use interflow_redact::{
     JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, UnknownRule, Vault,
     VaultKey, may_hold_json,
 };
+use interflow_wire::content_coding as coding;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -40,6 +42,13 @@ pub(super) struct Outcome {
 /// A refusal with its cause; the status says whose fault it is.
 fn refusal(status: StatusCode, class: &'static str, code: &'static str, message: impl Into<String>) -> Refusal {
     Refusal::new(status, class, code, message)
+}
+
+/// The memory for held bodies is spent.
+fn overloaded(e: &interflow_flow::Error) -> Refusal {
+    let mut refusal = refusal(StatusCode::SERVICE_UNAVAILABLE, "capacity", "overloaded", e.message());
+    refusal.retry_after = Some(Duration::from_secs(1));
+    refusal
 }
 
 fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
@@ -94,7 +103,7 @@ pub(super) async fn redact(
         }
     };
     room.counters.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if !strict && raw.len() <= LARGE {
+    if !strict && !is_large(&head.headers, &raw) {
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
         let look = move || look(settings, picked, &headers, body).ok();
@@ -175,7 +184,7 @@ async fn work(
     raw: &Bytes,
     strict: bool,
 ) -> Result<(Outcome, SharedSession), Refusal> {
-    let large = raw.len() > LARGE;
+    let large = is_large(&head.headers, raw);
     let read = {
         let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
         beside(large, move || Prompt::read(&settings, &headers, raw)).await?
@@ -193,7 +202,7 @@ async fn finish(
     read: Prompt,
     strict: bool,
 ) -> Result<Outcome, Refusal> {
-    let large = read.raw.len() > LARGE;
+    let large = read.body().len() > LARGE;
     let mut job = Job {
         settings: Arc::clone(settings),
         choice: Arc::clone(choice),
@@ -234,6 +243,12 @@ async fn beside<T: Send + 'static>(
     }
     let cut = |_| bad("request_failed", "the work on the body was cut short");
     tokio::task::spawn_blocking(work).await.map_err(cut).flatten()
+}
+
+/// Whether a body is worked on beside the worker's thread. What one with a content coding grows to is not known before.
+fn is_large(headers: &Headers, raw: &[u8]) -> bool {
+    let most = if coding::is_coded(headers) { LARGE / 32 } else { LARGE };
+    raw.len() > most
 }
 
 /// What is looked into must come without content coding; most providers obey.
@@ -341,8 +356,10 @@ fn conversation(flow: &Flow, headers: &Headers, first: &[u8]) -> Vec<u8> {
 struct Prompt {
     raw: Bytes,
     /// Without its content codings, when it has any.
-    plain: Option<Vec<u8>>,
+    plain: Option<Bytes>,
     shape: Shape,
+    /// What the work on it takes besides.
+    _working: Reservation,
 }
 
 enum Shape {
@@ -350,10 +367,26 @@ enum Shape {
     Form(Vec<form::Part>),
 }
 
+/// What a text takes while it is looked at: its place, its findings, its edit.
+const WORK_PER_TEXT: u64 = 200;
+
+impl Shape {
+    /// What the work on a body of this length takes besides the body: a copy with other texts, and notes on each of them.
+    fn working_bytes(&self, length: usize) -> u64 {
+        let texts = match self {
+            Self::Json(marked) => marked.spans.len(),
+            Self::Form(parts) => parts.len(),
+        };
+        length as u64 * 2 + texts as u64 * WORK_PER_TEXT
+    }
+}
+
 impl Prompt {
     fn read(settings: &RedactSettings, headers: &Headers, raw: Bytes) -> Result<Self, Refusal> {
-        let undecodable =
-            |e: std::io::Error| bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}"));
+        let undecodable = |e: std::io::Error| match coding::overloaded(&e) {
+            Some(e) => overloaded(&e),
+            None => bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
+        };
         let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
         let body = plain.as_deref().unwrap_or(&raw);
         let media_type = headers.get_str("content-type").unwrap_or_default();
@@ -361,7 +394,8 @@ impl Prompt {
             Some(boundary) => Shape::Form(form::parts(body, &boundary).map_err(|e| bad("bad_form", e.to_string()))?),
             None => Shape::Json(mark(body, settings)?),
         };
-        Ok(Self { raw, plain, shape })
+        let _working = HELD.reserve(shape.working_bytes(body.len())).map_err(|e| overloaded(&e))?;
+        Ok(Self { raw, plain, shape, _working })
     }
 
     fn body(&self) -> &[u8] {

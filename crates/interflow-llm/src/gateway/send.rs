@@ -13,7 +13,8 @@ use interflow_flow::{
 
 use super::token::Token;
 use super::{Gateway, Table, Upstream, aws, renamed, upstream};
-use crate::{Exchange, Operation, Provider, Refusal, coding, model_in_path, spans};
+use crate::{Exchange, Operation, Provider, Refusal, model_in_path, spans};
+use interflow_wire::content_coding as coding;
 
 /// The pause before the second attempt at one upstream; it doubles with every further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -9,6 +9,9 @@ use super::media::{self, Blob};
 use super::rules::{self, Place, Word, Zone};
 use super::{Channel, Media, MediaKind, Span, SpanKind};
 
+/// The most texts of one body. Each costs a hundred bytes or so while it is worked on, whatever its length.
+const MAX_TEXTS: usize = 1 << 20;
+
 /// What was found in a body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marked {
@@ -128,6 +131,10 @@ impl<'j> Walk<'j> {
                     self.value_over(range);
                 }
                 Token::End(end) => self.close(end, name),
+            }
+            if self.out.spans.len() > MAX_TEXTS {
+                let at = self.out.spans.last().map_or(0, |span| span.range.start);
+                return Err(JsonError { at, reason: "the body has too many texts" });
             }
         }
         Ok(self.out)

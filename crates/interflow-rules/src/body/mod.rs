@@ -76,7 +76,7 @@ pub(crate) async fn collect(body: Body, headers: &Headers, cap: usize) -> Result
     match body.collect(cap).await {
         Ok((raw, trailers)) => {
             let plain = match coding::coded(headers) {
-                Some(true) => coding::decode(headers, &raw)?,
+                Some(true) => coding::decode(headers, &raw).await?,
                 _ => raw.clone(),
             };
             Ok(Seen::Whole(Whole { raw, plain, trailers }))

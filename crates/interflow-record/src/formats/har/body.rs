@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use base64::engine::general_purpose::STANDARD;
 use base64::write::EncoderWriter;
 use interflow_flow::{Direction, Headers};
+use interflow_wire::content_coding::is_coded;
 
 use super::parts;
 use crate::FlowRow;
@@ -35,7 +36,7 @@ impl Body<'_> {
     }
 
     pub fn survey(&self) -> io::Result<Survey> {
-        let coded = coding::Coding::of(self.headers).is_none_or(|c| !c.is_empty());
+        let coded = is_coded(self.headers);
         if coded && let Ok(survey) = self.survey_as(true) {
             return Ok(survey);
         }
