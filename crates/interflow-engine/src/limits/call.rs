@@ -171,8 +171,8 @@ impl BodyStream for Trailed {
 mod tests {
     use super::*;
 
-    #[test]
-    fn bodies_tell_model_and_the_most_of_the_answer() {
+    #[tokio::test]
+    async fn bodies_tell_model_and_the_most_of_the_answer() {
         for (body, model, most) in [
             (r#"{"model":"gpt-5","max_completion_tokens":7}"#, Some("gpt-5"), Some(7)),
             (r#"{"max_tokens":1,"messages":[{"model":"x"}],"model":"c"}"#, Some("c"), Some(1)),
@@ -184,18 +184,18 @@ mod tests {
             ("", None, None),
             ("{", None, None),
         ] {
-            let w = wanted(&Headers::new(), &Bytes::from_static(body.as_bytes()));
+            let w = wanted(&Headers::new(), &Bytes::from_static(body.as_bytes())).await;
             assert_eq!((w.model.as_deref(), w.max_output), (model, most), "{body}");
             assert_eq!(w.estimated, body.len().div_ceil(4) as u64);
         }
     }
 
-    #[test]
-    fn a_coded_body_is_read_and_one_that_cannot_be_is_unclear() {
+    #[tokio::test]
+    async fn a_coded_body_is_read_and_one_that_cannot_be_is_unclear() {
         let headers = |coding: &str| [("Content-Encoding", coding)].into_iter().collect::<Headers>();
         let plain = Bytes::from_static(br#"{"model":"a"}"#);
         for (coding, model) in [("identity", Some("a")), ("gzip", None), ("rot13", None)] {
-            let w = wanted(&headers(coding), &plain);
+            let w = wanted(&headers(coding), &plain).await;
             assert_eq!((w.model.as_deref(), w.unclear), (model, model.is_none()), "{coding}");
         }
     }

@@ -225,7 +225,8 @@ pub(super) async fn event(
     strict: bool,
 ) -> Result<Outcome, Refusal> {
     let shape = Shape::Json(mark(&raw, settings)?);
-    finish(settings, choice, session, Prompt { raw, plain: None, shape }, strict).await
+    let read = Prompt::of(raw, None, shape)?;
+    finish(settings, choice, session, read, strict).await
 }
 
 /// What tells one client's WebSocket from another's; `first` is what its conversation begins with.
@@ -394,7 +395,13 @@ impl Prompt {
             Some(boundary) => Shape::Form(form::parts(body, &boundary).map_err(|e| bad("bad_form", e.to_string()))?),
             None => Shape::Json(mark(body, settings)?),
         };
-        let _working = HELD.reserve(shape.working_bytes(body.len())).map_err(|e| overloaded(&e))?;
+        Self::of(raw, plain, shape)
+    }
+
+    /// Reserves what the work on it takes.
+    fn of(raw: Bytes, plain: Option<Bytes>, shape: Shape) -> Result<Self, Refusal> {
+        let length = plain.as_ref().unwrap_or(&raw).len();
+        let _working = HELD.reserve(shape.working_bytes(length)).map_err(|e| overloaded(&e))?;
         Ok(Self { raw, plain, shape, _working })
     }
 
