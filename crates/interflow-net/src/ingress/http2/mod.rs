@@ -2,6 +2,7 @@
 //! RFC 8441).
 
 mod body;
+mod control;
 mod heads;
 mod opening;
 mod reply;
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::body::StreamBody;
+use self::control::Flood;
 use self::opening::{Fingerprint, Watched};
 use self::reply::Reply;
 use self::stalled::Stalled;
@@ -49,7 +51,7 @@ pub async fn serve_http2<S: Service>(
     drain: Drain,
     service: Arc<S>,
 ) -> Result<(), Error> {
-    let (io, opening) = Watched::new(Stalled::new(io, options.write_timeout));
+    let (io, opening, flood) = Watched::new(Stalled::new(io, options.write_timeout));
     let handshake = builder(options).handshake(io);
     let connection = timeout(options.head_timeout, handshake)
         .await
@@ -71,7 +73,8 @@ pub async fn serve_http2<S: Service>(
         idle: None,
         closing: None,
         span: Instant::now(),
-        stormy: false,
+        stormy: None,
+        flood,
     };
     poll_fn(|cx| driver.poll(cx)).await
 }
@@ -110,8 +113,10 @@ struct Driver<'a, S> {
     closing: Option<Instant>,
     /// When the counting of cancelled requests began.
     span: Instant,
-    /// The client cancelled too many, and the connection is being closed for it.
-    stormy: bool,
+    /// What the client did too often, and the connection is being closed for.
+    stormy: Option<Error>,
+    /// The client sends too many frames that carry no request.
+    flood: Flood,
 }
 
 impl<S: Service> Driver<'_, S> {
@@ -120,13 +125,20 @@ impl<S: Service> Driver<'_, S> {
             self.shut_down();
         }
         loop {
-            match self.connection.poll_accept(cx) {
+            let accepted = self.connection.poll_accept(cx);
+            if self.stormy.is_none() && self.flood.load(Ordering::Relaxed) {
+                self.close_for(flooded());
+                continue;
+            }
+            match accepted {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.idle = None;
                     self.check_cancelled();
                     tokio::spawn(serve_stream(self.shared.clone(), request, respond));
                 }
-                Poll::Ready(_) if self.stormy => return Poll::Ready(Err(storm())),
+                Poll::Ready(_) if self.stormy.is_some() => {
+                    return Poll::Ready(Err(self.stormy.take().unwrap_or_else(storm)));
+                }
                 // A client that closes when nothing is under way has every right to.
                 Poll::Ready(Some(Err(e))) if e.is_io() && (self.idle.is_some() || self.closing.is_some()) => {
                     return Poll::Ready(Ok(()));
@@ -163,13 +175,17 @@ impl<S: Service> Driver<'_, S> {
         self.closing = Some(Instant::now());
     }
 
+    fn close_for(&mut self, why: Error) {
+        self.stormy = Some(why);
+        self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+    }
+
     fn check_cancelled(&mut self) {
         if self.shared.cancelled.load(Ordering::Relaxed) <= CANCEL_MAX {
             return;
         }
         if self.span.elapsed() < CANCEL_SPAN {
-            self.stormy = true;
-            self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            self.close_for(storm());
         }
         self.span = Instant::now();
         self.shared.cancelled.store(0, Ordering::Relaxed);
@@ -262,6 +278,12 @@ async fn serve_stream<S: Service>(
 
 fn storm() -> Error {
     let message = format!("the client cancelled more than {CANCEL_MAX} HTTP/2 requests within {CANCEL_SPAN:?}");
+    Error::new(Kind::Limited, message).blame_on(Blame::Client)
+}
+
+fn flooded() -> Error {
+    let message = "the client sent too many HTTP/2 frames that carry no request (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, \
+                   RST_STREAM, or empty ones)";
     Error::new(Kind::Limited, message).blame_on(Blame::Client)
 }
 

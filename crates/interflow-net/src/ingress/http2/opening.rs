@@ -1,4 +1,4 @@
-//! Reads along with what a client sends first, for its fingerprint.
+//! Reads along with what a client sends: its first frames for its fingerprint, all of them to count the idle ones.
 
 use std::io;
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use interflow_flow::ByteStr;
 use interflow_wire::http2_opening::{Opening, Read};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::control::{Control, Flood};
 use super::stalled::Stalled;
 
 /// Where the fingerprint is found once the first request is there.
@@ -18,12 +19,15 @@ pub(super) struct Watched {
     io: Stalled,
     opening: Option<Box<Opening>>,
     found: Fingerprint,
+    control: Box<Control>,
 }
 
 impl Watched {
-    pub(super) fn new(io: Stalled) -> (Self, Fingerprint) {
+    pub(super) fn new(io: Stalled) -> (Self, Fingerprint, Flood) {
         let found = Fingerprint::default();
-        (Self { io, opening: Some(Box::default()), found: Arc::clone(&found) }, found)
+        let (control, flood) = Control::new();
+        let watched = Self { io, opening: Some(Box::default()), found: Arc::clone(&found), control: Box::new(control) };
+        (watched, found, flood)
     }
 
     fn see(&mut self, bytes: &[u8]) {
@@ -41,10 +45,16 @@ impl Watched {
 
 impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.control.is_flood() {
+            // Whoever polls sees it too, and closes the connection.
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        let came = buf.filled().get(before..).unwrap_or_default();
+        self.control.read(came);
         if self.opening.is_some() {
-            self.see(&buf.filled()[before..]);
+            self.see(came);
         }
         read
     }
@@ -52,7 +62,11 @@ impl AsyncRead for Watched {
 
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        if let Poll::Ready(Ok(n)) = &written {
+            self.control.written(buf.get(..*n).unwrap_or_default());
+        }
+        written
     }
 
     fn poll_write_vectored(
@@ -60,7 +74,16 @@ impl AsyncWrite for Watched {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(n)) = &written {
+            let mut left = *n;
+            for buf in bufs {
+                let taken = left.min(buf.len());
+                self.control.written(buf.get(..taken).unwrap_or_default());
+                left -= taken;
+            }
+        }
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -10,6 +10,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use interflow_flow::{Body, Error, Frame, Headers, Kind, ResponseHead, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -440,4 +441,60 @@ async fn trailers_alone_make_a_whole_response() {
     let mut response = client.request(post("/"), true).0.await.unwrap();
     assert_eq!(text(response.body_mut()).await.unwrap(), "");
     assert_eq!(response.body_mut().trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+/// A frame as it stands on the wire.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A client that opens a connection, sends `before`, and then `flood` again and again: what it is told, and how serving
+/// it ended.
+async fn flooding(before: &[u8], flood: &[u8], times: usize) -> (Vec<u8>, Option<Kind>) {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let service = Arc::new(Answers(|_| std::future::pending()));
+    let server =
+        tokio::spawn(
+            async move { serve_http2(Io::other(far), &HttpOptions::default(), Drain::never(), service).await },
+        );
+    let (mut read, mut write) = tokio::io::split(near);
+    let told = tokio::spawn(async move {
+        let mut told = Vec::new();
+        let _ = read.read_to_end(&mut told).await;
+        told
+    });
+    let opening = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, &[])[..], before].concat();
+    write.write_all(&opening).await.unwrap();
+    for _ in 0..times {
+        if write.write_all(flood).await.is_err() {
+            break;
+        }
+    }
+    let ended = timeout(Duration::from_secs(5), server).await.ok().and_then(|ended| ended.unwrap().err());
+    drop(write);
+    (told.await.unwrap(), ended.map(|e| e.kind()))
+}
+
+#[tokio::test]
+async fn frames_that_carry_no_request_are_bounded() {
+    // GET https://a/ in HPACK's static table.
+    let head = [0x82, 0x87, 0x84, 0x41, 0x01, b'a'];
+    let open = frame(1, 4, 1, &head);
+    let unfinished = frame(1, 0, 1, &head);
+    let calm = [0, 0, 0, 0xb];
+    for (what, before, flood) in [
+        ("PING", &[][..], frame(6, 0, 0, &[0; 8])),
+        ("SETTINGS", &[], frame(4, 0, 0, &[])),
+        ("PRIORITY", &[], frame(2, 0, 9, &[0, 0, 0, 3, 7])),
+        ("unknown", &[], frame(0xbb, 0, 0, b"x")),
+        ("WINDOW_UPDATE", &[], frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("empty DATA", &open, frame(0, 0, 1, &[])),
+        ("empty CONTINUATION", &unfinished, frame(9, 0, 1, &[])),
+    ] {
+        let (told, ended) = flooding(before, &flood, 5000).await;
+        assert!(matches!(ended, Some(Kind::Limited)), "{what}: {ended:?}");
+        let goaway = told.windows(4).rposition(|w| w == calm);
+        assert!(goaway.is_some(), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
+    }
 }
