@@ -308,7 +308,8 @@ async fn a_tunnel_that_proxies_open_in_a_circle_ends_where_it_comes_round() {
             assert_eq!(wire.answer().await.unwrap().status, 502);
         }
         let looped = one.errors(Kind::Loop) + other.errors(Kind::Loop);
-        assert!((1..=4).contains(&looped), "{mode:?}: {looped}");
+        let least = u64::from(mode == InterceptMode::None);
+        assert!((least..=4).contains(&looped), "{mode:?}: {looped}");
     }
 }
 
