@@ -1,7 +1,7 @@
 // An instance of the built binary, an origin, a client and a browser.
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingHttpHeaders, type Server } from 'node:http';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -77,11 +77,12 @@ export class World {
     const said = await greeting(child);
     const proxy = /proxy +http:\/\/(\S+)/.exec(said)?.[1];
     const gateway = /gateway +http:\/\/([^/\s]+)/.exec(said)?.[1] ?? '';
-    const admin = /admin +http:\/\/([^/]+)\/\?token=(\S+)/.exec(said);
-    if (!proxy || !admin?.[1] || !admin[2]) throw new Error(`the instance said:\n${said}`);
+    const admin = /admin +http:\/\/([^/\s]+)/.exec(said)?.[1];
+    if (!proxy || !admin) throw new Error(`the instance said:\n${said}`);
+    const token = readFileSync(join(home, 'admin.token'), 'utf8').trim();
     const executablePath = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
     const browser = await chromium.launch({ executablePath, args: FLAGS });
-    return new World(address, proxy, gateway, admin[1], admin[2], browser, server, child, home, kept !== undefined);
+    return new World(address, proxy, gateway, admin, token, browser, server, child, home, kept !== undefined);
   }
 
   async stop(): Promise<void> {

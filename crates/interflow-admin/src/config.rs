@@ -17,6 +17,12 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
     /// Let `/metrics` be read without the token.
     pub open_metrics: bool,
+    /// How long the web UI stays logged in on a browser that is used; another token ends all sessions.
+    pub session_duration: Span,
+    /// How long a client may take for the head of a request, and be silent between two requests.
+    pub header_timeout: Span,
+    /// Connections that may be open; more are turned away with 503.
+    pub max_connections: usize,
     /// How long a client of the event socket may take nothing before it is cut.
     pub events_patience: Span,
     /// Let agents that come over MCP (`/mcp`) change things too: tags and comments of flows, and send requests again. They
@@ -30,6 +36,9 @@ impl Default for AdminConfig {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 7072))),
             hosts: Vec::new(),
             open_metrics: false,
+            session_duration: Span::secs(30 * 86_400),
+            header_timeout: Span::secs(10),
+            max_connections: 256,
             events_patience: Span::secs(10),
             mcp_writes: false,
         }

@@ -1,10 +1,12 @@
-//! Who may come in: the token, and checks of `Host` and `Origin` against pages that try to use a browser as a ladder.
+//! Who may use the admin port: the token or a browser's session, and checks of `Host` and `Origin` against web pages of other
+//! sites.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -13,7 +15,8 @@ use interflow_flow::Host;
 use subtle::ConstantTimeEq as _;
 
 use crate::api::ApiError;
-use crate::{AdminConfig, page};
+use crate::sessions::Sessions;
+use crate::{AdminConfig, login};
 
 /// A fresh token: 32 random bytes in URL-safe base64.
 pub fn new_token() -> String {
@@ -29,23 +32,20 @@ pub(crate) struct Guard {
     hosts: Vec<String>,
     address: SocketAddr,
     open_metrics: bool,
-    /// The name of the cookie that carries the token for a browser. Cookies do not tell ports apart, so the name does.
-    pub cookie: String,
-    /// The token as it stands in the cookie.
-    pub cookie_value: String,
+    /// The file that holds the token; none when it came from elsewhere.
+    pub token_file: Option<PathBuf>,
+    pub sessions: Arc<Sessions>,
 }
 
 impl Guard {
-    pub(crate) fn new(token: String, config: &AdminConfig, address: SocketAddr) -> Self {
-        Self {
-            cookie: format!("interflow_token_{}", address.port()),
-            // A token of the owner's own may hold what no cookie can.
-            cookie_value: URL_SAFE_NO_PAD.encode(&token),
-            token,
-            hosts: config.hosts.clone(),
-            address,
-            open_metrics: config.open_metrics,
-        }
+    pub(crate) fn new(
+        token: String,
+        token_file: Option<PathBuf>,
+        sessions: Arc<Sessions>,
+        config: &AdminConfig,
+        address: SocketAddr,
+    ) -> Self {
+        Self { token, hosts: config.hosts.clone(), address, open_metrics: config.open_metrics, token_file, sessions }
     }
 
     fn is_our_host(&self, value: &str) -> bool {
@@ -74,12 +74,12 @@ impl Guard {
         if let Some((_, token)) = bearer {
             return if self.is_token(token.trim()) { Shown::Bearer } else { Shown::No };
         }
+        let name = self.sessions.cookie_name();
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|v| v.to_str().ok());
-        let mut ours = cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('='));
-        let is_ours = |(name, value): (&str, &str)| {
-            name == self.cookie && bool::from(value.as_bytes().ct_eq(self.cookie_value.as_bytes()))
-        };
-        if ours.any(is_ours) { Shown::Cookie } else { Shown::No }
+        let ours =
+            cookies.flat_map(|v| v.split(';')).filter_map(|c| c.trim().split_once('=')).filter(|(n, _)| *n == name);
+        let mut left = ours.filter_map(|(_, value)| self.sessions.check(value));
+        left.next().map_or(Shown::No, |left| Shown::Session { renew: self.sessions.is_to_be_renewed(left) })
     }
 
     pub(crate) fn is_token(&self, shown: &str) -> bool {
@@ -92,31 +92,55 @@ impl Guard {
 enum Shown {
     /// As a bearer token: no web page can do that across origins.
     Bearer,
-    /// In the cookie: a browser adds it by itself, so the page's origin is checked too.
-    Cookie,
+    /// A session's cookie: a browser adds it by itself, so the page's origin is checked too.
+    Session {
+        renew: bool,
+    },
     No,
 }
 
 /// Checks every request before a handler sees it.
 pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let at_the_door = request.uri().path() == "/" && is_safe(request.method());
-    match refusal(&guard, &request) {
-        None => next.run(request).await,
-        Some(Refusal::NoToken) if at_the_door => match token_in(request.uri()) {
-            Some(shown) => page::enter(&guard, &shown),
-            None => page::locked(),
-        },
-        Some(refusal) if request.uri().path().starts_with("/api/") => refusal.error().into_response(),
-        Some(refusal) => {
-            let (status, _, why) = refusal.words();
-            (status, format!("{why}\n")).into_response()
+    let verdict = judge(&guard, &request);
+    if let Err(refusal) = verdict
+        && !matches!(refusal, Refusal::NoToken | Refusal::NoOrigin)
+    {
+        return refused(refusal, &request);
+    }
+    let in_session = matches!(verdict, Ok(Shown::Bearer | Shown::Session { .. }));
+    let request = match login::answer(&guard, request, in_session).await {
+        Ok(response) => return response,
+        Err(request) => request,
+    };
+    match verdict {
+        Err(refusal) => refused(refusal, &request),
+        Ok(shown) => {
+            let mut response = next.run(request).await;
+            if shown == (Shown::Session { renew: true }) {
+                login::set_cookie(&mut response, &guard.sessions.begin());
+            }
+            response
         }
     }
+}
+
+fn refused(refusal: Refusal, request: &Request) -> Response {
+    if request.uri().path().starts_with("/api/") {
+        return refusal.error().into_response();
+    }
+    let (status, _, why) = refusal.words();
+    (status, format!("{why}\n")).into_response()
+}
+
+/// The client's address, where the port tells it.
+pub(crate) fn client_of(request: &Request) -> Option<IpAddr> {
+    request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 }
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
+    TwoHosts,
     Host,
     Origin,
     NoOrigin,
@@ -126,6 +150,7 @@ enum Refusal {
 impl Refusal {
     const fn words(self) -> (StatusCode, &'static str, &'static str) {
         match self {
+            Self::TwoHosts => (StatusCode::BAD_REQUEST, "two_hosts", "a request has one Host field"),
             Self::Host => (
                 StatusCode::MISDIRECTED_REQUEST,
                 "wrong_host",
@@ -152,35 +177,31 @@ impl Refusal {
     }
 }
 
-fn refusal(guard: &Guard, request: &Request) -> Option<Refusal> {
+/// Whether a request is let in, and by what.
+fn judge(guard: &Guard, request: &Request) -> Result<Shown, Refusal> {
     let headers = request.headers();
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(Refusal::TwoHosts);
+    }
     let host = headers.get(header::HOST).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    if !guard.is_our_host(host) {
-        return Some(Refusal::Host);
+    let in_target = request.uri().authority();
+    if !guard.is_our_host(host) || in_target.is_some_and(|a| !guard.is_our_host(a.as_str())) {
+        return Err(Refusal::Host);
     }
     let origin = headers.get(header::ORIGIN).map(|v| v.to_str().unwrap_or_default());
     if origin.is_some_and(|o| !guard.is_our_origin(o, host)) {
-        return Some(Refusal::Origin);
+        return Err(Refusal::Origin);
     }
     let path = request.uri().path();
+    let shown = guard.shows_token(headers);
     if matches!(path, "/livez" | "/readyz") || (path == "/metrics" && guard.open_metrics) {
-        return None;
+        return Ok(shown);
     }
-    match guard.shows_token(headers) {
-        Shown::Bearer => None,
-        Shown::Cookie if is_safe(request.method()) || origin.is_some() => None,
-        Shown::Cookie => Some(Refusal::NoOrigin),
-        Shown::No => Some(Refusal::NoToken),
+    match shown {
+        Shown::Session { .. } if !is_safe(request.method()) && origin.is_none() => Err(Refusal::NoOrigin),
+        Shown::No => Err(Refusal::NoToken),
+        shown => Ok(shown),
     }
-}
-
-/// The token behind `/?token=`.
-fn token_in(uri: &Uri) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Shown {
-        token: String,
-    }
-    Query::<Shown>::try_from_uri(uri).ok().map(|Query(shown)| shown.token)
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -194,19 +215,22 @@ mod tests {
 
     fn refused(method: &str, path: &str, fields: &[(&str, &str)]) -> Option<u16> {
         let config = AdminConfig { hosts: vec!["admin.test".into()], ..AdminConfig::default() };
-        let guard = Guard::new("right".into(), &config, "127.0.0.1:7072".parse().unwrap());
+        let sessions = Arc::new(Sessions::new("right", 7072, std::time::Duration::from_secs(60)));
+        let cookie = sessions.begin();
+        let session = cookie.split(';').next().unwrap().to_owned();
+        let guard = Guard::new("right".into(), None, sessions, &config, "127.0.0.1:7072".parse().unwrap());
         let mut request = axum::http::Request::builder().method(method).uri(path);
         for (name, value) in fields {
-            request = request.header(*name, *value);
+            request = request.header(*name, value.replace("{session}", &session));
         }
-        refusal(&guard, &request.body(Body::empty()).unwrap()).map(|r| r.words().0.as_u16())
+        judge(&guard, &request.body(Body::empty()).unwrap()).err().map(|r| r.words().0.as_u16())
     }
 
     #[test]
     fn only_the_token_opens_and_only_under_our_names() {
         let host = ("host", "127.0.0.1:7072");
         let bearer = ("authorization", "Bearer right");
-        let cookie = ("cookie", "a=b; interflow_token_7072=cmlnaHQ");
+        let cookie = ("cookie", "a=b; {session}");
         for (method, path, fields, status) in [
             ("GET", "/api/v1/flows", &[host, bearer][..], None),
             ("GET", "/api/v1/flows", &[host, ("authorization", "Bearer wrong")], Some(401)),
@@ -220,8 +244,11 @@ mod tests {
             ("GET", "/api/v1/flows", &[host, bearer, ("origin", "null")], Some(403)),
             ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://127.0.0.1:3000")], Some(403)),
             ("POST", "/api/v1/flows", &[host, cookie, ("origin", "http://localhost:7072")], Some(403)),
-            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7072=right")], Some(401)),
-            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7073=cmlnaHQ")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_session_7072=right")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "interflow_token_7072=cmlnaHQ")], Some(401)),
+            ("GET", "/api/v1/flows", &[host, ("cookie", "x{session}")], Some(401)),
+            ("GET", "/livez", &[host, ("host", "localhost")], Some(400)),
+            ("GET", "http://evil.test/livez", &[host], Some(421)),
             ("GET", "/?token=right", &[host], Some(401)),
             ("GET", "/livez", &[host], None),
             ("GET", "/livez", &[("host", "evil.test")], Some(421)),

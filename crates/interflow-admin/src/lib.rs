@@ -6,10 +6,13 @@ mod config;
 pub mod greyproxy;
 mod guard;
 mod health;
+mod login;
 pub mod mcp;
 mod metrics;
 mod page;
+mod serve;
 mod server;
+mod sessions;
 mod ui;
 
 pub use api::rules::sample;

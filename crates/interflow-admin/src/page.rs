@@ -1,12 +1,10 @@
-//! The page that stands in for the web UI where that was not built, and the way in for a browser: the token in the URL becomes a cookie.
+//! The page that is shown where the web UI was not built.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::Html;
 
-use crate::guard::Guard;
 use crate::server::AdminState;
 
 /// How the instance fares, and how to get the web UI.
@@ -39,26 +37,4 @@ pub(crate) async fn status(State(state): State<Arc<AdminState>>) -> Html<String>
         open = s.connections_open,
         uptime = state.engine.uptime().as_secs(),
     ))
-}
-
-/// Lets a browser in that shows the token in the URL: the cookie is set, and the token leaves the address bar.
-pub(crate) fn enter(guard: &Guard, shown: &str) -> Response {
-    if !guard.is_token(shown) {
-        return locked();
-    }
-    let cookie = format!("{}={}; Path=/; HttpOnly; SameSite=Strict", guard.cookie, guard.cookie_value);
-    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, HeaderValue::from_static("/"))]).into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-/// What a browser sees that shows no token, or a wrong one.
-pub(crate) fn locked() -> Response {
-    let page = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Interflow</title></head><body>\
-        <h1>Interflow</h1><p>Open the address that <code>interflow run</code> printed, with its token: \
-        <code>/?token=…</code>. The token stands in <code>admin.token</code> in the data folder.</p></body></html>\n";
-    (StatusCode::UNAUTHORIZED, [(header::CACHE_CONTROL, "no-store")], Html(page)).into_response()
 }

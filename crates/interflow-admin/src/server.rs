@@ -1,6 +1,7 @@
 //! The admin listener: what its handlers share, and how routes and checks are put together.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +27,14 @@ use tokio::sync::Semaphore;
 use crate::api::{self, ApiError, Viewers};
 use crate::greyproxy::{CompatConfig, Greyproxy};
 use crate::guard::{self, Guard};
+use crate::serve::{PortLimits, serve};
+use crate::sessions::Sessions;
 use crate::{AdminConfig, health, metrics, ui};
 
 /// Questions to the store at a time; more wait.
 const QUESTIONS: usize = 16;
+/// Texts that are checked at a time; more wait.
+const CHECKS: usize = 2;
 /// Exports, imports, searches and raw bodies at a time; more are refused.
 const TRANSFERS: usize = 32;
 
@@ -49,6 +54,8 @@ pub struct AdminParts {
     pub rules: Option<Arc<Rules>>,
     /// The token that opens it.
     pub token: String,
+    /// The file that holds the token; none when the operator gave it in another way.
+    pub token_file: Option<PathBuf>,
     /// The redaction on the way to LLM providers, when there is any.
     pub redaction: Option<Arc<Redaction>>,
     /// Keys, limits and accounts of LLM traffic, when there are any.
@@ -94,6 +101,10 @@ pub(crate) struct AdminState {
     pub events_patience: Duration,
     pub mcp_writes: bool,
     pub limits: Option<LimitParts>,
+    pub sessions: Arc<Sessions>,
+    /// Checks of texts that a client sends: rules, policies, queries.
+    pub checks: Arc<Semaphore>,
+    pub port_limits: PortLimits,
 }
 
 impl AdminState {
@@ -120,6 +131,7 @@ impl Admin {
     /// The listener has no address.
     pub fn new(config: &AdminConfig, listener: TcpListener, parts: AdminParts) -> std::io::Result<Self> {
         let address: SocketAddr = listener.local_addr()?;
+        let sessions = Arc::new(Sessions::new(&parts.token, address.port(), config.session_duration.0));
         let state = Arc::new(AdminState {
             engine: parts.engine,
             store: parts.store,
@@ -138,8 +150,11 @@ impl Admin {
             events_patience: config.events_patience.0,
             mcp_writes: config.mcp_writes,
             limits: parts.limits,
+            sessions: Arc::clone(&sessions),
+            checks: Arc::new(Semaphore::new(CHECKS)),
+            port_limits: PortLimits::new(config),
         });
-        let guard = Arc::new(Guard::new(parts.token, config, address));
+        let guard = Arc::new(Guard::new(parts.token, parts.token_file, sessions, config, address));
         let router = api::router()
             .route("/livez", get(health::livez))
             .route("/readyz", get(health::readyz))
@@ -170,7 +185,7 @@ impl Admin {
     /// # Errors
     /// The listener fails.
     pub async fn serve(self, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        axum::serve(self.listener, self.router).with_graceful_shutdown(end).await
+        serve(self.listener, self.router, self.state.port_limits, end).await
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn serve(
 }
 
 /// Paths without an ending are places within the UI, which finds its way by itself.
-fn is_page(path: &str) -> bool {
+pub(crate) fn is_page(path: &str) -> bool {
     path == INDEX || !path.rsplit('/').next().unwrap_or_default().contains('.')
 }
 

@@ -120,6 +120,13 @@ pub struct GatewayConfig {
     pub tls: Option<TlsFiles>,
     /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
     pub keep_half_closed: bool,
+    /// Names under which clients may reach the gateway, as globs, besides `localhost`, addresses and the `hosts` of the
+    /// routes: a request with another `Host` is refused, so that no web page reaches it under a name of its own (DNS
+    /// rebinding). The media endpoints check this themselves.
+    pub hosts: Vec<String>,
+    /// Origins whose web pages may send requests to the gateway (`https://app.example.com`), besides those of this machine
+    /// and of the gateway itself; `*` for any page of any site.
+    pub origins: Vec<String>,
     /// Where requests go. Of the routes that match, the one with the longest path is taken, then the first.
     pub route: Vec<GatewayRoute>,
 }
@@ -130,6 +137,8 @@ impl Default for GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))],
             tls: None,
             keep_half_closed: false,
+            hosts: Vec::new(),
+            origins: Vec::new(),
             route: Vec::new(),
         }
     }

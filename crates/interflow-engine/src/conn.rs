@@ -11,7 +11,7 @@ use interflow_net::ingress::{Incoming, Outgoing, Service};
 use interflow_wire::ClientHello;
 use parking_lot::Mutex;
 
-use crate::access::{Asked, Credentials, Users};
+use crate::access::{Asked, Credentials, LoginRefused, Users};
 use crate::exchange::Start;
 use crate::likeness::Seen;
 use crate::plan::{Plan, PlanKey};
@@ -142,7 +142,7 @@ impl Conn {
         };
         let wrong = || Error::new(Kind::Unauthorized, "the user name or the password is wrong");
         let credentials = Credentials::from_basic(value).ok_or_else(wrong)?;
-        if !self.knows(users, &credentials).await {
+        if !self.knows(users, &credentials).await? {
             return Err(wrong());
         }
         let user: Arc<str> = credentials.name.into();
@@ -151,8 +151,16 @@ impl Conn {
     }
 
     /// Whether these are a user's credentials, or a pass.
-    pub async fn knows(&self, users: &Users, credentials: &Credentials) -> bool {
-        self.shows_pass(credentials) || users.verify(credentials).await
+    ///
+    /// # Errors
+    /// [`Kind::Limited`]: too many attempts of this client wait.
+    pub async fn knows(&self, users: &Users, credentials: &Credentials) -> Result<bool> {
+        if self.shows_pass(credentials) {
+            return Ok(true);
+        }
+        users.verify(credentials, self.client.peer.ip()).await.map_err(|LoginRefused| {
+            Error::new(Kind::Limited, "too many passwords of this client wait to be checked; try again in a moment")
+        })
     }
 
     fn shows_pass(&self, credentials: &Credentials) -> bool {

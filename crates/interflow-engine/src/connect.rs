@@ -120,7 +120,7 @@ pub(crate) async fn socks(conn: &Conn, live: Arc<Live>, io: Io) -> Result<()> {
         let credentials = Credentials { name: name.into(), password: password.into() };
         Box::pin(async move {
             match &settings.users {
-                Some(users) => conn.knows(users, &credentials).await,
+                Some(users) => conn.knows(users, &credentials).await.unwrap_or(false),
                 None => true,
             }
         }) as BoxFuture<'_, bool>

@@ -378,6 +378,7 @@ fn shared(config: &EngineConfig) -> Result<Shared, ConfigError> {
         processes: Default::default(),
         containers: Default::default(),
         no_header: Default::default(),
+        no_descriptor: Default::default(),
     })
 }
 

@@ -80,11 +80,13 @@ fn admitted<'a>(conn: &'a Conn, live: Arc<Live>, url: Url, incoming: Incoming, u
 /// A request on the gateway port.
 pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Start<'_> {
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
-    let (path, authority) = match target {
+    let (path, authority, unreadable) = match target {
         Target::Origin(path) => {
-            (path, incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok()))
+            let named = incoming.headers.get_str("host").and_then(|h| Authority::parse(h, Some(80)).ok());
+            let unreadable = named.is_none() && incoming.headers.contains("host");
+            (path, named, unreadable)
         }
-        Target::Absolute(url) => (url.path, Some(url.authority)),
+        Target::Absolute(url) => (url.path, Some(url.authority), false),
         Target::Asterisk | Target::Authority(_) => {
             let text = "the gateway takes requests for a path; tunnels belong to the proxy port";
             let refused = refuse_unread(conn, &live, &Error::new(Kind::Unsupported, text));
@@ -97,7 +99,15 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
         host: authority.as_ref().map(|a| &a.host),
         headers: &incoming.headers,
     };
-    let (url, keep_host, door) = match gateway::find(&live.settings, &knock) {
+    let found = gateway::find(&live.settings, &knock);
+    let authorized = matches!(found, Some((_, true)));
+    if !authorized
+        && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
+    {
+        tracing::debug!(client = %conn.client.peer, ?refusal, "gateway: a request of a web page is refused");
+        return Start::Done(Outgoing::Response(refusal.response()));
+    }
+    let (url, keep_host, door) = match found.map(|(mounted, _)| mounted) {
         Some(Mounted::Forward { url, keep_host, door }) => (url, keep_host, door),
         Some(Mounted::Serve(handler)) => {
             return Start::Corridor(Box::new(serve(conn, live, handler, authority, path, incoming)));

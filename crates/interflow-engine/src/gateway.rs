@@ -31,12 +31,13 @@ pub(crate) struct Found {
     pub keep_host: bool,
 }
 
-/// Where a request of the gateway port goes: by the owner's routes, or else by the rooms' doors.
-pub(crate) fn find(settings: &Settings, knock: &Knock<'_>) -> Option<Mounted> {
+/// Where a request of the gateway port goes: by the operator's routes, or else by the mounts; and whether the mount itself
+/// decides who may send it.
+pub(crate) fn find(settings: &Settings, knock: &Knock<'_>) -> Option<(Mounted, bool)> {
     if let Some(Found { url, keep_host }) = settings.routes.find(knock.path, knock.host) {
-        return Some(Mounted::Forward { url, keep_host, door: None });
+        return Some((Mounted::Forward { url, keep_host, door: None }, false));
     }
-    settings.mounts.iter().find_map(|m| m.find(knock))
+    settings.mounts.iter().find_map(|m| Some((m.find(knock)?, m.authorizes_requests())))
 }
 
 impl Routes {

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use interflow_flow::secret_names::SECRET_HEADERS;
 use interflow_flow::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
 use interflow_net::ca::Ca;
 
@@ -93,7 +94,7 @@ pub(crate) fn last_hop(head: &RequestHead) -> Response {
     if head.method == Method::TRACE {
         let mut text = format!("TRACE {} {}\r\n", head.url, head.version).into_bytes();
         let mut fields = head.headers.clone();
-        for secret in ["authorization", "cookie", "proxy-authorization"] {
+        for secret in SECRET_HEADERS {
             fields.remove(secret);
         }
         fields.write_to(&mut text);

@@ -17,7 +17,7 @@ use interflow_net::tls::{Alpn, ClientCertificate, ServerTls, TlsProfile, TlsProf
 use interflow_wire::h1::HeadLimits;
 use parking_lot::Mutex;
 
-use crate::access::{AccessRules, Guard, HostGlobs, Users};
+use crate::access::{AccessRules, Guard, HostGlobs, Users, WebPagePolicy};
 use crate::config::{EngineConfig, InterceptMode};
 use crate::gateway::Routes;
 use crate::likeness::Likenesses;
@@ -76,6 +76,8 @@ pub(crate) struct Settings {
     pub rules: AccessRules,
     pub guard: Arc<Guard>,
     pub routes: Routes,
+    /// Which web pages may use the gateway.
+    pub web_pages: WebPagePolicy,
     pub stages: Vec<Arc<dyn Stage>>,
     pub mounts: Vec<Arc<dyn Mount>>,
     pub recorder: Option<Arc<dyn Recorder>>,
@@ -133,6 +135,7 @@ impl Settings {
                 Guard::new(config.access.deny_private, config.access.allow_private.clone(), own)
                     .with_unresolved(config.access.allow_unresolved),
             ),
+            web_pages: WebPagePolicy::new(&config.gateway).map_err(ConfigError::at("gateway"))?,
             routes: Routes::new(&config.gateway.route).map_err(ConfigError::at("gateway"))?,
             stages: rooms.stages,
             mounts: rooms.mounts,

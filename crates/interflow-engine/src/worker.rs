@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub containers: Containers,
     /// Of connections without the PROXY protocol header that they should begin with.
     pub no_header: Seldom,
+    /// Of connections that found no file descriptor.
+    pub no_descriptor: Seldom,
 }
 
 /// What a worker works with until the next reload.
@@ -146,6 +148,16 @@ impl Worker {
                 accepted = listener.accept() => accepted,
                 () = self.drain.drained() => return,
             };
+            if interflow_net::descriptors::is_reserved(&stream) {
+                self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
+                if let Some(kept) = self.shared.no_descriptor.due() {
+                    tracing::warn!(
+                        refused_since = kept,
+                        "a connection is refused: the process has no file descriptor left for it; raise its limit of open files"
+                    );
+                }
+                continue;
+            }
             match self.shared.connections.admit(peer.ip()) {
                 Ok(permit) => {
                     self.counters.connections.fetch_add(1, Ordering::Relaxed);

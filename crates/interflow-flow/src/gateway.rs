@@ -43,6 +43,12 @@ pub trait Mount: Send + Sync {
 
     /// Where this request goes; `None` when it is none of this room's.
     fn find(&self, knock: &Knock<'_>) -> Option<Mounted>;
+
+    /// Whether it decides by itself who may send a request, web pages of other sites included. Otherwise the gateway port
+    /// checks `Host` and `Origin` before it is asked.
+    fn authorizes_requests(&self) -> bool {
+        false
+    }
 }
 
 /// A room that stands in an origin's place. The stages see the request before it and the response after it, and the

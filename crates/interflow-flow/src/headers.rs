@@ -338,26 +338,13 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> FromIterator<(N, V)> for Headers {
     }
 }
 
-/// Fields whose values are secrets; `Debug` never shows them, so that no log line can.
-fn is_secret(name: &[u8]) -> bool {
-    const SECRET: [&str; 8] = [
-        "authorization",
-        "proxy-authorization",
-        "cookie",
-        "set-cookie",
-        "x-api-key",
-        "api-key",
-        "x-goog-api-key",
-        "x-amz-security-token",
-    ];
-    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s.as_bytes()))
-}
-
+/// Without the values of secret fields, so that no log line can show them.
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
             .entries(self.iter().map(|(n, v)| {
-                let value = if is_secret(n) { "***".into() } else { String::from_utf8_lossy(v) };
+                let value =
+                    if crate::secret_names::is_secret_header(n) { "***".into() } else { String::from_utf8_lossy(v) };
                 (String::from_utf8_lossy(n), value)
             }))
             .finish()

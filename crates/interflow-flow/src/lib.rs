@@ -17,6 +17,7 @@ mod head;
 mod headers;
 mod id;
 pub mod path;
+pub mod secret_names;
 mod stage;
 mod timings;
 pub mod units;

@@ -13,8 +13,10 @@ use crate::rules::{Per, Quota};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeysConfig {
-    /// Whether LLM requests at the gateway need a virtual key. When not, clients may bring the provider's own key.
-    pub required: bool,
+    /// Whether LLM requests at the gateway need a virtual key; when not, clients may bring the provider's own key. Left out,
+    /// those from other machines need one where the gateway adds a key of its own (`llm.upstream.NAME.key`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub required: Option<bool>,
     /// The keys file, written by `interflow keys`; relative to the data folder. None need be there.
     pub file: PathBuf,
     /// A header in which a virtual key may stand beside the provider's own credentials; it never goes upstream. Keys are
@@ -27,7 +29,7 @@ pub struct KeysConfig {
 
 impl Default for KeysConfig {
     fn default() -> Self {
-        Self { required: false, file: "keys.toml".into(), header: "x-interflow-key".into(), provider: BTreeMap::new() }
+        Self { required: None, file: "keys.toml".into(), header: "x-interflow-key".into(), provider: BTreeMap::new() }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use interflow_flow::secret_names::{SECRET_HEADERS, SECRET_PARAMETERS};
 use interflow_flow::units::{ByteSize, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,8 +83,8 @@ impl Default for RecordConfig {
             overflow: Overflow::Wait,
             queue_bytes: ByteSize(6 << 20),
             queue_flows: 20_000,
-            mask_headers: MASKED.iter().map(|s| (*s).to_owned()).collect(),
-            mask_query: MASKED_QUERY.iter().map(|s| (*s).to_owned()).collect(),
+            mask_headers: SECRET_HEADERS.iter().map(|s| (*s).to_owned()).collect(),
+            mask_query: SECRET_PARAMETERS.iter().map(|s| (*s).to_owned()).collect(),
             retention_age: Span(Duration::from_secs(30 * 86_400)),
             retention_bytes: ByteSize(10 << 30),
             segment_bytes: ByteSize(64 << 20),
@@ -92,27 +93,6 @@ impl Default for RecordConfig {
         }
     }
 }
-
-/// Parameters that carry secrets in the traffic of today.
-const MASKED_QUERY: [&str; 6] = ["access_token", "api_key", "api_password", "apikey", "client_secret", "key"];
-
-/// Fields that carry secrets in the traffic of today.
-const MASKED: [&str; 14] = [
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "set-cookie",
-    "x-api-key",
-    "api-key",
-    "x-goog-api-key",
-    "x-amz-security-token",
-    "x-auth-token",
-    "x-access-token",
-    "x-csrf-token",
-    "x-xsrf-token",
-    "x-vault-token",
-    "private-token",
-];
 
 #[cfg(test)]
 mod tests {

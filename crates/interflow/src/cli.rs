@@ -25,6 +25,8 @@ pub enum Command {
     Run(RunArgs),
     /// Start an instance with something to see: a local shop, a fake LLM provider, agents. Needs no network.
     Demo(crate::demo::DemoArgs),
+    /// Open the web UI of the running instance in the browser, logged in.
+    Open(crate::open::OpenArgs),
     /// Run a command through the proxy, its runtimes told to trust the CA; a summary at the end.
     Exec(ExecArgs),
     /// The certificate authority: show, export, install, uninstall, rotate.

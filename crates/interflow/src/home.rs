@@ -110,16 +110,22 @@ impl Home {
         self.0.join(path)
     }
 
+    /// The file that holds the admin token; none when `INTERFLOW_TOKEN` holds it.
+    pub fn admin_token_file(&self) -> Option<PathBuf> {
+        let given = std::env::var_os("INTERFLOW_TOKEN").is_some_and(|t| !t.is_empty());
+        (!given).then(|| self.0.join("admin.token"))
+    }
+
     /// The admin token, made at the first start.
     pub fn admin_token(&self) -> Result<String, String> {
         if let Ok(token) = std::env::var("INTERFLOW_TOKEN")
             && !token.is_empty()
         {
-            return Ok(token);
+            return long_enough(&token, "INTERFLOW_TOKEN");
         }
         let path = self.0.join("admin.token");
         match fs::read_to_string(&path) {
-            Ok(token) if token.trim().len() >= 16 => return Ok(token.trim().to_owned()),
+            Ok(token) if !token.trim().is_empty() => return long_enough(token.trim(), &path.display().to_string()),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(format!("{} cannot be read: {e}", path.display())),
@@ -172,6 +178,23 @@ impl Home {
         let alive = lives(instance.pid)
             && std::net::TcpStream::connect_timeout(&addr, std::time::Duration::from_millis(300)).is_ok();
         alive.then_some(instance)
+    }
+}
+
+/// The shortest admin token that cannot be guessed, in characters.
+const MIN_TOKEN: usize = 32;
+
+/// The token, when nobody can guess it; `place` is where it is from.
+fn long_enough(token: &str, place: &str) -> Result<String, String> {
+    let visible = token.bytes().all(|b| b.is_ascii_graphic());
+    match token.chars().count() {
+        n if n >= MIN_TOKEN && visible => Ok(token.to_owned()),
+        n if n >= MIN_TOKEN => Err(format!(
+            "{place}: the admin token holds characters that no header field can carry: use letters and digits"
+        )),
+        n => Err(format!(
+            "{place}: the admin token has {n} characters, and needs at least {MIN_TOKEN}; `openssl rand -hex 32` makes one"
+        )),
     }
 }
 
@@ -245,6 +268,23 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             let mode = fs::metadata(dir.path().join("admin.token")).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
+        }
+    }
+
+    #[test]
+    fn a_short_token_is_refused_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::find(Some(dir.path())).unwrap();
+        home.create().unwrap();
+        let file = home.admin_token_file().unwrap();
+        for (token, says) in
+            [("x".repeat(31), "31 characters"), ("x y ".repeat(10), "letters and digits"), ("x".repeat(32), "")]
+        {
+            fs::write(&file, &token).unwrap();
+            match home.admin_token() {
+                Ok(read) => assert_eq!((read, says), (token, "")),
+                Err(e) => assert!(!says.is_empty() && e.contains(says) && e.contains("admin.token"), "{e}"),
+            }
         }
     }
 

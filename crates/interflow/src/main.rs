@@ -20,6 +20,7 @@ mod keys;
 mod log;
 mod mcp;
 mod media;
+mod open;
 mod philter;
 mod redact;
 mod rooms;
@@ -117,6 +118,7 @@ fn dispatch(cli: Cli) -> Result<(), Failure> {
         Command::Import(command) => import::run(&command, &loaded.config, &home),
         Command::Audit(command) => audit::run(&command),
         Command::Keys(command) => keys::run(command, &loaded.config, &home),
+        Command::Open(args) => open::run(&args, &home),
         Command::Mcp(args) => mcp::run(&args, &loaded.config, &home),
         Command::Rules(command) => rules::run(&command, &loaded.config, &home),
         Command::Approvals(command) => approvals::run(command, &home),

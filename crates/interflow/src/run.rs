@@ -1,5 +1,6 @@
 //! `interflow run`: everything put together, started, announced, and stopped in good order.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -198,6 +199,7 @@ pub async fn start(config: &Config, home: &Home) -> Result<Running, Failure> {
                 media: config.media.enabled.then(|| Arc::clone(&rooms.media)),
                 config: serde_json::to_value(config).map_err(|e| format!("the configuration cannot be shown: {e}"))?,
                 token: token.clone(),
+                token_file: home.admin_token_file(),
                 redaction: Some(Arc::clone(&rooms.redaction)),
                 limits: Some(LimitParts {
                     keys: Arc::clone(&rooms.limits.keys),
@@ -355,8 +357,16 @@ impl Running {
             anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
         }
         if let Some((_, addr)) = &self.admin {
+            let terminal = std::io::stdout().is_terminal();
             for addr in exposure::usable(*addr) {
-                anstream::println!("  admin    http://{addr}/?token={}", self.token);
+                // The log of a service manager or container is read by more people than a terminal.
+                if terminal {
+                    anstream::println!("  admin    http://{addr}/?token={}", self.token);
+                } else {
+                    let file = self.home.admin_token_file();
+                    let place = file.map_or("INTERFLOW_TOKEN".into(), |f| f.display().to_string());
+                    anstream::println!("  admin    http://{addr}/   token in {place}; `interflow open` logs in");
+                }
             }
         }
         if let Some((_, addr)) = &self.greyproxy {
@@ -509,8 +519,9 @@ impl Stop {
 /// Ten thousand connections need more files than most systems allow at first.
 fn raise_file_limit() {
     #[cfg(unix)]
-    if let Err(e) = rlimit::increase_nofile_limit(200_000) {
-        tracing::debug!("the limit of open files could not be raised: {e}");
+    match rlimit::increase_nofile_limit(200_000) {
+        Ok(limit) => interflow_net::descriptors::reserve(limit),
+        Err(e) => tracing::debug!("the limit of open files could not be raised: {e}"),
     }
 }
 

@@ -53,7 +53,12 @@ export async function ask(address: string, init: RequestInit = {}): Promise<Resp
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new ApiError(0, { kind: 'offline', message: 'Interflow cannot be reached' });
   }
-  if (!response.ok) throw await failure(response);
+  if (!response.ok) {
+    const error = await failure(response);
+    // The session is over: the server shows its login page in the place of this one.
+    if (error.trouble.kind === 'no_token') location.reload();
+    throw error;
+  }
   return response;
 }
 

@@ -12,11 +12,13 @@ export interface Listener {
   onLink(link: Link, again: boolean): void;
 }
 
-type Said = { type: string; flows?: Summary[] | number };
+type Said = { type: string; generation?: number; flows?: Summary[] | number };
 
 export class Events {
   private socket: WebSocket | null = null;
   private query = '';
+  /** The number of the present query: messages that name another one are about an earlier query. */
+  private generation = 0;
   private running = false;
   private wait = 500;
   private before = false;
@@ -26,6 +28,7 @@ export class Events {
 
   start(query: string): void {
     this.query = query;
+    this.generation += 1;
     this.running = true;
     this.connect();
   }
@@ -39,17 +42,26 @@ export class Events {
 
   subscribe(query: string): void {
     this.query = query;
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify({ subscribe: { query } }));
+    this.generation += 1;
+    this.announce();
+  }
+
+  /** Tells an open socket the present query. */
+  private announce(): void {
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(JSON.stringify({ subscribe: { query: this.query, generation: this.generation } }));
   }
 
   private connect(): void {
-    const address = new URL(url('/events'), location.href);
+    const announced = this.generation;
+    const address = new URL(url('/events', { query: this.query, generation: announced }), location.href);
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     const socket = new WebSocket(address);
     this.socket = socket;
     socket.onopen = () => {
       this.wait = 500;
-      this.subscribe(this.query);
+      // The address names the query that was the present one then.
+      if (this.generation !== announced) this.announce();
       this.listener.onLink('live', this.before);
       this.before = true;
     };
@@ -64,6 +76,7 @@ export class Events {
 
   private hear(text: string): void {
     const said = JSON.parse(text) as Said;
+    if (said.generation !== this.generation) return;
     if (said.type === 'flows' && Array.isArray(said.flows)) this.listener.onFlows(said.flows);
     if (said.type === 'lag') this.listener.onLag();
   }

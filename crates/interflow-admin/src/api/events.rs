@@ -1,5 +1,9 @@
 //! The event socket: summaries of flows as they begin, go on and end, in batches, filtered by a query.
 //!
+//! Nothing is sent before the query is known, from the address or from the client's first message. The client numbers its
+//! queries, and every message says by its `generation` which one it answers, so that no row of an earlier query can be taken
+//! for one of the present query.
+//!
 //! Every client has a bounded store of what it has not been sent; what does not fit is counted and told. A client that
 //! takes nothing is cut.
 
@@ -22,6 +26,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, timeout};
 
 use super::error::{ApiError, Result};
+use super::input::Params;
 use super::subject::Whole;
 use super::work::ask;
 use crate::server::AdminState;
@@ -82,9 +87,20 @@ impl Drop for Seat {
     }
 }
 
-/// `GET /events`
+/// The first query, in the address.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FirstQuery {
+    /// Left out, the first message names it.
+    query: Option<String>,
+    #[serde(default)]
+    generation: u64,
+}
+
+/// `GET /events?query=&generation=`
 pub(crate) async fn events(
     State(state): State<Arc<AdminState>>,
+    Params(first): Params<FirstQuery>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response> {
     let upgrade = upgrade.map_err(|e| {
@@ -95,8 +111,9 @@ pub(crate) async fn events(
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let patience = seat.0.events_patience;
-        let viewer = Viewer { socket, patience, filter: None, paused: false, waiting: Waiting::default(), _seat: seat };
-        viewer.serve(news).await;
+        let viewer =
+            Viewer { socket, patience, selection: None, paused: false, waiting: Waiting::default(), _seat: seat };
+        viewer.serve(news, first).await;
     }))
 }
 
@@ -105,7 +122,11 @@ pub(crate) async fn events(
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 enum Wish {
     /// From now on only flows that the query selects.
-    Subscribe { query: String },
+    Subscribe {
+        query: String,
+        #[serde(default)]
+        generation: u64,
+    },
     /// Nothing until `resume`, but for the pings.
     Pause(bool),
 }
@@ -140,11 +161,20 @@ impl Waiting {
     }
 }
 
+/// What a client wants to be told of.
+struct Selection {
+    /// `None` for all flows.
+    query: Option<Query>,
+    /// The client's number of this query.
+    generation: u64,
+}
+
 /// One client.
 struct Viewer {
     socket: WebSocket,
     patience: Duration,
-    filter: Option<Query>,
+    /// `None` until the client has named a query.
+    selection: Option<Selection>,
     paused: bool,
     waiting: Waiting,
     _seat: Seat,
@@ -154,13 +184,17 @@ struct Viewer {
 struct Gone;
 
 impl Viewer {
-    async fn serve(mut self, mut news: Subscription) {
+    async fn serve(mut self, mut news: Subscription, first: FirstQuery) {
         let mut gathered = interval(GATHER);
         gathered.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut ping = interval_at(Instant::now() + PING, PING);
         let mut heard = Instant::now();
         let hello = json!({"type": "hello", "version": env!("CARGO_PKG_VERSION")});
         let mut going = self.say(&hello).await;
+        if let (Ok(()), Some(query)) = (&going, first.query) {
+            let answer = self.subscribe(&query, first.generation);
+            going = self.say(&answer).await;
+        }
         while going.is_ok() {
             going = tokio::select! {
                 event = news.next() => match event {
@@ -188,8 +222,9 @@ impl Viewer {
     }
 
     fn take(&mut self, event: Event) {
+        let Some(selection) = &self.selection else { return };
         match event {
-            Event::Flows(flows) => flows.iter().for_each(|f| self.waiting.add(f, self.filter.as_ref())),
+            Event::Flows(flows) => flows.iter().for_each(|f| self.waiting.add(f, selection.query.as_ref())),
             Event::Lagged(batches) => self.waiting.missed.0 += batches,
         }
     }
@@ -200,15 +235,7 @@ impl Viewer {
                 self.paused = paused;
                 json!({"type": "paused", "paused": paused})
             }
-            Ok(Wish::Subscribe { query }) => match Query::parse(&query) {
-                Ok(query) => {
-                    let text = query.to_string();
-                    self.filter = (!query.is_all()).then_some(query);
-                    self.waiting = Waiting::default();
-                    json!({"type": "subscribed", "query": text})
-                }
-                Err(e) => told(&e.into()),
-            },
+            Ok(Wish::Subscribe { query, generation }) => self.subscribe(&query, generation),
             Err(e) => told(
                 &ApiError::bad_request(format!("this is no wish: {e}"))
                     .remedy("say {\"subscribe\": {\"query\": \"…\"}} or {\"pause\": true}"),
@@ -217,24 +244,43 @@ impl Viewer {
         self.say(&answer).await
     }
 
+    /// Selects flows from now on; the answer.
+    fn subscribe(&mut self, query: &str, generation: u64) -> Value {
+        match Query::parse(query) {
+            Ok(query) => {
+                let text = query.to_string();
+                self.selection = Some(Selection { query: (!query.is_all()).then_some(query), generation });
+                self.waiting = Waiting::default();
+                json!({"type": "subscribed", "query": text, "generation": generation})
+            }
+            Err(e) => {
+                let mut answer = told(&e.into());
+                answer["generation"] = generation.into();
+                answer
+            }
+        }
+    }
+
     /// Sends what has been gathered.
     async fn tell(&mut self) -> Result<(), Gone> {
         self.look_up().await;
+        let Some(generation) = self.selection.as_ref().map(|s| s.generation) else { return Ok(()) };
         let (batches, flows) = std::mem::take(&mut self.waiting.missed);
         if batches + flows > 0 {
             self._seat.0.viewers.passed_by.fetch_add(batches + flows, Relaxed);
-            self.say(&json!({"type": "lag", "batches": batches, "flows": flows})).await?;
+            self.say(&json!({"type": "lag", "batches": batches, "flows": flows, "generation": generation})).await?;
         }
         let ready: Vec<FlowSummary> = std::mem::take(&mut self.waiting.ready).into_values().collect();
         for batch in ready.chunks(BATCH) {
-            self.say(&json!({"type": "flows", "flows": batch})).await?;
+            self.say(&json!({"type": "flows", "flows": batch, "generation": generation})).await?;
         }
         Ok(())
     }
 
     /// Asks the store about flows whose summaries do not say enough: headers, bodies, certificates.
     async fn look_up(&mut self) {
-        let Some(query) = self.filter.clone().filter(|_| !self.waiting.unsure.is_empty()) else { return };
+        let query = self.selection.as_ref().and_then(|s| s.query.clone());
+        let Some(query) = query.filter(|_| !self.waiting.unsure.is_empty()) else { return };
         let mut asked = Vec::new();
         while asked.len() < LOOKUPS
             && let Some((_, flow)) = self.waiting.unsure.pop_first()

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use super::error::{ApiError, Result};
 use super::input::{Input, Params};
 use super::work::ask;
+use crate::mcp::mask::is_secret;
 use crate::server::AdminState;
+use crate::sessions::CODE_LIFETIME;
 
 /// `GET /stats`
 pub(crate) async fn stats(State(state): State<Arc<AdminState>>) -> Result<Json<Value>> {
@@ -74,6 +76,12 @@ pub(crate) async fn issue_pass(
     Ok(Json(json!({ "password": state.engine.issue_pass(&user), "user": user })))
 }
 
+/// `POST /login-links`: a path that logs one browser in, once and soon, so that no token stands in an address.
+pub(crate) async fn login_link(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    let path = format!("{}?code={}", crate::login::PATH, state.sessions.issue_code());
+    Json(json!({ "path": path, "expires_in": CODE_LIFETIME.as_secs() }))
+}
+
 /// A pass that goes back.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,8 +96,11 @@ pub(crate) async fn revoke_pass(State(state): State<Arc<AdminState>>, Input(pass
     StatusCode::NO_CONTENT
 }
 
-/// Names of keys whose values are secrets.
-const SECRET: [&str; 6] = ["password", "passphrase", "secret", "token", "api_key", "access_key"];
+/// Whether the value of a key of this name is a secret. A plain `key` is the path of a file, but for those of [`hide_keys`].
+fn names_secret(key: &str) -> bool {
+    // `credential_hosts` says where credentials go.
+    !key.eq_ignore_ascii_case("key") && !key.ends_with("_hosts") && is_secret(key)
+}
 
 /// Hides the keys whose names do not say that they are secret: elsewhere a `key` is the path of a file.
 fn hide_keys(config: &mut Value) {
@@ -98,6 +109,10 @@ fn hide_keys(config: &mut Value) {
     }
     if let Some(Value::Object(upstreams)) = config.pointer_mut("/llm/upstream") {
         upstreams.values_mut().filter_map(|u| u.get_mut("key")).for_each(hide);
+    }
+    // Collectors are shown their keys in fields of any name.
+    if let Some(Value::Object(headers)) = config.pointer_mut("/telemetry/headers") {
+        headers.values_mut().for_each(hide);
     }
     if let Some(key) = config.pointer_mut("/audit/key") {
         hide(key);
@@ -114,16 +129,25 @@ fn hide(value: &mut Value) {
     }
 }
 
+/// Hides every text in it.
+fn hide_all(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(hide_all),
+        Value::Object(map) => map.values_mut().for_each(hide_all),
+        text => hide(text),
+    }
+}
+
 /// Hides secrets: by the key's name, and credentials in URLs. `env:NAME` and `file:PATH` only say where one is.
 fn mask(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                let secret = SECRET.iter().any(|s| key.to_ascii_lowercase().contains(s));
                 match value {
-                    Value::String(text) if secret && !text.starts_with("env:") && !text.starts_with("file:") => {
-                        *text = "***".to_owned();
-                    }
+                    Value::String(_) if names_secret(key) => hide(value),
+                    // Lists and maps of secrets: users' passwords by name, old keys beside the new one.
+                    Value::Array(list) if names_secret(key) => list.iter_mut().for_each(hide_all),
+                    Value::Object(map) if names_secret(key) => map.values_mut().for_each(hide_all),
                     other => mask(other),
                 }
             }
@@ -201,6 +225,8 @@ mod tests {
             "upstream": {"proxy": [{"via": ["http://user:p@ss@proxy.test:3128/x@y", "socks5://plain.test"]}]},
             "redact": {"api_key": "sk-1", "vault": {"Passphrase": "hunter2", "token": "env:TOKEN"}},
             "proxy": {"tls": {"key": "/etc/key.pem"}},
+            "service": {"headers": {"X-GitHub-Token": "ghp_1", "accept": "*/*"}, "private-token": "g", "tokens": 5},
+            "users": {"passwords": {"ann": "a-pass"}, "old_secrets": ["one", "env:TWO"]},
             "limits": {"head_bytes": "64KiB"},
         });
         mask(&mut config);
@@ -210,6 +236,8 @@ mod tests {
                 "upstream": {"proxy": [{"via": ["http://***@proxy.test:3128/x@y", "socks5://plain.test"]}]},
                 "redact": {"api_key": "***", "vault": {"Passphrase": "***", "token": "env:TOKEN"}},
                 "proxy": {"tls": {"key": "/etc/key.pem"}},
+                "service": {"headers": {"X-GitHub-Token": "***", "accept": "*/*"}, "private-token": "***", "tokens": 5},
+                "users": {"passwords": {"ann": "***"}, "old_secrets": ["***", "env:TWO"]},
                 "limits": {"head_bytes": "64KiB"},
             })
         );
@@ -221,9 +249,11 @@ mod tests {
             "keys": {"provider": {"openai": "sk-1", "other": "env:KEY"}},
             "llm": {"upstream": {"x": {"key": "sk-2", "target": "http://a"}}},
             "audit": {"key": "abc"},
+            "telemetry": {"endpoint": "http://a", "headers": {"x-team": "hc-1", "authorization": "env:AUTH"}},
             "proxy": {"tls": {"key": "/etc/key.pem"}}
         });
         hide_keys(&mut config);
+        assert_eq!(config["telemetry"]["headers"], json!({"x-team": "***", "authorization": "env:AUTH"}));
         assert_eq!(config["keys"]["provider"], json!({"openai": "***", "other": "env:KEY"}));
         assert_eq!(config["llm"]["upstream"]["x"], json!({"key": "***", "target": "http://a"}));
         assert_eq!((&config["audit"]["key"], &config["proxy"]["tls"]["key"]), (&"***".into(), &"/etc/key.pem".into()));

@@ -26,7 +26,7 @@ pub(crate) async fn document() -> Json<Value> {
         "components": {
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "the token in admin.token of the data folder"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_token_{port}", "description": "set by GET /?token=…"},
+                "cookie": {"type": "apiKey", "in": "cookie", "name": "interflow_session_{port}", "description": "a session, set by POST /login and GET /?token=…"},
             },
             "schemas": schemas::all(),
         },

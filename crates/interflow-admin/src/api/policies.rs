@@ -15,6 +15,7 @@ use super::error::{ApiError, Result};
 use super::input::{Input, Params};
 use super::privacy::absent;
 use super::rules::unchanged;
+use super::work::check_text;
 use crate::server::AdminState;
 
 /// The file of a policy.
@@ -71,13 +72,14 @@ pub(crate) async fn put(
     Input(text): Input<Text>,
 ) -> Result<Json<Value>> {
     let room = Arc::clone(state.redaction.as_ref().ok_or_else(absent)?);
-    let work = tokio::task::spawn_blocking(move || {
+    let checked = text.text.clone();
+    let work = move || {
         let now = || room.policy_text(&of.file).unwrap_or_default();
         unchanged(&of.file.display().to_string(), text.was.as_deref(), now)?;
         room.replace_policy(&of.file, &text.text).map_err(|e| refused(&room, &of.file, e))?;
         Ok(Json(shown(&room)))
-    });
-    work.await.map_err(|e| ApiError::internal(e.to_string()))?
+    };
+    check_text(&state, &checked, work).await
 }
 
 fn refused(room: &Redaction, file: &Path, why: PolicyRefused) -> ApiError {
@@ -103,11 +105,16 @@ fn told(problem: &PolicyProblem) -> Value {
 }
 
 /// `POST /privacy/check`
-pub(crate) async fn check(Input(text): Input<Text>) -> Json<Value> {
-    Json(match Policy::check(&text.text) {
-        Ok(policy) => json!({ "ok": true, "name": policy.name(), "problems": [] }),
-        Err(problem) => json!({ "ok": false, "name": null, "problems": [told(&problem)] }),
-    })
+pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Input<Text>) -> Result<Json<Value>> {
+    let text = text.text;
+    let checked = text.clone();
+    let work = move || {
+        Ok(Json(match Policy::check(&text) {
+            Ok(policy) => json!({ "ok": true, "name": policy.name(), "problems": [] }),
+            Err(problem) => json!({ "ok": false, "name": null, "problems": [told(&problem)] }),
+        }))
+    };
+    check_text(&state, &checked, work).await
 }
 
 /// `GET /privacy/schema`: by which an editor completes; the kinds are listed beside it.

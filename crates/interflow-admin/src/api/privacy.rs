@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
 use super::input::{Input, Params};
-use super::work::ask;
+use super::work::{ask, check_text};
 use crate::server::AdminState;
 
 /// The longest text that is tried, in bytes.
@@ -106,7 +106,11 @@ pub(crate) async fn attempt(State(state): State<Arc<AdminState>>, Input(trial): 
         return Err(ApiError::too_large("the text", LONGEST as u64));
     }
     let redactor = match &trial.policy {
-        Some(text) => Arc::new(Redactor::new(Policy::check(text).map_err(|e| ApiError::bad_request(e.to_string()))?)),
+        Some(text) => {
+            let policy = text.clone();
+            let read = move || Policy::check(&policy).map_err(|e| ApiError::bad_request(e.to_string()));
+            Arc::new(Redactor::new(check_text(&state, text, read).await?))
+        }
         None => state.redaction.as_ref().ok_or_else(absent)?.redactor(),
     };
     let work = tokio::task::spawn_blocking(move || {

@@ -483,7 +483,7 @@ fn of_approvals() -> Vec<Route> {
 }
 
 fn of_the_instance() -> Vec<Route> {
-    use instance::{ca, config, doctor, forget_passthrough, issue_pass, passthrough, revoke_pass, stats};
+    use instance::{ca, config, doctor, forget_passthrough, issue_pass, login_link, passthrough, revoke_pass, stats};
     let get = Method::GET;
     vec![
         Route::new(get.clone(), "/events", "WebSocket: flows as they begin, go on and end", BYTES, events::events)
@@ -510,6 +510,13 @@ fn of_the_instance() -> Vec<Route> {
             issue_pass,
         )
         .takes(json("PassFor")),
+        Route::new(
+            Method::POST,
+            "/login-links",
+            "A path that logs one browser in, once and within a minute",
+            json("LoginLink"),
+            login_link,
+        ),
         Route::new(Method::POST, "/passes/revoke", "Take such credentials back", BYTES, revoke_pass)
             .takes(json("Pass"))
             .nothing_back(204),

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::error::{ApiError, Result};
 use super::input::{Id, Input, Params};
-use super::work::ask;
+use super::work::{ask, check_text};
 use crate::server::AdminState;
 
 /// The most of a body that rules are asked about.
@@ -99,12 +99,18 @@ pub(crate) struct Text {
 
 /// `POST /rules/check`
 pub(crate) async fn check(State(state): State<Arc<AdminState>>, Input(text): Input<Text>) -> Result<Json<Value>> {
-    let rules = rules(&state)?;
-    let source = Source::text(text.name.as_deref().unwrap_or("rules"), text.text);
-    Ok(Json(match rules.check(vec![source]) {
-        Ok(program) => json!({ "ok": true, "problems": [], "rules": shown(&program) }),
-        Err(e) => json!({ "ok": false, "problems": e.problems.iter().map(problem).collect::<Vec<_>>(), "rules": null }),
-    }))
+    let rules = Arc::clone(rules(&state)?);
+    let Text { text, name, .. } = text;
+    let source = Source::text(name.as_deref().unwrap_or("rules"), text.clone());
+    let work = move || {
+        Ok(Json(match rules.check(vec![source]) {
+            Ok(program) => json!({ "ok": true, "problems": [], "rules": shown(&program) }),
+            Err(e) => {
+                json!({ "ok": false, "problems": e.problems.iter().map(problem).collect::<Vec<_>>(), "rules": null })
+            }
+        }))
+    };
+    check_text(&state, &text, work).await
 }
 
 /// `PUT /rules/source?file=…`: checked with all other files, written, and put in force; refused as a whole otherwise.
@@ -113,18 +119,24 @@ pub(crate) async fn put(
     Params(of): Params<Of>,
     Input(text): Input<Text>,
 ) -> Result<Json<Value>> {
-    let rules = rules(&state)?;
-    let program = rules.replaced(FilePath::new(&of.file), &text.text).map_err(refused)?;
-    let Some(program) = program else { return Err(not_ours(&rules.program(), &of.file)) };
-    let now = || Source::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
-    unchanged(&of.file, text.was.as_deref(), now)?;
-    write(FilePath::new(&of.file), &text.text)
-        .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
-    let answer = shown(&program);
-    rules.put(program);
-    // Plans were made with the old rules.
-    state.engine.reload(state.engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
-    Ok(Json(answer))
+    let rules = Arc::clone(rules(&state)?);
+    let engine = Arc::clone(&state.engine);
+    let Text { text, was, .. } = text;
+    let checked = text.clone();
+    let work = move || {
+        let program = rules.replaced(FilePath::new(&of.file), &text).map_err(refused)?;
+        let Some(program) = program else { return Err(not_ours(&rules.program(), &of.file)) };
+        let now = || Source::read(FilePath::new(&of.file)).map_or_else(|_| String::new(), |s| s.text);
+        unchanged(&of.file, was.as_deref(), now)?;
+        write(FilePath::new(&of.file), &text)
+            .map_err(|e| ApiError::internal(format!("{} cannot be written: {e}", of.file)))?;
+        let answer = shown(&program);
+        rules.put(program);
+        // Plans were made with the old rules.
+        engine.reload(engine.config()).map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(Json(answer))
+    };
+    check_text(&state, &checked, work).await
 }
 
 /// Refuses to write over what somebody else has written meanwhile.

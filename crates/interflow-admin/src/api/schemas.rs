@@ -94,6 +94,7 @@ fn limits() -> Value {
                 ("providers", list(&text())), ("models", list(&text())), ("paths", list(&text())), ("limits", open),
             ],
         ),
+        "LoginLink": object(&[("path", text()), ("expires_in", number())], &[]),
         "PassFor": object(&[("user", text())], &[]),
         "Pass": object(&[("user", text()), ("password", maybe(&text()))], &[]),
         "MadeKey": object(&[("id", text()), ("key", text())], &[]),

@@ -5,8 +5,10 @@ use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
+use axum::http::StatusCode;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use interflow_record::Store;
@@ -15,6 +17,12 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::error::{ApiError, Result};
 use crate::server::AdminState;
 
+/// The longest text that is checked, in bytes.
+const MAX_CHECKED: usize = 4 << 20;
+/// Brackets that may be open within one another in a text that is checked.
+const MAX_NESTING: usize = 200;
+/// How long a client waits for a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pieces that wait between a thread and a client.
 const PIECES: usize = 4;
 /// The size at which a piece is handed on, in bytes.
@@ -54,6 +62,52 @@ pub(crate) async fn ask<T: Send + 'static>(
         work(&*store, &wanted)
     });
     done.await.map_err(|e| ApiError::internal(format!("the work was not finished: {e}")))?
+}
+
+/// Checks a text that a client sent, on a blocking thread: parsers may take long over a hostile one. Two at a time, and the
+/// client waits no longer than [`CHECK_TIMEOUT`].
+pub(crate) async fn check_text<T: Send + 'static>(
+    state: &AdminState,
+    text: &str,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    if text.len() > MAX_CHECKED {
+        return Err(ApiError::too_large("the text", MAX_CHECKED as u64));
+    }
+    if nesting(text) > MAX_NESTING {
+        let message = format!("the text opens more than {MAX_NESTING} brackets within one another");
+        return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_deep", message));
+    }
+    let checked = async {
+        let permit = Arc::clone(&state.checks).acquire_owned().await.map_err(|_| ApiError::busy())?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        done.await.map_err(|e| ApiError::internal(format!("the text was not checked to its end: {e}")))?
+    };
+    tokio::time::timeout(CHECK_TIMEOUT, checked).await.unwrap_or_else(|_| {
+        let message = format!("the text could not be checked within {} s", CHECK_TIMEOUT.as_secs());
+        Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "too_slow", message).remedy("make it shorter or simpler"))
+    })
+}
+
+/// How deep brackets are open within one another, whatever they mean where they are; and the deepest run of block sequences
+/// of YAML on a line (`- - -`).
+fn nesting(text: &str) -> usize {
+    let (mut open, mut deepest) = (0usize, 0);
+    for b in text.bytes() {
+        match b {
+            b'[' | b'{' | b'(' => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' | b')' => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    let dashes = |line: &str| line.split_ascii_whitespace().take_while(|w| matches!(*w, "-" | "?")).count();
+    text.lines().map(dashes).fold(deepest, usize::max)
 }
 
 /// A place for one long transfer; refused when too many run.
@@ -166,5 +220,25 @@ impl Read for Upload {
         out[..n].copy_from_slice(&self.current[..n]);
         self.current.advance(n);
         Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_counts_brackets_that_are_open_at_once() {
+        for (text, depth) in [
+            ("", 0),
+            ("[[[[", 4),
+            ("[a](b){c}", 1),
+            ("{\"a\": [[1], [2]]}", 3),
+            ("]]]][", 1),
+            ("a\n- - - - x\n- y", 4),
+            ("? ? ? x", 3),
+        ] {
+            assert_eq!(nesting(text), depth, "{text}");
+        }
     }
 }

@@ -29,6 +29,7 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 
 use crate::api::ApiError;
+use crate::serve::{PortLimits, serve};
 use crate::server::AdminState;
 pub use config::CompatConfig;
 
@@ -115,6 +116,7 @@ impl Grey {
 
 /// Greyproxy's side, ready to serve.
 pub struct Greyproxy {
+    limits: PortLimits,
     router: Router,
     listener: TcpListener,
 }
@@ -143,6 +145,7 @@ impl Greyproxy {
             "dashboard": address.port(), "http": proxy(0), "socks5": proxy(1),
             "dns": dns.map(|a| a.port()),
         });
+        let limits = admin.port_limits;
         let grey = Arc::new(Grey {
             admin,
             approvals,
@@ -153,7 +156,7 @@ impl Greyproxy {
             theme: Mutex::new("system".to_owned()),
             endpoints: tokio::sync::Mutex::default(),
         });
-        Ok(Some(Self { router: router(grey, address), listener }))
+        Ok(Some(Self { limits, router: router(grey, address), listener }))
     }
 
     /// Serves until `end` is ready.
@@ -161,7 +164,7 @@ impl Greyproxy {
     /// # Errors
     /// The listener fails.
     pub async fn serve(self, end: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
-        axum::serve(self.listener, self.router).with_graceful_shutdown(end).await
+        serve(self.listener, self.router, self.limits, end).await
     }
 }
 
@@ -240,6 +243,9 @@ fn stranger(headers: &HeaderMap, address: SocketAddr) -> Result<(), &'static str
         }
         Err(_) => false,
     };
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Err("a request has one Host field");
+    }
     let host = text(header::HOST).unwrap_or_default();
     if !ours(host) {
         return Err("this Host is not this machine's");

@@ -1,13 +1,17 @@
 //! Secrets taken out of what is shown to agents, whatever the recording was told to keep.
 
 use interflow_flow::Headers;
+use interflow_flow::secret_names::{is_secret_header, is_secret_parameter};
 use serde_json::Value;
 
 /// What stands in a secret's place.
 const MASKED: &str = "[masked]";
 
 /// Whether a field, parameter or key of this name holds a secret.
-fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
+    if is_secret_header(name.as_bytes()) {
+        return true;
+    }
     let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
     // Counts of tokens are no secrets, and are what people ask for.
     if name.ends_with("tokens") || name.ends_with("tokencount") || name.contains("tokensdetails") {
@@ -15,8 +19,19 @@ fn is_secret(name: &str) -> bool {
     }
     const WHOLE: [&str; 8] =
         ["authorization", "proxyauthorization", "cookie", "setcookie", "auth", "key", "sig", "pwd"];
-    const PARTS: [&str; 9] =
-        ["apikey", "token", "secret", "password", "passwd", "credential", "privatekey", "signature", "sessionkey"];
+    const PARTS: [&str; 11] = [
+        "accesskey",
+        "apikey",
+        "token",
+        "secret",
+        "passphrase",
+        "password",
+        "passwd",
+        "credential",
+        "privatekey",
+        "signature",
+        "sessionkey",
+    ];
     WHOLE.contains(&name.as_str()) || PARTS.iter().any(|p| name.contains(p))
 }
 
@@ -34,7 +49,7 @@ pub fn headers(headers: &Headers) -> String {
 pub fn path(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
     let pair = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if is_secret(name) => format!("{name}={MASKED}"),
+        Some((name, _)) if is_secret(name) || is_secret_parameter(name) => format!("{name}={MASKED}"),
         _ => pair.to_owned(),
     };
     format!("{path}?{}", query.split('&').map(pair).collect::<Vec<_>>().join("&"))

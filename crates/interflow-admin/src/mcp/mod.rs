@@ -5,7 +5,7 @@
 //! an [`errand`]. `interflow mcp` speaks it over standard input and output, the admin port at `/mcp`.
 
 mod errand;
-mod mask;
+pub(crate) mod mask;
 mod tools;
 
 use interflow_record::Store;

@@ -14,10 +14,10 @@ async fn a_browser_gets_in_with_the_token_once_and_the_cookie_from_then_on() {
     let entered = it.plain("GET", &format!("/?token={TOKEN}"), &[("Host", &host)], b"").await;
     assert_eq!((entered.status, entered.header("location")), (303, Some("/")));
     let cookie = entered.header("set-cookie").unwrap();
-    for word in ["HttpOnly", "SameSite=Strict", "Path=/"] {
+    for word in ["HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=2592000", &format!("_{}=", it.admin.port())] {
         assert!(cookie.contains(word), "{cookie}");
     }
-    assert!(!cookie.contains("Domain"), "{cookie}");
+    assert!(!cookie.contains("Domain") && !cookie.contains(TOKEN), "{cookie}");
     let pair = cookie.split(';').next().unwrap();
 
     let page = it.plain("GET", "/", &[("Host", &host), ("Cookie", pair)], b"").await;
@@ -107,4 +107,115 @@ async fn an_instance_that_does_not_record_says_so() {
         assert_eq!((answer.status, kind(&answer).as_str()), (503, "not_recording"), "{path}");
     }
     assert_eq!(it.json("/stats").await["store"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_login_page_asks_for_the_token_and_leads_on_to_the_page_that_was_asked_for() {
+    let it = Instance::start().await;
+    let host = it.admin.to_string();
+    let page = it.plain("GET", "/settings?tab=ca", &[("Host", &host)], b"").await;
+    assert_eq!(page.status, 401);
+    let (html, policy) = (page.text(), page.header("content-security-policy").unwrap().to_owned());
+    for part in
+        ["<form method=\"post\" action=\"/login\"", "value=\"/settings?tab=ca\"", "interflow open", "admin.token"]
+    {
+        assert!(html.contains(part), "{part}: {html}");
+    }
+    assert!(policy.contains("default-src 'none'") && policy.contains("style-src 'sha256-"), "{policy}");
+    assert!(policy.contains("form-action 'self'") && !html.contains("<script"), "{policy}");
+    assert_eq!(page.header("referrer-policy"), Some("same-origin"));
+
+    let origin = format!("http://{host}");
+    let send = async |token: &str, next: &str, origin: &str| {
+        let fields =
+            [("Host", host.as_str()), ("Origin", origin), ("Content-Type", "application/x-www-form-urlencoded")];
+        it.plain("POST", "/login", &fields, format!("token={token}&next={next}").as_bytes()).await
+    };
+    let wrong = send("guess", "%2F", &origin).await;
+    assert_eq!((wrong.status, wrong.header("set-cookie")), (401, None));
+    assert!(wrong.text().contains("not the token"));
+    assert_eq!(send(TOKEN, "%2F", "http://evil.test").await.status, 403);
+    for (next, goes) in [("%2Fsettings%3Ftab%3Dca", "/settings?tab=ca"), ("%2F%2Fevil.test", "/"), ("x", "/")] {
+        let right = send(TOKEN, next, &origin).await;
+        assert_eq!((right.status, right.header("location")), (303, Some(goes)), "{next}");
+        let pair = right.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let flows = it.plain("GET", "/api/v1/flows", &[("Host", &host), ("Cookie", &pair)], b"").await;
+        assert_eq!(flows.status, 200);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_tokens_of_a_client_are_bounded_and_the_right_one_still_opens() {
+    let it = Instance::start().await;
+    let host = it.admin.to_string();
+    let fields = [("Host", host.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
+    let mut seen = Vec::new();
+    for _ in 0..25 {
+        seen.push(it.plain("POST", "/login", &fields, b"token=guess").await.status);
+    }
+    assert_eq!((seen[0], seen[24]), (401, 429));
+    assert_eq!(it.plain("POST", "/login", &fields, format!("token={TOKEN}").as_bytes()).await.status, 303);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_link_is_good_once() {
+    let it = Instance::start().await;
+    let host = it.admin.to_string();
+    let link = it.post("/login-links", serde_json::json!({})).await;
+    let body: Value = serde_json::from_slice(&link.body).unwrap();
+    let path = body["path"].as_str().unwrap().to_owned();
+    assert!(!path.contains(TOKEN), "{path}");
+    let first = it.plain("GET", &path, &[("Host", &host)], b"").await;
+    assert_eq!((first.status, first.header("location")), (303, Some("/")));
+    assert!(first.header("set-cookie").is_some());
+    let again = it.plain("GET", &path, &[("Host", &host)], b"").await;
+    assert_eq!((again.status, again.header("set-cookie")), (401, None));
+    let stranger = it.plain("POST", "/api/v1/login-links", &[("Host", &host)], b"").await;
+    assert_eq!(stranger.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_with_two_hosts_is_refused() {
+    let it = Instance::start().await;
+    let (host, bearer) = (it.admin.to_string(), format!("Bearer {TOKEN}"));
+    let fields = [("Host", host.as_str()), ("Host", host.as_str()), ("Authorization", bearer.as_str())];
+    assert_eq!(it.plain("GET", "/api/v1/flows", &fields, b"").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_never_finish_their_heads_neither_stay_nor_keep_others_out() {
+    let options = AdminConfig { header_timeout: Span::millis(300), max_connections: 4, ..AdminConfig::default() };
+    let it = Instance::with(Origin::http(), Setup { options: Some(options), ..Setup::default() }).await;
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        let mut wire = Wire::connect(it.admin).await.unwrap();
+        wire.send("GET /livez HTTP/1.1\r\nHost: ").await.unwrap();
+        slow.push(wire);
+    }
+    // A fifth connection finds no room, and hears so at once.
+    let host = it.admin.to_string();
+    let mut full = Wire::connect(it.admin).await.unwrap();
+    assert_eq!(full.answer().await.unwrap().status, 503);
+    for wire in &mut slow {
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), wire.answer()).await;
+        assert!(ended.expect("the connection is ended").map_or(true, |answer| answer.status == 408));
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while it.plain("GET", "/livez", &[("Host", &host)], b"").await.status != 200 {
+        assert!(std::time::Instant::now() < deadline, "there is room again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_nests_without_end_is_refused_at_once() {
+    let it = Instance::start().await;
+    for path in ["/privacy/check", "/privacy/try"] {
+        let deep = "[".repeat(100_000);
+        let asked = match path {
+            "/privacy/check" => serde_json::json!({"text": deep}),
+            _ => serde_json::json!({"text": "x", "policy": deep}),
+        };
+        let answer = it.post(path, asked).await;
+        assert_eq!((answer.status, kind(&answer).as_str()), (422, "too_deep"), "{path}");
+    }
 }

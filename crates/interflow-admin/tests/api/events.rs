@@ -13,8 +13,8 @@ use super::*;
 
 type Socket = WebSocketStream<TcpStream>;
 
-async fn open(it: &Instance, fields: &[(&'static str, &str)]) -> Result<Socket, Error> {
-    let mut request = format!("ws://{}/api/v1/events", it.admin).into_client_request().unwrap();
+async fn open(it: &Instance, query: &str, fields: &[(&'static str, &str)]) -> Result<Socket, Error> {
+    let mut request = format!("ws://{}/api/v1/events{query}", it.admin).into_client_request().unwrap();
     for (name, value) in fields {
         request.headers_mut().insert(*name, value.parse().unwrap());
     }
@@ -24,8 +24,9 @@ async fn open(it: &Instance, fields: &[(&'static str, &str)]) -> Result<Socket, 
 
 async fn watch(it: &Instance) -> Socket {
     let bearer = format!("Bearer {TOKEN}");
-    let mut socket = open(it, &[("authorization", &bearer)]).await.unwrap();
+    let mut socket = open(it, "?query=", &[("authorization", &bearer)]).await.unwrap();
     assert_eq!(next(&mut socket).await["type"], "hello");
+    assert_eq!(next(&mut socket).await["type"], "subscribed");
     socket
 }
 
@@ -68,6 +69,50 @@ async fn flows_are_told_as_they_begin_and_end() {
     assert_eq!(until(&mut socket, "/live", "complete").await["status"], 204);
     it.through("/status/418").await;
     assert_eq!(until(&mut socket, "/status/418", "complete").await["status"], 418);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_before_the_query_is_known() {
+    let it = Instance::start().await;
+    let bearer = format!("Bearer {TOKEN}");
+    let mut socket = open(&it, "", &[("authorization", &bearer)]).await.unwrap();
+    assert_eq!(next(&mut socket).await["type"], "hello");
+    it.record("/unwanted");
+    it.settle().await;
+    // Longer than summaries are gathered.
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let answer = say(&mut socket, json!({"subscribe": {"query": "path:/wanted", "generation": 7}})).await;
+    assert_eq!((&answer["type"], &answer["generation"]), (&json!("subscribed"), &json!(7)), "{answer}");
+    it.record("/unwanted");
+    it.record("/wanted");
+    let told = next(&mut socket).await;
+    assert_eq!((&told["type"], &told["generation"]), (&json!("flows"), &json!(7)), "{told}");
+    assert!(told["flows"].as_array().unwrap().iter().all(|f| f["path"] == "/wanted"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_query_stands_in_the_address_and_messages_name_their_querys_number() {
+    let it = Instance::start().await;
+    let bearer = format!("Bearer {TOKEN}");
+    let mut socket = open(&it, "?query=path%3A%2Fone&generation=1", &[("authorization", &bearer)]).await.unwrap();
+    assert_eq!(next(&mut socket).await["type"], "hello");
+    let subscribed = next(&mut socket).await;
+    assert_eq!((&subscribed["type"], &subscribed["generation"]), (&json!("subscribed"), &json!(1)));
+    it.record("/two");
+    it.record("/one");
+    let told = next(&mut socket).await;
+    assert_eq!((&told["generation"], &told["flows"][0]["path"]), (&json!(1), &json!("/one")), "{told}");
+    assert_eq!(told["flows"].as_array().unwrap().len(), 1, "{told}");
+    let wrong = say(&mut socket, json!({"subscribe": {"query": "stats:4", "generation": 2}})).await;
+    assert_eq!((&wrong["type"], &wrong["generation"]), (&json!("error"), &json!(2)), "{wrong}");
+    say(&mut socket, json!({"subscribe": {"query": "path:/two", "generation": 3}})).await;
+    it.record("/one");
+    it.record("/two");
+    let told = next(&mut socket).await;
+    assert_eq!((&told["generation"], &told["flows"][0]["path"]), (&json!(3), &json!("/two")), "{told}");
+    let mut broken = open(&it, "?query=stats%3A4&generation=4", &[("authorization", &bearer)]).await.unwrap();
+    assert_eq!(next(&mut broken).await["type"], "hello");
+    assert_eq!(next(&mut broken).await["type"], "error");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,7 +179,7 @@ async fn a_client_that_never_reads_is_cut_and_the_others_go_on() {
     let tcp = TcpSocket::new_v4().unwrap();
     tcp.set_recv_buffer_size(4096).unwrap();
     let request = {
-        let mut request = format!("ws://{}/api/v1/events", it.admin).into_client_request().unwrap();
+        let mut request = format!("ws://{}/api/v1/events?query=", it.admin).into_client_request().unwrap();
         request.headers_mut().insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
         request
     };
@@ -178,7 +223,7 @@ async fn no_foreign_page_opens_the_socket() {
         (vec![("authorization", bearer.as_str()), ("origin", "http://evil.test")], 403),
         (vec![("authorization", bearer.as_str()), ("host", "evil.test")], 421),
     ] {
-        match open(&it, &fields).await {
+        match open(&it, "", &fields).await {
             Err(Error::Http(answer)) => assert_eq!(answer.status().as_u16(), status, "{fields:?}"),
             other => panic!("{fields:?}: {other:?}"),
         }

@@ -48,6 +48,7 @@ struct Setup {
     unrecorded: bool,
     events_patience: Option<Span>,
     insecure_proxy: Option<String>,
+    options: Option<AdminConfig>,
 }
 
 impl Instance {
@@ -90,7 +91,7 @@ impl Instance {
         let reshaped = Arc::downgrade(&engine);
         approvals.on_reshape(move || reshaped.upgrade().iter().for_each(|e| e.reload(e.config()).unwrap()));
         let admin = listener.local_addr().unwrap();
-        let mut options = AdminConfig::default();
+        let mut options = setup.options.unwrap_or_default();
         options.events_patience = setup.events_patience.unwrap_or(options.events_patience);
         let egress = Arc::clone(&engine) as Arc<dyn interflow_flow::Egress>;
         let redaction =
@@ -103,6 +104,7 @@ impl Instance {
             media: None,
             config: serde_json::json!({"record": {"enabled": true}, "vault": {"passphrase": "hunter2"}}),
             token: TOKEN.to_owned(),
+            token_file: Some(dir.path().join("admin.token")),
             redaction: Some(redaction),
             limits: None,
             schemas: Arc::default(),

@@ -1,7 +1,8 @@
 //! Users and their passwords. A hash is paid once per credential, not once per request.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+
+use super::login_queue::LoginQueue;
 
 /// A name and a password as a client gave them.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,15 +70,25 @@ pub enum UsersError {
 /// The users of a file, and the credentials that were found right or wrong.
 pub struct Users {
     hashes: HashMap<String, String>,
-    /// What verification said, by a digest keyed for this process: the passwords themselves are not kept.
-    verified: Mutex<HashMap<[u8; 32], bool>>,
+    verified: Mutex<Verified>,
     key: [u8; 32],
-    /// Hashes are slow on purpose; more at once than this would starve everybody else.
-    hashing: Arc<tokio::sync::Semaphore>,
+    queue: Arc<LoginQueue>,
 }
 
-/// Verdicts kept; a guesser cannot make the map grow beyond this.
-const REMEMBERED: usize = 8192;
+/// What verification said, by a digest keyed for this process: the passwords themselves are not kept.
+#[derive(Default)]
+struct Verified {
+    /// At most one for each user, so that no guesses push it out.
+    right: HashMap<String, [u8; 32]>,
+    wrong: HashSet<[u8; 32]>,
+}
+
+/// This client has too many attempts waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoginRefused;
+
+/// Wrong credentials remembered; a guesser cannot make the set grow beyond this.
+const MAX_WRONG: usize = 8192;
 
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,32 +127,52 @@ impl Users {
         let mut key = [0; 32];
         getrandom::fill(&mut key).expect("the operating system hands out random bytes");
         let hashing = std::thread::available_parallelism().map_or(1, |n| n.get().div_ceil(2));
-        Ok(Self { hashes, verified: Mutex::default(), key, hashing: Arc::new(tokio::sync::Semaphore::new(hashing)) })
+        Ok(Self { hashes, verified: Mutex::default(), key, queue: LoginQueue::new(hashing) })
     }
 
     /// Whether the name is known and the password right.
-    pub async fn verify(&self, credentials: &Credentials) -> bool {
+    ///
+    /// # Errors
+    /// This client has too many attempts waiting.
+    pub async fn verify(&self, credentials: &Credentials, client: IpAddr) -> Result<bool, LoginRefused> {
         let digest = self.digest(credentials);
-        if let Some(&known) = self.verified.lock().get(&digest) {
-            return known;
+        if let Some(known) = self.known(&credentials.name, &digest) {
+            return Ok(known);
         }
-        let Ok(_slot) = self.hashing.acquire().await else { return false };
+        let slot = self.queue.enter(client).await.ok_or(LoginRefused)?;
         // Somebody else may have paid for the same credentials while this one stood in line.
-        if let Some(&known) = self.verified.lock().get(&digest) {
-            return known;
+        if let Some(known) = self.known(&credentials.name, &digest) {
+            return Ok(known);
         }
         // An unknown name costs as much as a known one, so that time tells nothing about names.
         let hash = self.hashes.get(&credentials.name).or_else(|| self.hashes.values().next()).cloned();
         let known_name = self.hashes.contains_key(&credentials.name);
         let password = credentials.password.clone();
-        let right = tokio::task::spawn_blocking(move || hash.is_some_and(|h| matches_hash(&password, &h))).await;
+        let hashed = tokio::task::spawn_blocking(move || {
+            // Held for as long as the hash takes, even if the client goes away meanwhile.
+            let _slot = slot;
+            hash.is_some_and(|h| matches_hash(&password, &h))
+        });
+        let right = hashed.await;
         let right = right.unwrap_or(false) && known_name;
         let mut verified = self.verified.lock();
-        if verified.len() >= REMEMBERED {
-            verified.clear();
+        if right {
+            verified.right.insert(credentials.name.clone(), digest);
+        } else {
+            if verified.wrong.len() >= MAX_WRONG {
+                verified.wrong.clear();
+            }
+            verified.wrong.insert(digest);
         }
-        verified.insert(digest, right);
-        right
+        Ok(right)
+    }
+
+    fn known(&self, name: &str, digest: &[u8; 32]) -> Option<bool> {
+        let verified = self.verified.lock();
+        if verified.right.get(name) == Some(digest) {
+            return Some(true);
+        }
+        verified.wrong.contains(digest).then_some(false)
     }
 
     fn digest(&self, credentials: &Credentials) -> [u8; 32] {
@@ -193,13 +226,35 @@ mod tests {
     #[tokio::test]
     async fn both_kinds_of_hash_are_verified_and_remembered() {
         let users = users();
+        let client = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..2 {
-            assert!(users.verify(&credentials("bob", "b-pass")).await);
-            assert!(users.verify(&credentials("ann", "a-pass")).await);
-            assert!(!users.verify(&credentials("ann", "b-pass")).await);
-            assert!(!users.verify(&credentials("nobody", "b-pass")).await);
+            for (name, password, right) in [
+                ("bob", "b-pass", true),
+                ("ann", "a-pass", true),
+                ("ann", "b-pass", false),
+                ("nobody", "b-pass", false),
+            ] {
+                assert_eq!(users.verify(&credentials(name, password), client).await, Ok(right), "{name} {password}");
+            }
         }
-        assert_eq!(users.verified.lock().len(), 4);
+        let verified = users.verified.lock();
+        assert_eq!((verified.right.len(), verified.wrong.len()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn guesses_do_not_make_a_right_password_forgotten() {
+        let users = users();
+        let client = IpAddr::from([192, 0, 2, 1]);
+        assert_eq!(users.verify(&credentials("bob", "b-pass"), client).await, Ok(true));
+        users.verified.lock().wrong.extend((0..MAX_WRONG as u64).map(|i| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&i.to_le_bytes());
+            digest
+        }));
+        assert_eq!(users.verify(&credentials("bob", "guess"), client).await, Ok(false));
+        assert_eq!(users.verified.lock().wrong.len(), 1);
+        let bob = credentials("bob", "b-pass");
+        assert_eq!(users.known("bob", &users.digest(&bob)), Some(true));
     }
 
     #[test]

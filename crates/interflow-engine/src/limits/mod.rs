@@ -27,7 +27,7 @@ use credentials::Shown;
 /// How virtual keys are asked for, with the providers' keys that they stand for.
 #[derive(Clone, Default)]
 pub struct KeyRules {
-    required: bool,
+    required: Option<bool>,
     header: String,
     provider: BTreeMap<String, String>,
 }
@@ -52,6 +52,14 @@ impl KeyRules {
             return Err(format!("keys.header: `{}` is no header's name", config.header));
         }
         Ok(Self { required: config.required, header: config.header.clone(), provider })
+    }
+
+    /// Whether this request to a provider needs a virtual key. When the operator does not say, it does where the gateway adds
+    /// a key of its own to what another machine sends.
+    fn requires_key(&self, flow: &Flow, adds_key: bool) -> bool {
+        let remote = |ip: std::net::IpAddr| !ip.to_canonical().is_loopback();
+        let from_elsewhere = || remote(flow.client.peer.ip()) || remote(flow.client.local.ip());
+        flow.transport == Transport::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
     }
 
     /// The provider's key for the first of these names that has one.
@@ -129,15 +137,16 @@ impl LimitStage {
                 _ => Ok(()),
             };
         };
+        let required = rules.requires_key(flow, self.is_given_a_key(&called));
         let key = match &shown {
-            None if rules.required && gateway => {
+            None if required => {
                 return Err(refusals::key(flow, called.call.provider, &KeyRefused::Missing));
             }
             None => return Ok(()),
             Some(Shown::Own(text)) => ring.find_now(text),
             Some(Shown::Provider(text)) => match ring.find_now(text) {
                 // The provider's own key, which the owner lets clients bring along.
-                Err(KeyRefused::Unknown) if !(credentials::is_ours(text) || rules.required && gateway) => {
+                Err(KeyRefused::Unknown) if !(credentials::is_ours(text) || required) => {
                     return Ok(());
                 }
                 found => found,
@@ -175,7 +184,7 @@ impl LimitStage {
 
     /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
     fn check_filter_key(&self, flow: &mut Flow, head: &RequestHead, shown: Option<Shown>) -> Result<(), Verdict> {
-        let required = self.rules.load().required;
+        let required = self.rules.load().required.unwrap_or(false);
         let found = match shown {
             None if required => Err(KeyRefused::Missing),
             None => return Ok(()),

@@ -48,7 +48,10 @@ impl Handler for Echo {
 
 #[tokio::test]
 async fn a_room_answers_in_the_place_of_an_origin_and_is_recorded_like_one() {
-    let proxy = Proxy::mounted(vec![Arc::new(Doors { to: "localhost:1".into() })], |_| ()).await;
+    let proxy = Proxy::mounted(vec![Arc::new(Doors { to: "localhost:1".into() })], |c| {
+        c.gateway.hosts = vec!["gate.test".into()];
+    })
+    .await;
     let mut wire = Wire::connect(proxy.gateway()).await.unwrap();
     for _ in 0..2 {
         wire.send("POST /echo HTTP/1.1\r\nHost: gate.test\r\nContent-Length: 5\r\n\r\nhello").await.unwrap();
@@ -67,6 +70,7 @@ async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
     let doors = Doors { to: origin.authority() };
     let to = owners.url("/");
     let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+        c.gateway.hosts = vec!["gate.test".into()];
         c.gateway.route = vec![interflow_engine::config::GatewayRoute {
             path: "/on/owned".into(),
             hosts: Vec::new(),
@@ -84,4 +88,46 @@ async fn a_room_sends_requests_on_and_the_owners_routes_come_first() {
     let seen = origin.only_request();
     assert_eq!((seen.target.as_str(), seen.authority), ("/a?b", origin.authority()));
     assert_eq!(owners.only_request().target, "/on/owned");
+}
+
+#[tokio::test]
+async fn requests_of_web_pages_of_other_sites_reach_neither_route_nor_mount() {
+    let origin = Origin::http().start().await;
+    let (to, doors) = (origin.url("/"), Doors { to: origin.authority() });
+    let proxy = Proxy::mounted(vec![Arc::new(doors)], |c| {
+        c.gateway.origins = vec!["https://app.test".into()];
+        c.gateway.route = vec![interflow_engine::config::GatewayRoute {
+            path: "/route".into(),
+            hosts: Vec::new(),
+            to,
+            strip_path: false,
+            keep_host: false,
+        }];
+    })
+    .await;
+    let post = async |path: &str, fields: &str| {
+        let mut wire = Wire::connect(proxy.gateway()).await.unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\n{fields}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}");
+        wire.send(head).await.unwrap();
+        wire.answer().await.unwrap().status
+    };
+    for path in ["/route", "/on/a", "/echo", "/nowhere"] {
+        for (fields, status) in [
+            ("Host: evil.test\r\n", 421),
+            ("Host: evil.test\r\nOrigin: http://evil.test\r\n", 421),
+            ("Host: 127.0.0.1\r\nOrigin: http://evil.test\r\n", 403),
+            ("Host: localhost\r\nOrigin: null\r\n", 403),
+            ("Host: localhost\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        ] {
+            assert_eq!(post(path, fields).await, status, "{path} {fields:?}");
+        }
+        let absolute = format!("http://evil.test{path}");
+        assert_eq!(post(&absolute, "Host: evil.test\r\n").await, 421, "{absolute}");
+    }
+    assert_eq!(origin.requests().len(), 0);
+    for fields in ["Host: localhost\r\n", "Host: 127.0.0.1\r\nOrigin: https://app.test\r\n"] {
+        assert_eq!(post("/route", fields).await, 200, "{fields:?}");
+        assert_eq!(post("/on/a", fields).await, 200, "{fields:?}");
+    }
+    assert_eq!(origin.requests().len(), 4);
 }

@@ -356,6 +356,11 @@ impl Mount for MediaDoor {
         }
         Some(Mounted::Serve(Arc::clone(&self.0) as Arc<dyn Handler>))
     }
+
+    /// By links, passwords, and by `Host` and `Origin` where there is neither.
+    fn authorizes_requests(&self) -> bool {
+        true
+    }
 }
 
 impl Handler for Media {

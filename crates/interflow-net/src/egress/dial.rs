@@ -287,6 +287,10 @@ impl Dialer {
             tokio::select! {
                 biased;
                 Some((addr, outcome)) = attempts.next() => match outcome {
+                    Ok(tcp) if crate::descriptors::is_reserved(&tcp) => {
+                        let why = "this process has no file descriptor left for a connection: raise its limit of open files";
+                        return Err(Error::new(Kind::Connect, why));
+                    }
                     Ok(tcp) => return Ok(tcp),
                     Err(error) => {
                         failures.push((addr, error));

@@ -165,9 +165,12 @@ fn greet(running: &run::Running, proxy: SocketAddr) {
     let bold = anstyle::Style::new().bold();
     anstream::println!("{bold}Interflow demo{bold:#}: agents and a shop talk through a proxy on this machine.\n");
     if let Some((_, addr)) = &running.admin {
-        anstream::println!("  look      http://{addr}/?token={}", running.token);
-        anstream::println!("  agents    http://{addr}/conversations?token={}", running.token);
-        anstream::println!("  decide    http://{addr}/approvals?token={}", running.token);
+        // `interflow open` logs in where the output goes elsewhere.
+        let terminal = std::io::IsTerminal::is_terminal(&std::io::stdout());
+        let token = if terminal { format!("?token={}", running.token) } else { String::new() };
+        anstream::println!("  look      http://{addr}/{token}");
+        anstream::println!("  agents    http://{addr}/conversations{token}");
+        anstream::println!("  decide    http://{addr}/approvals{token}");
     }
     anstream::println!("  proxy     http://{proxy}\n\nCtrl-C ends it.");
 }

@@ -1,6 +1,6 @@
 //! `interflow flows`: what was recorded.
 
-mod api;
+pub mod api;
 mod archive;
 mod care;
 mod diff;

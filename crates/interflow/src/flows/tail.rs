@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::StreamExt as _;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
 use interflow_record::{EmbeddedStore, FlowState, ListOptions, Order, Store, StoreError};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::Message;
@@ -74,6 +74,13 @@ struct Follower<'a> {
     began: Timestamp,
 }
 
+/// A query as it stands in an address.
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|b| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .collect()
+}
+
 impl Follower<'_> {
     async fn follow(&mut self, first: usize) -> Result<Never, Stop> {
         if self.form == Form::Table {
@@ -97,12 +104,11 @@ impl Follower<'_> {
     }
 
     async fn connect(&self, api: &Api) -> Option<WebSocketStream<TcpStream>> {
-        let mut request = format!("ws://{}/api/v1/events", api.address()).into_client_request().ok()?;
+        let query = encoded(&self.query.to_string());
+        let mut request = format!("ws://{}/api/v1/events?query={query}", api.address()).into_client_request().ok()?;
         request.headers_mut().insert("Authorization", api.bearer().parse().ok()?);
         let tcp = TcpStream::connect(api.address()).await.ok()?;
-        let (mut socket, _) = timeout(SILENCE, client_async(request, tcp)).await.ok()?.ok()?;
-        let wish = json!({"subscribe": {"query": self.query.to_string()}});
-        socket.send(Message::text(wish.to_string())).await.ok()?;
+        let (socket, _) = timeout(SILENCE, client_async(request, tcp)).await.ok()?.ok()?;
         Some(socket)
     }
 

@@ -309,7 +309,12 @@ impl Import {
     /// The keys file. Their keys stand beside the client's own credentials, which go on.
     fn keys(&mut self, auth: &Yaml) -> Option<String> {
         let keys = auth["apiKeys"].as_sequence().filter(|keys| !keys.is_empty())?;
-        self.set("keys", "required", auth["enabled"].as_bool() != Some(false));
+        let required = auth["enabled"].as_bool() != Some(false);
+        self.set("keys", "required", required);
+        if required {
+            // No web page has a key, so it gains nothing by a name of its own.
+            self.set("gateway", "hosts", vec!["*"]);
+        }
         self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
         let (file, notes) = keys::file(keys, &mut |theirs| self.value(theirs));
         self.notes.extend(notes);
@@ -409,7 +414,7 @@ lisen: { port: 1 }
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
         assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.head.0.as_secs()), (1500, 5));
         assert_eq!((config.quota.rule[0].allow.concurrent, config.proxy.drain.0.as_secs()), (Some(9), 30));
-        assert_eq!((config.keys.required, config.keys.header.as_str()), (true, "x-team-key"));
+        assert_eq!((config.keys.required, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
         let ring = interflow_limits::KeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
         let key = ring.find_now("plain-word").unwrap();

@@ -90,8 +90,31 @@ impl Home {
         self.started(self.run(config).stderr(log))
     }
 
+    /// Starts an instance that may open so many files, and prints to the file `said` of the data folder.
+    #[cfg(unix)]
+    pub fn start_with_descriptors(&self, config: &str, limit: u32) -> Running {
+        let run = self.run(config);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -n {limit}; exec \"$0\" \"$@\"")])
+            .arg(run.get_program())
+            .args(run.get_args());
+        for (name, value) in run.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        let said = std::fs::File::create(self.dir.path().join("said")).unwrap();
+        self.announces(command.stdout(said).stderr(Stdio::inherit()))
+    }
+
     fn started(&self, command: &mut Command) -> Running {
-        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        self.announces(command.stdout(Stdio::null()))
+    }
+
+    fn announces(&self, command: &mut Command) -> Running {
+        let mut child = command.spawn().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let file = self.dir.path().join("instance.json");
         loop {

@@ -2,6 +2,8 @@
 //! limits; the shapes of all providers, audit log and metrics, Philter's paths beside it.
 
 mod accounts;
+#[cfg(unix)]
+mod admin_port;
 mod bad_input;
 mod filter;
 mod instance;
@@ -64,6 +66,37 @@ async fn a_key_of_ours_on_a_road_to_no_provider_is_not_given_away() {
     assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
     assert!(format!("{:?}", home.provider.only_request()).contains("sk-of-my-own"));
     running.stop();
+}
+
+#[tokio::test]
+async fn the_gateways_own_key_is_added_for_other_machines_only_with_a_virtual_key() {
+    for (required, remote_without) in [("", 401), ("[keys]\nrequired = false\n", 200)] {
+        let home = Home::new().await;
+        let key = home.keys(&["add"]).ok().trim().to_owned();
+        let running = home.start(&format!(
+            "{required}[proxy]\nproxy_protocol_from = [\"127.0.0.1/32\"]\n\
+             [llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk-real\"\n",
+            home.provider.url("").trim_end_matches('/')
+        ));
+        let ask = async |client: &str, fields: &str| {
+            let (n, to) = (CHAT.len(), running.gateway);
+            let mut wire = Wire::connect(to).await.unwrap();
+            let head = format!(
+                "PROXY TCP4 {client} 127.0.0.1 4711 80\r\nPOST /openai/v1/chat/completions HTTP/1.1\r\nHost: {to}\r\n\
+                 Content-Type: application/json\r\nContent-Length: {n}\r\n{fields}\r\n{CHAT}"
+            );
+            wire.send(head).await.unwrap();
+            wire.answer().await.unwrap().status
+        };
+        assert_eq!(ask("192.0.2.7", "").await, remote_without, "{required}");
+        assert_eq!(ask("192.0.2.7", "Authorization: Bearer guess\r\n").await, remote_without, "{required}");
+        assert_eq!(ask("192.0.2.7", &format!("Authorization: Bearer {key}\r\n")).await, 200, "{required}");
+        assert_eq!(ask("127.0.0.1", "").await, 200, "{required}");
+        let spent = home.provider.requests();
+        assert_eq!(spent.len(), if remote_without == 401 { 2 } else { 4 });
+        assert!(spent.iter().all(|r| r.header("authorization") == Some("Bearer sk-real")), "{spent:?}");
+        running.stop();
+    }
 }
 
 #[tokio::test]

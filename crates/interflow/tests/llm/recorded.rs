@@ -146,7 +146,7 @@ async fn a_viewer_that_never_reads_is_cut_with_a_notice_while_memory_stays_and_e
     for _ in 0..4 {
         let mut wire = Wire::connect(running.admin).await.unwrap();
         let head = format!(
-            "GET /api/v1/events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+            "GET /api/v1/events?query= HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
             running.admin, running.token
         );

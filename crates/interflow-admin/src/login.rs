@@ -1,0 +1,243 @@
+//! The login page, and the three ways by which a browser gets its session: the token in the form, the token in the address
+//! that `interflow run` prints, and the one-time code of `interflow open`. The page needs no script.
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Query, Request};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{Html, IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::guard::{Guard, client_of};
+use crate::ui;
+
+/// Where the form is sent, and where one-time codes are shown.
+pub(crate) const PATH: &str = "/login";
+/// Where a session is ended.
+const LOGOUT: &str = "/logout";
+/// The largest form, in bytes.
+const MAX_FORM: usize = 8 << 10;
+/// How long the form may take to arrive.
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
+
+const STYLE: &str = include_str!("login.css");
+
+/// Nothing but the page's own style, and a form that goes back to where it came from.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let hash = STANDARD.encode(Sha256::digest(STYLE));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::from_str(&policy).expect("base64 is plain text")
+});
+
+/// What the form holds.
+#[derive(Deserialize)]
+struct Form {
+    token: String,
+    #[serde(default)]
+    next: String,
+}
+
+/// What an address may hold.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Shown {
+    token: Option<String>,
+    code: Option<String>,
+    next: Option<String>,
+}
+
+/// Answers what concerns sessions alone; gives everything else back. `in_session` is whether the request shows a session or
+/// the token already. `Host` and `Origin` have been checked.
+pub(crate) async fn answer(guard: &Arc<Guard>, request: Request, in_session: bool) -> Result<Response, Request> {
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let path = request.uri().path();
+    let client = client_of(&request);
+    match path {
+        PATH if *request.method() == Method::POST => return Ok(submitted(guard, client, request.into_body()).await),
+        LOGOUT if *request.method() == Method::POST => return Ok(logout(guard)),
+        PATH if reads => {
+            let Shown { code, next, .. } = shown(request.uri());
+            let next = safe_next(next.as_deref().unwrap_or("/")).to_owned();
+            return Ok(match code {
+                Some(code) if guard.sessions.redeem_code(&code) => begin(guard, "/"),
+                Some(_) if !in_session => {
+                    let why = "This link was used already, or is older than a minute. Run interflow open again.";
+                    page(guard, client, &next, Some(why))
+                }
+                _ if in_session => see_other(&next),
+                _ => page(guard, client, &next, None),
+            });
+        }
+        _ => {}
+    }
+    if !reads || !ui::is_page(path.trim_start_matches('/')) || is_for_programs(path) {
+        return Err(request);
+    }
+    if let Some(token) = shown(request.uri()).token {
+        // The token leaves the address bar.
+        return Ok(match guard.is_token(&token) {
+            true => begin(guard, safe_next(path)),
+            false => wrong_token(guard, client, safe_next(path)),
+        });
+    }
+    if in_session {
+        return Err(request);
+    }
+    let next = request.uri().path_and_query().map_or("/", |p| p.as_str());
+    Ok(page(guard, client, safe_next(next), None))
+}
+
+/// Paths that are no page of the UI.
+fn is_for_programs(path: &str) -> bool {
+    path == "/api" || path.starts_with("/api/") || matches!(path, "/metrics" | "/mcp" | "/livez" | "/readyz")
+}
+
+fn shown(uri: &Uri) -> Shown {
+    Query::<Shown>::try_from_uri(uri).map(|Query(shown)| shown).unwrap_or_default()
+}
+
+/// A path of ours to go to; the first page for anything that may lead elsewhere.
+fn safe_next(next: &str) -> &str {
+    let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+    if next.starts_with('/') && !next.starts_with("//") && plain && !next.starts_with(PATH) { next } else { "/" }
+}
+
+async fn submitted(guard: &Arc<Guard>, client: Option<IpAddr>, body: Body) -> Response {
+    let body = tokio::time::timeout(FORM_TIMEOUT, axum::body::to_bytes(body, MAX_FORM)).await;
+    let form = match body {
+        Ok(Ok(body)) => std::str::from_utf8(&body)
+            .ok()
+            .and_then(|text| Uri::try_from(format!("/?{text}")).ok())
+            .and_then(|uri| Query::<Form>::try_from_uri(&uri).ok()),
+        _ => None,
+    };
+    let Some(Query(Form { token, next })) = form else {
+        return (StatusCode::BAD_REQUEST, "the form cannot be read\n").into_response();
+    };
+    let next = safe_next(&next);
+    if guard.is_token(token.trim()) { begin(guard, next) } else { wrong_token(guard, client, next) }
+}
+
+fn wrong_token(guard: &Guard, client: Option<IpAddr>, next: &str) -> Response {
+    if client.is_some_and(|c| guard.sessions.count_wrong_token(c)) {
+        let mut response = page(guard, client, next, Some("Too many wrong tokens. Wait a minute and try again."));
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("60"));
+        return response;
+    }
+    page(guard, client, next, Some("This is not the token of this instance."))
+}
+
+/// Begins a session and goes on.
+fn begin(guard: &Guard, next: &str) -> Response {
+    let mut response = see_other(next);
+    set_cookie(&mut response, &guard.sessions.begin());
+    response
+}
+
+fn logout(guard: &Guard) -> Response {
+    let mut response = see_other("/");
+    set_cookie(&mut response, &guard.sessions.end());
+    response
+}
+
+/// Adds a `Set-Cookie` field.
+pub(crate) fn set_cookie(response: &mut Response, cookie: &str) {
+    if let Ok(cookie) = HeaderValue::from_str(cookie) {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
+}
+
+fn see_other(next: &str) -> Response {
+    let next = HeaderValue::from_str(next).unwrap_or(HeaderValue::from_static("/"));
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, next)]).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The page; where the token is kept is told to clients on this machine alone.
+fn page(guard: &Guard, client: Option<IpAddr>, next: &str, error: Option<&str>) -> Response {
+    let local = client.is_some_and(|c| c.to_canonical().is_loopback());
+    let file = guard.token_file.as_ref().filter(|_| local).map(|f| f.display().to_string());
+    let place = match (&file, guard.token_file.is_some()) {
+        (Some(file), _) => format!(
+            "<p>The token is in this file. To print it:</p><pre>{} {}</pre>",
+            if cfg!(windows) { "type" } else { "cat" },
+            escape(&quoted(file))
+        ),
+        (None, true) => {
+            "<p>The token is in the file <code>admin.token</code> in the instance's data folder.</p>".into()
+        }
+        (None, false) => "<p>The token is the value of <code>INTERFLOW_TOKEN</code> that the instance was started \
+                          with.</p>"
+            .into(),
+    };
+    let error = error.map_or_else(String::new, |e| format!("<p class=\"error\" role=\"alert\">{}</p>", escape(e)));
+    let html = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>Log in · Interflow</title>\
+         <style>{STYLE}</style></head><body><main><h1>Interflow</h1>\
+         <p>Log in with the admin token of this instance.</p>{error}\
+         <form method=\"post\" action=\"{PATH}\"><input type=\"hidden\" name=\"next\" value=\"{next}\">\
+         <label for=\"token\">Admin token</label>\
+         <input id=\"token\" name=\"token\" type=\"password\" autocomplete=\"current-password\" autofocus required>\
+         <button type=\"submit\">Log in</button></form>\
+         <h2>Where is the token?</h2>{place}\
+         <h2>Without the token</h2><p>On the machine where Interflow runs, this command opens the page, logged in:</p>\
+         <pre>interflow open</pre></main></body></html>\n",
+        next = escape(next),
+    );
+    let mut response = (StatusCode::UNAUTHORIZED, Html(html)).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Without a referrer, browsers send the form with `Origin: null`.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    response
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:\\~".contains(&b);
+    if path.bytes().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_leads_to_a_page_of_ours_and_nowhere_else() {
+        for (next, goes) in [
+            ("/", "/"),
+            ("/settings?x=1", "/settings?x=1"),
+            ("//evil.test", "/"),
+            ("/\\evil.test", "/"),
+            ("https://evil.test", "/"),
+            ("", "/"),
+            ("/a\r\nSet-Cookie: x", "/"),
+            ("/login?next=/login", "/"),
+        ] {
+            assert_eq!(safe_next(next), goes, "{next:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_quoted_for_the_shell() {
+        assert_eq!(quoted("/home/a/.local/share/interflow/admin.token"), "/home/a/.local/share/interflow/admin.token");
+        assert_eq!(quoted("/home/a b/it's"), "'/home/a b/it'\\''s'");
+    }
+}

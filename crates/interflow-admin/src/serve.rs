@@ -1,0 +1,128 @@
+//! Serves the admin ports: connections are bounded in number and in the time that a request's head may take.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::AdminConfig;
+
+/// The largest head of a request, in bytes.
+const MAX_HEAD: usize = 128 << 10;
+/// How long accepting pauses when the system has no descriptor or memory for a connection.
+const PAUSE: Duration = Duration::from_millis(50);
+/// At most one line in the log about that in this time.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+/// How long connections may take to finish when the port closes.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// What clients of a port may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PortLimits {
+    header_timeout: Duration,
+    max_connections: usize,
+}
+
+impl PortLimits {
+    pub(crate) fn new(config: &AdminConfig) -> Self {
+        Self { header_timeout: config.header_timeout.0, max_connections: config.max_connections.max(1) }
+    }
+}
+
+/// Serves until `end` is ready, then lets requests under way finish. Handlers find the client's address in
+/// [`ConnectInfo`].
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: PortLimits,
+    end: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let (closing, open) = watch::channel(false);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(MAX_HEAD);
+    let mut logged: Option<Instant> = None;
+    let mut due = move || {
+        let due = logged.is_none_or(|at| at.elapsed() >= LOG_EVERY);
+        if due {
+            logged = Some(Instant::now());
+        }
+        due
+    };
+    let mut end = std::pin::pin!(end);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut end => break,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(e) if is_of_one_connection(&e) => continue,
+            Err(e) => {
+                if due() {
+                    tracing::warn!("admin: no connection can be accepted now: {e}");
+                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+            if due() {
+                tracing::warn!(%peer, "admin: {} connections are open (admin.max_connections)", limits.max_connections);
+            }
+            turn_away(&stream);
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let inner = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
+            inner.call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let mut closes = open.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let mut connection = std::pin::pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = async { drop(closes.wait_for(|closes| *closes).await) } => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            };
+            if let Err(e) = ended {
+                tracing::debug!(%peer, "admin: the connection ended: {e}");
+            }
+        });
+    }
+    drop(listener);
+    drop(open);
+    let _ = closing.send(true);
+    // Until no connection holds its receiver any more.
+    let _ = tokio::time::timeout(CLOSE_WITHIN, closing.closed()).await;
+    Ok(())
+}
+
+/// Tells a client that there is no room, as far as its socket takes that at once.
+fn turn_away(stream: &TcpStream) {
+    let _ = stream.try_write(
+        b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+}
+
+/// Whether the error is about the connection that was next, and says nothing of the listener.
+fn is_of_one_connection(e: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(e.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}

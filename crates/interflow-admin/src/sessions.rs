@@ -1,0 +1,180 @@
+//! A browser's session: what its cookie holds, and the one-time codes by which `interflow open` begins one. The cookie is
+//! signed with a key made from the admin token, so that another token ends all sessions.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::Mutex;
+use subtle::ConstantTimeEq as _;
+
+/// How long a one-time code is good.
+pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(60);
+/// One-time codes at a time; the oldest goes.
+const MAX_CODES: usize = 16;
+/// Wrong tokens on the login page that a client may send in a minute.
+const MAX_ATTEMPTS: u32 = 20;
+const ATTEMPTS_WITHIN: Duration = Duration::from_secs(60);
+/// Clients whose wrong tokens are counted.
+const MAX_CLIENTS: usize = 1024;
+/// Expiry, random bytes, signature.
+const PARTS: [usize; 3] = [8, 16, 32];
+
+/// Makes and checks sessions.
+pub(crate) struct Sessions {
+    key: [u8; 32],
+    port: u16,
+    duration: Duration,
+    codes: Mutex<VecDeque<(String, Instant)>>,
+    attempts: Mutex<HashMap<IpAddr, (u32, Instant)>>,
+}
+
+impl std::fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sessions(port {})", self.port)
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(token: &str, port: u16, duration: Duration) -> Self {
+        let key = blake3::derive_key("Interflow admin session cookie, 2026", token.as_bytes());
+        Self { key, port, duration, codes: Mutex::default(), attempts: Mutex::default() }
+    }
+
+    /// The cookie's name. Cookies do not tell ports apart, so the name does.
+    pub(crate) fn cookie_name(&self) -> String {
+        format!("interflow_session_{}", self.port)
+    }
+
+    /// The `Set-Cookie` value of a new session.
+    pub(crate) fn begin(&self) -> String {
+        let expiry = now() + self.duration.as_secs();
+        let mut random = [0; PARTS[1]];
+        getrandom::fill(&mut random).expect("the operating system hands out random bytes");
+        let value = [&expiry.to_be_bytes()[..], &random, &self.sign(expiry, &random)].concat();
+        format!(
+            "{}={}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict",
+            self.cookie_name(),
+            URL_SAFE_NO_PAD.encode(value),
+            self.duration.as_secs()
+        )
+    }
+
+    /// The `Set-Cookie` value that ends a session in the browser.
+    pub(crate) fn end(&self) -> String {
+        format!("{}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict", self.cookie_name())
+    }
+
+    /// The time left of the session that a cookie's value stands for; `None` when it is none of ours, or over.
+    pub(crate) fn check(&self, value: &str) -> Option<Duration> {
+        let bytes = URL_SAFE_NO_PAD.decode(value).ok().filter(|b| b.len() == PARTS.iter().sum::<usize>())?;
+        let (expiry, rest) = bytes.split_at(PARTS[0]);
+        let (random, signature) = rest.split_at(PARTS[1]);
+        let expiry = u64::from_be_bytes(expiry.try_into().ok()?);
+        let signed: bool = signature.ct_eq(&self.sign(expiry, random)[..]).into();
+        let left = expiry.checked_sub(now()).filter(|left| *left > 0)?;
+        // A session can last no longer than sessions do now.
+        (signed && left <= self.duration.as_secs()).then(|| Duration::from_secs(left))
+    }
+
+    /// Whether a session with so much time left is to be replaced by a new one: its second half has begun.
+    pub(crate) fn is_to_be_renewed(&self, left: Duration) -> bool {
+        left < self.duration / 2
+    }
+
+    fn sign(&self, expiry: u64, random: &[u8]) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(&self.port.to_be_bytes()).update(&expiry.to_be_bytes()).update(random);
+        hasher.finalize().into()
+    }
+
+    /// A code that begins one session, within [`CODE_LIFETIME`].
+    pub(crate) fn issue_code(&self) -> String {
+        let code = crate::new_token();
+        let mut codes = self.codes.lock();
+        if codes.len() >= MAX_CODES {
+            codes.pop_front();
+        }
+        codes.push_back((code.clone(), Instant::now()));
+        code
+    }
+
+    /// Takes a code: it is good once.
+    pub(crate) fn redeem_code(&self, shown: &str) -> bool {
+        let mut codes = self.codes.lock();
+        codes.retain(|(_, issued)| issued.elapsed() < CODE_LIFETIME);
+        let at = codes.iter().position(|(code, _)| code.as_bytes().ct_eq(shown.as_bytes()).into());
+        at.and_then(|at| codes.remove(at)).is_some()
+    }
+
+    /// Counts a wrong token of this client; whether it has sent too many of them.
+    pub(crate) fn count_wrong_token(&self, client: IpAddr) -> bool {
+        let mut attempts = self.attempts.lock();
+        attempts.retain(|_, (_, since)| since.elapsed() < ATTEMPTS_WITHIN);
+        if attempts.len() >= MAX_CLIENTS && !attempts.contains_key(&client) {
+            return true;
+        }
+        let (count, _) = attempts.entry(client).or_insert((0, Instant::now()));
+        *count += 1;
+        *count > MAX_ATTEMPTS
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn value(set_cookie: &str) -> &str {
+        set_cookie.split_once('=').unwrap().1.split(';').next().unwrap()
+    }
+
+    #[test]
+    fn a_session_holds_for_its_port_and_token_until_it_expires() {
+        let sessions = Sessions::new("token", 7072, DAY);
+        let cookie = sessions.begin();
+        assert!(cookie.starts_with("interflow_session_7072=") && cookie.contains("Max-Age=86400"), "{cookie}");
+        let value = value(&cookie);
+        assert!(sessions.check(value).is_some());
+        assert!(!value.contains("token") && !value.contains(&URL_SAFE_NO_PAD.encode("token")));
+        assert!(Sessions::new("token", 7073, DAY).check(value).is_none(), "another port");
+        assert!(Sessions::new("other", 7072, DAY).check(value).is_none(), "another token");
+        assert!(Sessions::new("token", 7072, DAY / 2).check(value).is_none(), "sessions became shorter");
+        let mut bytes = URL_SAFE_NO_PAD.decode(value).unwrap();
+        for at in [0, 7, 10, 30, 55] {
+            bytes[at] ^= 1;
+            assert!(sessions.check(&URL_SAFE_NO_PAD.encode(&bytes)).is_none(), "byte {at}");
+            bytes[at] ^= 1;
+        }
+        let over = Sessions::new("token", 7072, Duration::ZERO);
+        assert!(over.check(self::value(&over.begin())).is_none());
+        for odd in ["", "token", "dG9rZW4"] {
+            assert!(sessions.check(odd).is_none(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_code_is_good_once_and_the_oldest_goes() {
+        let sessions = Sessions::new("token", 7072, DAY);
+        let first = sessions.issue_code();
+        let codes: Vec<String> = (0..MAX_CODES).map(|_| sessions.issue_code()).collect();
+        assert!(!sessions.redeem_code(&first), "the oldest has gone");
+        assert!(sessions.redeem_code(&codes[3]) && !sessions.redeem_code(&codes[3]) && !sessions.redeem_code(""));
+    }
+
+    #[test]
+    fn wrong_tokens_are_counted_by_client() {
+        let sessions = Sessions::new("token", 7072, DAY);
+        let [one, other] = [IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2])];
+        let refused = (0..MAX_ATTEMPTS + 5).filter(|_| sessions.count_wrong_token(one)).count();
+        assert_eq!(refused, 5);
+        assert!(!sessions.count_wrong_token(other));
+    }
+}

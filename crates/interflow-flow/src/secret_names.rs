@@ -1,0 +1,122 @@
+//! The one list of names whose values are secrets: header fields, and parameters of queries and forms. Recordings, logs,
+//! `Debug`, the admin API's `/config` and what agents are shown all mask by it.
+
+/// Header fields whose values are secrets, in lower case.
+pub const SECRET_HEADERS: [&str; 38] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "api-key",
+    "apikey",
+    "private-token",
+    "job-token",
+    "deploy-token",
+    "dpop",
+    "x-access-token",
+    "x-amz-security-token",
+    "x-api-key",
+    "x-api-token",
+    "x-apikey",
+    "x-auth-key",
+    "x-auth-token",
+    "x-aws-ec2-metadata-token",
+    "x-client-secret",
+    "x-csrf-token",
+    "x-forwarded-access-token",
+    "x-functions-key",
+    "x-github-token",
+    "x-gitlab-token",
+    "x-goog-api-key",
+    "x-goog-iam-authorization-token",
+    "x-goog-iap-jwt-assertion",
+    "x-amzn-oidc-data",
+    "x-amzn-oidc-accesstoken",
+    "x-id-token",
+    "x-interflow-key",
+    "x-ms-token-aad-access-token",
+    "x-ms-token-aad-id-token",
+    "x-refresh-token",
+    "x-secret-key",
+    "x-session-token",
+    "x-vault-token",
+    "x-xsrf-token",
+];
+
+/// Parameters of a URL's query, and of forms, whose values are secrets, in lower case.
+pub const SECRET_PARAMETERS: [&str; 35] = [
+    "access_key",
+    "access_token",
+    "api_key",
+    "api_password",
+    "api_token",
+    "apikey",
+    "assertion",
+    "auth",
+    "auth_token",
+    "authorization",
+    "client_assertion",
+    "client_secret",
+    "code",
+    "code_verifier",
+    "id_token",
+    "jwt",
+    "key",
+    "passphrase",
+    "passwd",
+    "password",
+    "private_key",
+    "pwd",
+    "refresh_token",
+    "samlresponse",
+    "secret",
+    "secret_key",
+    "security_token",
+    "session_token",
+    "sig",
+    "signature",
+    "subject_token",
+    "token",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-goog-signature",
+];
+
+/// Whether the value of a header field of this name is a secret.
+pub fn is_secret_header(name: &[u8]) -> bool {
+    SECRET_HEADERS.iter().any(|s| name.eq_ignore_ascii_case(s.as_bytes()))
+}
+
+/// Whether the value of a query's or form's parameter of this name is a secret.
+pub fn is_secret_parameter(name: &str) -> bool {
+    SECRET_PARAMETERS.iter().any(|s| name.eq_ignore_ascii_case(s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_known_in_any_case() {
+        for name in ["Authorization", "X-GitHub-Token", "x-gitlab-token", "Private-Token", "x-goog-api-key"] {
+            assert!(is_secret_header(name.as_bytes()), "{name}");
+        }
+        for name in ["sig", "Signature", "code", "id_token", "refresh_token", "access_token", "X-Amz-Security-Token"] {
+            assert!(is_secret_parameter(name), "{name}");
+        }
+        for name in ["content-type", "x-request-id", "author", "codec", "keyboard", "max_tokens"] {
+            assert!(!is_secret_header(name.as_bytes()) && !is_secret_parameter(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_lists_are_in_lower_case_and_name_nothing_twice() {
+        for list in [&SECRET_HEADERS[..], &SECRET_PARAMETERS[..]] {
+            let mut all = list.to_vec();
+            all.sort_unstable();
+            all.dedup();
+            assert_eq!(all.len(), list.len());
+            assert!(list.iter().all(|n| *n == n.to_ascii_lowercase()));
+        }
+    }
+}

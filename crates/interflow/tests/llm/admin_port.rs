@@ -1,0 +1,47 @@
+//! The admin port beside a proxy that has no file descriptor left, and how a person logs in.
+
+use std::net::TcpStream;
+
+use interflow_testkit::Wire;
+
+use crate::instance::Home;
+
+#[tokio::test]
+async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descriptors() {
+    let home = Home::new().await;
+    let running = home.start_with_descriptors("", 400);
+    // More than there are descriptors; whether the last of them are still accepted does not matter.
+    let clients: Vec<_> = (0..600).filter_map(|_| TcpStream::connect(running.proxy).ok()).collect();
+    assert!(clients.len() > 300, "{}", clients.len());
+    running
+        .until(async || {
+            let stats = running.admin("GET", "/api/v1/stats", "").await;
+            let stats: serde_json::Value = serde_json::from_slice(&stats.body).unwrap();
+            stats["engine"]["connections_refused"].as_u64().unwrap_or_default() > 0
+        })
+        .await;
+    for path in ["/livez", "/api/v1/flows", "/metrics"] {
+        assert_eq!(running.admin("GET", path, "").await.status, 200, "{path}");
+    }
+    drop(clients);
+    running.stop();
+}
+
+#[tokio::test]
+async fn open_logs_in_once_and_the_token_is_printed_to_terminals_alone() {
+    let home = Home::new().await;
+    assert!(home.say(&["open", "--print"]).fails(1).contains("interflow run"));
+    let running = home.start_with_descriptors("", 1024);
+    running.until(async || home.file("said").contains("admin ")).await;
+    assert!(!home.file("said").contains(&running.token), "{}", home.file("said"));
+    let url = home.say(&["open", "--print"]).ok().trim().to_owned();
+    let path = url.strip_prefix(&format!("http://{}", running.admin)).unwrap();
+    assert!(!url.contains(&running.token), "{url}");
+    for status in [303, 401] {
+        let mut wire = Wire::connect(running.admin).await.unwrap();
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", running.admin)).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!((answer.status, answer.header("set-cookie").is_some()), (status, status == 303));
+    }
+    running.stop();
+}
