@@ -78,11 +78,14 @@ fn letter(b: u8) -> Option<usize> {
     b.is_ascii_alphabetic().then(|| usize::from(b.to_ascii_lowercase() - b'a'))
 }
 
+/// The key of fixed prompts, and the values that have been seen in them.
+type FixedPrompts = (Hmac<Sha256>, HashSet<(Kind, String)>);
+
 /// The map between placeholders and originals.
 pub struct Vault {
     mac: Hmac<Sha256>,
     /// For what stands in fixed prompts, the same in all conversations; with the values that have been seen there.
-    fixed: Option<(Hmac<Sha256>, HashSet<(Kind, String)>)>,
+    fixed: Option<FixedPrompts>,
     /// Placeholder to original, by the placeholder in lower case.
     originals: HashMap<String, String>,
     /// Placeholders in lower case, sorted, for the search by prefix; made when something is to be restored.
