@@ -194,25 +194,6 @@ fn camel_topics(word: &str) -> u32 {
     topics
 }
 
-/// Counts what detectors look at, so that tests can tell linear from quadratic without a clock.
-#[cfg(test)]
-pub(crate) mod steps {
-    use std::cell::Cell;
-
-    thread_local! {
-        static STEPS: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(crate) fn count(n: u64) {
-        STEPS.with(|s| s.set(s.get() + n));
-    }
-
-    /// The steps of this thread since the last call.
-    pub(crate) fn take() -> u64 {
-        STEPS.with(|s| s.replace(0))
-    }
-}
-
 /// Runs every detector.
 pub(crate) fn detect(scan: &mut Scan<'_>) {
     structured(scan);
@@ -275,3 +256,22 @@ pub(crate) const PERSONAL: u32 = topic::SSN
     | topic::TAX
     | topic::HEALTH
     | topic::NATIONAL_ID;
+
+/// Counts what detectors look at, so that tests can tell linear from quadratic without a clock.
+#[cfg(test)]
+pub(crate) mod steps {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STEPS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(crate) fn count(n: u64) {
+        STEPS.with(|s| s.set(s.get() + n));
+    }
+
+    /// The steps of this thread since the last call.
+    pub(crate) fn take() -> u64 {
+        STEPS.with(|s| s.replace(0))
+    }
+}

@@ -177,12 +177,15 @@ fn named(rule: Value, name: &str) -> Value {
     Value::Object(out)
 }
 
+/// An option and its values.
+type OptionValues = (String, Vec<String>);
+
 /// The options of a `config.yaml` that become rules, each with its values; [`server_replay`] stands by itself. Beside them,
 /// what is said of each option that is not taken over.
 ///
 /// # Errors
 /// A text that is no YAML map, or a value that the option cannot have.
-pub fn options(text: &str) -> Result<(Vec<(String, Vec<String>)>, Vec<String>), String> {
+pub fn options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
     let all: Map<String, Value> = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {

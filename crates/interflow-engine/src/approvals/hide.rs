@@ -59,9 +59,12 @@ struct Hides {
     secrets: Vec<Arc<Secret>>,
 }
 
+/// What hides the secrets of each set of hosts; nothing where there are none.
+type ByHosts = HashMap<String, Option<Arc<Hiding>>>;
+
 /// What takes out the secrets of a set of hosts, kept ready as long as the secrets stay the same.
 #[derive(Default)]
-pub(super) struct Ready(Mutex<(Arc<Vec<Arc<Secret>>>, HashMap<String, Option<Arc<Hiding>>>)>);
+pub(super) struct Ready(Mutex<(Arc<Vec<Arc<Secret>>>, ByHosts)>);
 
 impl Ready {
     fn of(&self, all: &Arc<Vec<Arc<Secret>>>, hosts: String, these: &[Arc<Secret>]) -> Option<Arc<Hiding>> {

@@ -184,7 +184,7 @@ mod tests {
             };
             assert_eq!(of(text).join(" "), shown);
             for one in of(text) {
-                assert_eq!(of(&one), [one.clone()]);
+                assert_eq!(of(&one), std::slice::from_ref(&one));
             }
         }
     }

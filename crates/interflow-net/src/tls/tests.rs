@@ -500,12 +500,12 @@ fn self_signed(mut params: CertificateParams, is_ca: IsCa) -> (String, ServerTls
 #[tokio::test]
 async fn a_self_signed_certificate_that_is_listed_is_trusted_for_its_names_and_in_its_time() {
     for is_ca in [IsCa::Ca(BasicConstraints::Unconstrained), IsCa::ExplicitNoCa, IsCa::NoCa] {
-        let (pem, server) = self_signed(names(&["a.example"]), is_ca.clone());
-        let (_, twin) = self_signed(names(&["a.example"]), is_ca.clone());
+        let (pem, server) = self_signed(names(&["a.example"]), is_ca);
+        let (_, twin) = self_signed(names(&["a.example"]), is_ca);
         let (old, expired) = {
             let mut params = names(&["a.example"]);
             params.not_after = rcgen::date_time_ymd(2020, 1, 1);
-            self_signed(params, is_ca.clone())
+            self_signed(params, is_ca)
         };
         let listed = TlsProfile::new(trusting(&(pem + &old))).unwrap();
         for (server, name, reason) in [

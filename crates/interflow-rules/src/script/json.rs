@@ -182,7 +182,7 @@ impl Writer<'_> {
                 }
             }
         }
-        names.sort_by(|a, b| a.as_bytes().cmp(&b.as_bytes()));
+        names.sort_by_cached_key(|name| name.as_bytes().to_vec());
         self.out.push(b'{');
         for (i, name) in names.iter().enumerate() {
             if i > 0 {

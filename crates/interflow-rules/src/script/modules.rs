@@ -75,9 +75,15 @@ fn written(lua: &Lua, digest: &[u8], form: Option<LuaString>) -> Result<LuaStrin
     }
 }
 
+/// A digest of a text.
+type DigestFn = fn(&[u8]) -> Vec<u8>;
+
+/// A digest of a text (the second) under a key.
+type KeyedDigestFn = fn(&[u8], &[u8]) -> Vec<u8>;
+
 fn hash(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
-    let functions: [(&str, fn(&[u8]) -> Vec<u8>); 4] = [
+    let functions: [(&str, DigestFn); 4] = [
         ("sha256", |b| sha2::Sha256::digest(b).to_vec()),
         ("sha512", |b| sha2::Sha512::digest(b).to_vec()),
         ("sha1", |b| sha1::Sha1::digest(b).to_vec()),
@@ -104,7 +110,7 @@ fn mac<M: Mac + hmac::digest::KeyInit>(key: &[u8], text: &[u8]) -> Vec<u8> {
 
 fn keyed(lua: &Lua, budget: &Arc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
-    let functions: [(&str, fn(&[u8], &[u8]) -> Vec<u8>); 4] = [
+    let functions: [(&str, KeyedDigestFn); 4] = [
         ("sha256", mac::<hmac::Hmac<sha2::Sha256>>),
         ("sha512", mac::<hmac::Hmac<sha2::Sha512>>),
         ("sha1", mac::<hmac::Hmac<sha1::Sha1>>),
