@@ -2,6 +2,7 @@
 
 mod address;
 mod dates;
+mod figures;
 mod ids;
 mod labelled;
 mod mixed;
@@ -9,6 +10,7 @@ mod names;
 mod net;
 mod numbers;
 mod phone;
+mod places;
 mod records;
 mod runs;
 mod secrets;
@@ -228,7 +230,7 @@ fn structured(scan: &mut Scan<'_>) {
                     continue;
                 }
                 if scan.byte_at(token.end()) == b'.' {
-                    net::coordinates(scan, i);
+                    places::coordinates(scan, i);
                 }
                 numbers::run(scan, i)
             }

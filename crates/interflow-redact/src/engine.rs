@@ -88,6 +88,15 @@ mod tests {
             "-----BEGIN PRIVATE KEY-----",
             "a@b.",
             "1.2.",
+            "0.8147, ",
+            "48.8584° N, ",
+            "lat=1.2345 ",
+            "12.20.31.4, ",
+            "1204 318 4402  ",
+            "call me 5551234567, ",
+            "Gauss-",
+            "Monte Carlo ",
+            "Gauss-Seidel fixed ",
         ] {
             assert_linear(unit, &[50_000, 100_000, 200_000]);
         }

@@ -281,6 +281,8 @@ impl Tokens {
             (0, _, 0) => Shape::Upper,
             (0, 1, _) if first_upper => Shape::Title,
             (0, ..) => Shape::Camel,
+            // Another sign than a letter ended it: `48.8584°`, `13800138000。`
+            (n, 0, 0) if n as usize == at - start => Shape::Digits,
             _ => Shape::Mixed,
         };
         let mut class = 0;

@@ -527,3 +527,74 @@ fn a_text_of_nothing_but_one_mark_costs_no_more_than_its_length() {
         assert!(long < short * 40, "{unit:?}: {short:?}, {long:?}");
     }
 }
+
+/// Texts of figures, software and science, in which nothing is anybody's.
+const FIGURES: &[&str] = &[
+    // Tables and lists.
+    "1 204   1 318   1 402   987   1 115",
+    "South 415 302 884 661 702 118 903 554 771 020",
+    "0.8147, 0.0975, 0.1576, 0.1419\n12.9706, 45.4854, 95.7167, 65.5741",
+    "static const double C[] = { 12.345678, 98.765432, 0.123456, 45.678901 };",
+    "{{10.9061, 20.2369}, {0.5384, 0.4786}}",
+    "23.4567, 78.9012\n24.1190, 77.0031",
+    "We set beta = 12.5664, 37.6991 and gamma = (45.2389, 113.0973).",
+    "Counts by month: 0123 456 789, 1456 789 012, 2789 012 345.",
+    "Fibonacci 233 377 610 987 1597 2584 4181 6765 10946",
+    "Powers: 4096 4225 4356 4489 4624 4761 4900 5041 5184",
+    "Bins 100-200-3000, 200-300-4000, 300-400-5000.",
+    "The file has 200 300 4000 rows by design.",
+    "mem 8388608 8192 4096, heap 214 748 3647, rss 331 204 8812",
+    "N = 10 000 000 000 trials",
+    "the number of samples is 4155550132 and the cell count 5551234567",
+    "call stack 4155550132, text field 2125551234",
+    // Versions.
+    "## 4.18.2.1 (2023-05-12)",
+    "- libfoo 2.34.0.7, openssl 1.1.1.23 and boost 1.82.0.45 are bundled.",
+    "- Requires .NET 4.8.90.0 or later, SDK 7.100.203.12, agent 23.11.4.18.",
+    "- Upgrade `bar` from 12.20.31.4 to 12.20.31.5 (#4821).",
+    "- Drop support for 3.120.44.17.",
+    "* fixed a crash in 4.17.9.200 when the index was 4294967295",
+    "`@scope/pkg@14.120.33.8`, `pkg-5.104.77.2.tgz`, pkg==21.40.11.9, pkg>=21.40.11.7",
+    "Assembly: 16.11.34.201\nFirmware 21.34.55.89, bootloader 30.41.52.63.",
+    // Methods and laws.
+    "We compare the Gauss-Seidel iteration with successive over-relaxation.",
+    "By the Cauchy-Schwarz inequality it is bounded, and a Runge-Kutta integrator advances the state.",
+    "Enzyme kinetics follow the Michaelis-Menten equation; Lineweaver-Burk plots give the constants.",
+    "A Kolmogorov-Smirnov test rejects, Shapiro-Wilk does not.",
+    "Convergence of Gauss-Seidel is linear; Gauss-Newton needs fewer steps, Levenberg-Marquardt more.",
+    "Samples were drawn with Metropolis-Hastings. Knuth-Morris-Pratt takes linear time.",
+    "the Navier-Stokes equations, a Crank-Nicolson scheme, Diffie-Hellman groups",
+    "the Laplace approximation, Shannon entropy, Hilbert spaces and Monte Carlo estimates",
+];
+
+#[test]
+fn figures_versions_and_methods_are_nobodys() {
+    for text in FIGURES {
+        assert_eq!(found(text), [], "{text}");
+    }
+}
+
+#[test]
+fn what_looks_like_a_figure_is_found_where_the_text_says_what_it_is() {
+    for (text, kind, value) in [
+        ("We met at 48.8584, 2.2945 at noon", Kind::Gps, "48.8584, 2.2945"),
+        ("48.858370, 2.294481", Kind::Gps, "48.858370, 2.294481"),
+        ("the cabin is at 48.8584° N, 2.2945° E, up the hill", Kind::Gps, "48.8584° N, 2.2945° E"),
+        (r#"{"latitude": 48.8584, "n": 1}"#, Kind::Gps, "48.8584"),
+        ("lng=-2.2945", Kind::Gps, "-2.2945"),
+        ("my number is 4155550132", Kind::Phone, "4155550132"),
+        ("Call 4155550132 after nine", Kind::Phone, "4155550132"),
+        ("reach me on 212 555 0143", Kind::Phone, "212 555 0143"),
+        ("Anna Berg, 212 555 0143", Kind::Phone, "212 555 0143"),
+        ("Appelez-moi: 06 12 34 56 78", Kind::Phone, "06 12 34 56 78"),
+        ("connection from 12.20.31.4 port 22", Kind::IpAddress, "12.20.31.4"),
+        ("ssh root@12.20.31.4", Kind::IpAddress, "12.20.31.4"),
+        ("12.20.31.4 - - [10/Oct/2023] \"GET / HTTP/1.1\" 200", Kind::IpAddress, "12.20.31.4"),
+        (r#"{"remote_addr": "12.20.31.4"}"#, Kind::IpAddress, "12.20.31.4"),
+        ("she used 84.12.133.7 last night", Kind::IpAddress, "84.12.133.7"),
+        ("She joined Gauss-Seidel in May as an analyst", Kind::Organization, "Gauss-Seidel"),
+        ("The office of Valentine-Murray is closed", Kind::Organization, "Valentine-Murray"),
+    ] {
+        assert!(found(text).contains(&(kind, value.to_owned())), "{text}: {:?}", found(text));
+    }
+}

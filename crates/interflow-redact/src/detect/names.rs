@@ -3,6 +3,7 @@
 
 mod around;
 mod bodies;
+mod eponyms;
 mod weigh;
 
 pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
@@ -131,6 +132,9 @@ fn capitals(scan: &mut Scan<'_>, i: usize, chunks: &mut Vec<Chunk>) -> usize {
             Some((end, found)) if found & (PLACE | REGION) != 0 => place_phrase(scan, i, end, chunks),
             _ => i + 1,
         };
+    }
+    if let Some(last) = eponyms::named_after(scan, i) {
+        return last + 1;
     }
     if let Some(firm) = bodies::firm(scan, i) {
         chunks.push(firm);

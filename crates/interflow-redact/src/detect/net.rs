@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 
 use super::Scan;
 use crate::Kind;
-use crate::lexicon::topic;
 
 const fn is_local(b: u8) -> bool {
     b.is_ascii_alphanumeric()
@@ -537,7 +536,8 @@ fn ipv6(address: &str) -> Option<u8> {
     let parsed: std::net::Ipv6Addr = address.parse().ok()?;
     let groups = address.split(':').filter(|g| !g.is_empty()).count();
     let plausible = groups >= 4 || address.split(':').next().is_some_and(|g| g.len() == 4) || address.contains('.');
-    if parsed.is_loopback() || parsed.is_unspecified() {
+    // A mask of a network is nobody's address.
+    if parsed.is_loopback() || parsed.is_unspecified() || parsed.segments()[0] == 0xffff {
         return Some(20);
     }
     plausible.then_some(90)
@@ -552,44 +552,4 @@ pub(super) fn is_mac(text: &[u8]) -> bool {
             .all(|(i, b)| if i % 3 == 2 { *b == text[2] && matches!(b, b':' | b'-') } else { b.is_ascii_hexdigit() })
         && text.iter().any(|b| !matches!(b, b'0' | b':' | b'-'))
         && text.iter().any(|b| !matches!(b, b'f' | b'F' | b':' | b'-'))
-}
-
-/// Latitude and longitude: two decimal fractions in range beside each other, with four decimals or the words for it.
-pub(super) fn coordinates(scan: &mut Scan<'_>, i: usize) {
-    if !scan.want(Kind::Gps) {
-        return;
-    }
-    // Two fractions with two decimals at least, before anything is worked out.
-    let long = |n: usize| scan.token(n).is_some_and(|t| t.is_digits() && t.len() >= 2);
-    let close = || scan.token(i + 2).is_some_and(|t| t.is_digits() && t.len() <= 3) && scan.gap(i + 1).len() <= 4;
-    if !long(i + 1) || !long(i + 3) || !close() {
-        return;
-    }
-    let Some((lat, start, end, next)) = fraction(scan, i) else { return };
-    let Some((lon, second_start, second_end, _)) = fraction(scan, next) else { return };
-    let gap = scan.text.get(end..second_start).unwrap_or_default();
-    let decimals = |s: usize, e: usize| scan.text.get(s..e).and_then(|t| t.split_once('.')).map_or(0, |(_, d)| d.len());
-    let fine = decimals(start, end).min(decimals(second_start, second_end));
-    let named = scan.near(i, topic::GEO, 4, 0);
-    if gap.len() <= 4
-        && gap.bytes().all(|b| matches!(b, b',' | b' ' | b'-' | b';'))
-        && gap.contains([',', ';', ' '])
-        && lat.abs() <= 90.0
-        && lon.abs() <= 180.0
-        && (fine >= 4 && gap.contains(',') || named && fine >= 2)
-    {
-        let start = if scan.byte_before(start) == b'-' { start - 1 } else { start };
-        scan.push(Kind::Gps, start, second_end, if named { 90 } else { 65 });
-    }
-}
-
-fn fraction(scan: &Scan<'_>, i: usize) -> Option<(f64, usize, usize, usize)> {
-    let (whole, part) = (scan.token(i)?, scan.token(i + 1)?);
-    let joined = whole.is_digits()
-        && part.is_digits()
-        && whole.len() <= 3
-        && scan.gap(i) == "."
-        && scan.byte_at(part.end()) != b'.';
-    let number = scan.text.get(whole.start()..part.end())?.parse().ok()?;
-    joined.then_some((number, whole.start(), part.end(), i + 2))
 }

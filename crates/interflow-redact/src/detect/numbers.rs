@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Scan, dates, ids, labelled, phone};
+use super::{Scan, dates, figures, ids, labelled, phone};
 use crate::Kind;
 use crate::check;
 use crate::lexicon::topic;
@@ -203,6 +203,17 @@ fn plain(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         .or_else(|| contextual(scan, run, k))
         .or_else(|| phone::number(scan, run, k))
         .filter(|_| !run.glued_right)
+        .filter(|hit| {
+            let at = run.first + k;
+            let row = hit.groups > 1
+                && run.sep(k) == b' '
+                && hit.kind != Kind::CreditCard
+                && hit.kind != Kind::Phone
+                && run.len_of(k) == run.len_of(k + 1)
+                && alike_beyond(run, k, hit.groups) >= 2;
+            let round = hit.kind != Kind::CreditCard && figures::round(&run.digits(scan.bytes, k, hit.groups));
+            !(row || round) || scan.near(at, super::PERSONAL, 4, 0)
+        })
 }
 
 /// `3.14159265`: a fraction, not a number with a dot in it.
@@ -223,25 +234,13 @@ fn ip(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             return None;
         }
     }
-    let at = run.first + k;
-    let versioned = scan.near(at, topic::VERSION, 2, 0);
     let confidence = match parts {
         [127 | 0, ..] | [255, ..] | [_, 0, 0, 0] => 20,
-        _ if versioned => 30,
         // A network, no host: `198.18.0.0/15`.
         [.., 0] if scan.byte_at(run.span(k, 4).1) == b'/' => 40,
         [169, 254, ..] => 40,
         [1, 1, 1, 1] | [1, 0, 0, 1] | [8, 8, 8, 8] | [8, 8, 4, 4] | [9, 9, 9, 9] => 40,
-        // Four small numbers are a version unless an address is spoken of.
-        [a, b, c, d]
-            if a != 10
-                && a.max(b).max(c).max(d) < 16
-                && !scan.near_word(at, &["ip", "address", "host", "server", "client", "addr"], 4, 2) =>
-        {
-            40
-        }
-        [10, ..] | [192, 168, ..] | [172, 16..=31, ..] => 80,
-        _ => 90,
+        _ => figures::address_or_version(scan, run, k, parts),
     };
     Some(Hit::new(4, Kind::IpAddress, confidence))
 }
@@ -297,6 +296,8 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
             (true, false) if matches!(digits.len(), 14..=16) => 90,
             // Short or long numbers pass the check by chance too often.
             (true, false) if digits.len() == 12 => continue,
+            // A row of numbers of four digits.
+            (true, false) if n > 1 && alike_beyond(run, k, n) >= 2 && !beside_a_card(scan, run, k, n) => 40,
             (true, false) => 55,
             (false, true) if !scan.wants.valid_cards_only => 70,
             // A card with a wrong digit, for policies that want to know of it.
@@ -306,6 +307,19 @@ fn card(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         best = Some(Hit::new(n, Kind::CreditCard, confidence));
     }
     best
+}
+
+/// Whether as many groups right before or behind are a card's number too.
+fn beside_a_card(scan: &Scan<'_>, run: &Run, k: usize, n: usize) -> bool {
+    let card = |from: usize| from + n <= run.groups.len() && check::luhn(&run.digits(scan.bytes, from, n));
+    card(k + n) || k >= n && card(k - n)
+}
+
+/// How many groups beside the `n` from `k` on are as long as these and separated in the same way.
+fn alike_beyond(run: &Run, k: usize, n: usize) -> usize {
+    let alike = |g: usize, sep: usize| run.len_of(g) == run.len_of(k) && run.sep(sep) == run.sep(k);
+    let before = (0..k).rev().take_while(|g| alike(*g, *g)).count();
+    before + (k + n..run.groups.len()).take_while(|g| alike(*g, *g - 1)).count()
 }
 
 /// One group, fours with a rest, or American Express's 4-6-5.

@@ -1,7 +1,7 @@
 //! Telephone numbers: international (E.164), North American, and the national formats with a leading zero.
 
-use super::Scan;
 use super::numbers::{Hit, Run};
+use super::{Scan, figures};
 use crate::Kind;
 use crate::lexicon::topic;
 use crate::token::Shape;
@@ -115,7 +115,7 @@ fn international(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
 }
 
 fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
-    let near = || scan.near(run.first + k, topic::PHONE, 8, 3);
+    let near = || figures::telephone_told(scan, run.first + k, 8, 3);
     let lead = usize::from(
         run.len_of(k) == 1 && scan.bytes[run.groups[k].0] == b'1' && matches!(run.sep(k), b'-' | b' ' | b'.' | b'('),
     );
@@ -135,9 +135,11 @@ fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         let counted = scan.near(run.first + k, topic::ORDER, 2, 0) && !near();
         let confidence = match (valid, run.sep(a + 1)) {
             _ if counted => 40,
+            // `100-200-3000`: the bounds of a range.
+            (_, b'-') if hundreds(scan, run, a) && !near() => 40,
             (true, b'-' | b'.') => 90,
             (true, _) if paren => 90,
-            (true, _) => 70,
+            (true, _) if near() || figures::personal(scan, run, k, 3 + lead) && !figures::tabled(scan, run) => 70,
             (false, b'-' | b'.') => 65,
             (false, _) if paren || near() => 65,
             _ => 40,
@@ -156,6 +158,11 @@ fn north_american(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         return Some(Hit::new(1, Kind::Phone, 75));
     }
     None
+}
+
+/// Whether area and exchange are round hundreds.
+fn hundreds(scan: &Scan<'_>, run: &Run, a: usize) -> bool {
+    [a, a + 1].iter().all(|g| run.number(scan.bytes, *g).is_multiple_of(100))
 }
 
 /// National numbers without a leading zero: region, digits, and what the first may be.
@@ -201,7 +208,7 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
     let zero = scan.bytes[start] == b'0';
     let paren = scan.byte_before(start) == b'(' && run.sep(k) == b'(';
     // `fax`, `office` may also stand right behind the number.
-    let near = scan.near(at, topic::PHONE, 6, run.groups.len() - k);
+    let near = figures::telephone_told(scan, at, 6, run.groups.len() - k);
     let least = match (near, paren) {
         (true, _) if run.groups.len() > k + 1 => 6,
         (true, _) | (_, true) => 7,
@@ -236,7 +243,9 @@ fn national(scan: &Scan<'_>, run: &Run, k: usize) -> Option<Hit> {
         (_, _, true, true) => 90,
         (_, _, true, false) => 65,
         (_, _, _, true) => 70,
-        (_, true, _, false) if (2..=6).contains(&first) && spread(run, k, n) && !dotted => 65,
+        (_, true, _, false) if (2..=6).contains(&first) && spread(run, k, n) && !dotted => {
+            if figures::tabled(scan, run) { 40 } else { 65 }
+        }
         _ => return None,
     };
     Some(Hit::new(n, Kind::Phone, confidence))

@@ -64,6 +64,8 @@ pub mod mark {
     pub const ORG_CUE: u32 = 1 << 29;
     /// Abbreviations that end with a stop.
     pub const ABBR: u32 = 1 << 30;
+    /// Scholars that methods, laws and units are named after.
+    pub const SCHOLAR: u32 = 1 << 31;
 
     /// The sections of the marks file and what they stand for; the build script's.
     #[allow(dead_code)]
@@ -90,6 +92,7 @@ pub mod mark {
         ("job", JOB),
         ("tech", TECH),
         ("abbr", ABBR),
+        ("scholar", SCHOLAR),
     ];
 }
 
@@ -160,6 +163,10 @@ pub mod topic {
         ORG_NEAR = 26, "orgnear";
         /// What an organisation does or has, behind its name: employs, office.
         ORG_DOES = 27, "orgdoes";
+        /// Networks: an address of a machine follows.
+        NETWORK = 28, "network";
+        /// Software and what is done with it: a version follows.
+        SOFTWARE = 29, "software";
     }
 }
 

@@ -473,7 +473,7 @@ pub(super) fn eponym(scan: &Scan<'_>, last: usize) -> bool {
 }
 
 /// The word in small letters; of one with capitals nothing when it is longer than the words asked for, or not ASCII.
-fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
+pub(super) fn short_lower<'b, const N: usize>(word: &'b str, buffer: &'b mut [u8; N]) -> &'b str {
     if !word.bytes().any(|b| b.is_ascii_uppercase()) {
         return word;
     }

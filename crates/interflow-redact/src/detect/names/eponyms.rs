@@ -1,0 +1,178 @@
+//! Methods, laws and units that are named after scholars: `Gauss-Seidel`, `the Laplace operator`, `Monte Carlo runs`.
+
+use super::super::Scan;
+use super::around::{around, eponym, short_lower};
+use crate::lexicon::mark::*;
+use crate::token::{Shape, Token};
+
+/// Most names in one compound.
+const PARTS: usize = 5;
+
+/// What is named after scholars besides what any name can stand before.
+const NOUNS: &[&str] = &[
+    "algebra",
+    "algebras",
+    "approximation",
+    "approximations",
+    "basis",
+    "bound",
+    "bounds",
+    "bracket",
+    "channel",
+    "condition",
+    "conditions",
+    "constants",
+    "correlation",
+    "counts",
+    "criterion",
+    "decomposition",
+    "dynamics",
+    "entropy",
+    "estimate",
+    "estimates",
+    "estimator",
+    "exchange",
+    "expansion",
+    "exponent",
+    "exponents",
+    "factor",
+    "factorization",
+    "factors",
+    "field",
+    "fields",
+    "group",
+    "groups",
+    "heuristic",
+    "identity",
+    "integration",
+    "integrator",
+    "integrators",
+    "iteration",
+    "iterations",
+    "kernel",
+    "kernels",
+    "kinetics",
+    "manifold",
+    "measure",
+    "methods",
+    "metric",
+    "network",
+    "networks",
+    "noise",
+    "norm",
+    "optimiser",
+    "optimizer",
+    "plot",
+    "plots",
+    "polynomial",
+    "polynomials",
+    "posterior",
+    "prior",
+    "priors",
+    "problem",
+    "problems",
+    "procedure",
+    "product",
+    "protocol",
+    "random",
+    "regression",
+    "ring",
+    "sampler",
+    "sampling",
+    "scale",
+    "scheme",
+    "schemes",
+    "search",
+    "set",
+    "sets",
+    "smoothing",
+    "solver",
+    "solvers",
+    "spaces",
+    "statistic",
+    "statistics",
+    "step",
+    "steps",
+    "sum",
+    "sums",
+    "tensor",
+    "theorems",
+    "transforms",
+    "trial",
+    "trials",
+    "triangulation",
+    "update",
+    "updates",
+    "variable",
+    "variables",
+    "walk",
+    "weights",
+];
+
+/// The last token of what is named after a scholar and begins at token `i`.
+pub(super) fn named_after(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let list = scan.list();
+    let token = list.get(i).filter(|t| t.shape == Shape::Title)?;
+    if scan.word(token) == "Monte" {
+        return monte_carlo(scan, i);
+    }
+    let mut last = i;
+    while last + 1 < i + PARTS
+        && scan.gap(last) == "-"
+        && scan.token(last + 1).is_some_and(|t| matches!(t.shape, Shape::Title | Shape::Camel))
+    {
+        last += 1;
+    }
+    let scholars = list[i..=last].iter().filter(|t| t.has(SCHOLAR)).count();
+    if last == i && scholars == 0 {
+        return None;
+    }
+    let noun = eponym(scan, last) || scholars > 0 && followed(scan, last);
+    // `Adams-Moore` may be anybody's firm.
+    let rare = list[i..=last].iter().any(|t| t.has(SCHOLAR) && !t.has(LAST_TOP));
+    if !noun && (last == i || scholars < 2 || !rare) {
+        return None;
+    }
+    let begun = i > 0 && begins_a_name(&list[i - 1], scan.gap_before(i));
+    let around = around(scan, i, last);
+    let told = around.honorific || around.name_told || around.labelled || around.org >= 2;
+    (!begun && !told).then_some(last)
+}
+
+/// A first name or an initial before it makes a person of it.
+fn begins_a_name(before: &Token, gap: &str) -> bool {
+    let named = gap == " " && before.has(FIRST | HONORIFIC) && !before.has(STOP | COMMON);
+    before.is_capital() && (named || gap == ". " && before.len() == 1)
+}
+
+/// Whether one of the nouns stands behind it, at once or behind one more small word: `Gauss-Seidel fixed-point iteration`.
+fn followed(scan: &Scan<'_>, last: usize) -> bool {
+    let list = scan.list();
+    let owned = matches!(scan.gap(last), "'" | "’") && list.get(last + 1).is_some_and(|t| t.len() == 1);
+    let from = if owned { last + 2 } else { last + 1 };
+    (from..from + 3)
+        .take_while(|n| matches!(scan.gap(n - 1), " " | "-") && scan.token(*n).is_some_and(|t| t.shape == Shape::Lower))
+        .filter_map(|n| scan.token(n))
+        .any(|t| {
+            let mut buffer = [0; 24];
+            NOUNS.binary_search(&short_lower(scan.word(t), &mut buffer)).is_ok()
+        })
+}
+
+/// `Monte Carlo`, unless somebody is there.
+fn monte_carlo(scan: &Scan<'_>, i: usize) -> Option<usize> {
+    let second = scan.token(i + 1).filter(|t| scan.word(t) == "Carlo" && matches!(scan.gap(i), " " | "-"))?;
+    let goes_on = scan.gap(i + 1) == " " && scan.token(i + 2).is_some_and(|t| t.shape == Shape::Lower);
+    let tree = scan.token(i + 2).is_some_and(|t| t.has(COMMON | WORD) && !t.has(STOP | PREP));
+    (second.shape == Shape::Title && (goes_on && tree || !super::located(scan, i))).then_some(i + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nouns_stand_in_their_order() {
+        assert!(NOUNS.windows(2).all(|w| w[0] < w[1]));
+    }
+}
