@@ -15,7 +15,7 @@ async fn pruning_asks_first_and_wants_to_know_what() {
     for answer in ["n\n", "", "\n"] {
         let said = answered(home.command(&["flows", "prune", "--all"]), answer);
         assert!(said.err.contains("4 flows will be deleted"), "{said:?}");
-        said.ok();
+        said.fails(1);
         assert_eq!(count(&home, ""), "4");
     }
     assert!(answered(home.command(&["flows", "prune", "status:404"]), "y\n").ok().contains("1 flow deleted"));
