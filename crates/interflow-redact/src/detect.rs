@@ -2,6 +2,7 @@
 
 mod address;
 mod dates;
+mod fields;
 mod figures;
 mod ids;
 mod labelled;
@@ -20,6 +21,7 @@ pub(crate) use self::runs::Runs;
 #[cfg(test)]
 pub(crate) use self::secrets::known_prefixes;
 use crate::lexicon::topic;
+use crate::stop;
 use crate::token::{Token, Tokens};
 use crate::{Kind, KindSet};
 
@@ -69,6 +71,9 @@ impl Default for Wants {
     }
 }
 
+/// Tokens between two looks at whether the work is to end: less than a millisecond's.
+const WINDOW: usize = 256;
+
 /// A text under the detectors' eyes.
 pub(crate) struct Scan<'t> {
     pub text: &'t str,
@@ -95,6 +100,12 @@ impl<'t> Scan<'t> {
         #[cfg(test)]
         steps::count(1);
         self.text.get(token.start()..token.end()).unwrap_or_default()
+    }
+
+    /// Whether the work is to end here: asked once in a window of tokens.
+    #[inline]
+    pub fn ended(&self, i: usize) -> bool {
+        i.is_multiple_of(WINDOW) && stop::is_asked()
     }
 
     /// The text between a token and the next one, or the end of the text.
@@ -167,6 +178,13 @@ impl<'t> Scan<'t> {
         }
     }
 
+    /// Whether this word stands at most 64 bytes before `at` on its line.
+    pub fn near_word_before(&self, at: usize, word: &str) -> bool {
+        let left = &self.bytes[at.saturating_sub(64)..at];
+        let left = &left[memchr::memrchr(b'\n', left).map_or(0, |n| n + 1)..];
+        memchr::memmem::find(left, word.as_bytes()).is_some()
+    }
+
     /// Whether one of these words (lower case) stands near token `i`.
     pub fn near_word(&self, i: usize, words: &[&str], back: usize, ahead: usize) -> bool {
         let list = self.list();
@@ -198,11 +216,14 @@ fn camel_topics(word: &str) -> u32 {
 
 /// Runs every detector.
 pub(crate) fn detect(scan: &mut Scan<'_>) {
-    structured(scan);
-    small::optional(scan);
-    address::addresses(scan);
-    names::names(scan);
-    records::rows(scan);
+    let steps = [structured, small::optional, address::addresses, names::names, records::rows, fields::fields];
+    for step in steps {
+        // Nobody waits any longer: what was found is not used either.
+        if stop::is_asked() {
+            return;
+        }
+        step(scan);
+    }
 }
 
 /// Runs the detectors of structured kinds.
@@ -212,10 +233,13 @@ fn structured(scan: &mut Scan<'_>) {
     net::colon_addresses(scan);
     secrets::private_keys(scan);
     secrets::connection_strings(scan);
+    if scan.want(Kind::Password) {
+        secrets::pgpass(scan);
+    }
     let mut i = 0;
     let secrets = scan.wants.kinds.iter().any(|k| k.is_secret() || k == Kind::Username);
     let hosts = scan.wants.kinds.any(&[Kind::Url, Kind::Domain]);
-    while let Some(token) = scan.token(i) {
+    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
         let after = scan.byte_at(token.end());
         if secrets && secrets::may_be(token, after) {
             secrets::token(scan, i);

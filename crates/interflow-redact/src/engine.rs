@@ -88,6 +88,19 @@ mod tests {
             "-----BEGIN PRIVATE KEY-----",
             "a@b.",
             "1.2.",
+            "$6$",
+            "$6$aB$",
+            "{SSHA}aB",
+            "h:5432:d:u:",
+            "mysql -p",
+            "sshpass -p '",
+            "password\", \"",
+            "variable \"password\" { default ",
+            "password value",
+            "last_name: \"",
+            "zip=",
+            "<password>",
+            "password: a&",
             "0.8147, ",
             "48.8584° N, ",
             "lat=1.2345 ",
@@ -100,6 +113,18 @@ mod tests {
         ] {
             assert_linear(unit, &[50_000, 100_000, 200_000]);
         }
+    }
+
+    #[test]
+    fn detection_ends_when_it_is_asked_to_and_does_so_within_one_window() {
+        let text = "Anna Berg, 12 Main Street, 415-555-0132, password: hunter2x! ".repeat(4000);
+        let stop = crate::Stop::default();
+        stop.during(|| Engine::default().find(&text));
+        let whole = steps::take();
+        drop(stop.on_drop());
+        stop.during(|| Engine::default().find(&text));
+        let ended = steps::take();
+        assert!(ended * 50 < whole, "{ended} of {whole} steps");
     }
 
     #[test]

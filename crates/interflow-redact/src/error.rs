@@ -52,6 +52,9 @@ pub enum RedactError {
         /// The bound, in bytes.
         limit: usize,
     },
+    /// The work was ended, since nobody waits for it any longer.
+    #[error("the work was ended: nobody waits for it")]
+    Stopped,
     /// The operating system gave no random bytes.
     #[error("no random bytes: {0}")]
     Random(String),
@@ -70,6 +73,7 @@ impl From<RedactError> for interflow_flow::Error {
             RedactError::Json { .. } | RedactError::Utf8 { .. } => (Kind::BadRequest, Blame::Client),
             RedactError::Policy(_) | RedactError::Strategy { .. } => (Kind::StageFailed, Blame::Config),
             RedactError::Backend(_) => (Kind::StageFailed, Blame::Upstream),
+            RedactError::Stopped => (Kind::ClientGone, Blame::Client),
             RedactError::OpenPlaceholder | RedactError::HeldBack { .. } => (Kind::BadResponse, Blame::Upstream),
             RedactError::VaultFull { .. } | RedactError::Seal | RedactError::Random(_) => {
                 (Kind::StageFailed, Blame::Internal)

@@ -19,6 +19,7 @@ mod own;
 mod policy;
 mod redactor;
 mod restore;
+mod stop;
 mod strategy;
 mod stream;
 mod text;
@@ -39,5 +40,6 @@ pub use policy::{
 };
 pub use redactor::{Redacted, Redaction, Redactor, Session};
 pub use restore::Restorer;
+pub use stop::{Stop, StopOnDrop};
 pub use stream::{Form, StreamRedactor};
 pub use vault::{Vault, VaultKey};

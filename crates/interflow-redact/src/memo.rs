@@ -52,7 +52,10 @@ impl Memo {
             return known;
         }
         let found: Arc<[Finding]> = look().into();
-        self.put(key, found.clone());
+        // What a look found that was ended early is not all.
+        if !crate::stop::is_asked() {
+            self.put(key, found.clone());
+        }
         found
     }
 

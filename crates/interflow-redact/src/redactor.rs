@@ -15,6 +15,7 @@ use crate::memo::Memo;
 use crate::overlap::resolve;
 use crate::own;
 use crate::policy::{Facts, Policy, Rule};
+use crate::stop;
 use crate::strategy::{Strategy, Subject};
 use crate::vault::Vault;
 use crate::{Kind, RedactError};
@@ -209,6 +210,9 @@ impl Redactor {
             return Ok(Vec::new());
         }
         let found = self.find_behind(lead, text, &session.context);
+        if stop::is_asked() {
+            return Err(RedactError::Stopped);
+        }
         let found = self.with_opinion(found, text, session);
         found.iter().map(|f| self.replacement(f, text, session)).collect()
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use interflow_redact::{
-    Form, JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Session, Vault, VaultKey, string_values,
+    Form, JsonSpan, Kind, Memo, Policy, RedactError, Redactor, Restorer, Session, Stop, Vault, VaultKey, string_values,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -596,5 +596,50 @@ fn what_looks_like_a_figure_is_found_where_the_text_says_what_it_is() {
         ("The office of Valentine-Murray is closed", Kind::Organization, "Valentine-Murray"),
     ] {
         assert!(found(text).contains(&(kind, value.to_owned())), "{text}: {:?}", found(text));
+    }
+}
+
+#[test]
+fn a_redaction_that_was_stopped_fails_and_leaves_nothing_in_the_memo() {
+    let memo = Arc::new(Memo::new(8).expect("random bytes"));
+    let redactor = Redactor::default().with_memo(Arc::clone(&memo));
+    let text = format!("write to anna.berg@firm.com {}", "and so on ".repeat(100));
+    let stop = Stop::default();
+    drop(stop.on_drop());
+    let done = stop.during(|| redactor.redact_text(&text, &mut Session::one_way()));
+    assert!(matches!(done, Err(RedactError::Stopped)), "{done:?}");
+    assert!(memo.is_empty());
+    // The next one on the same thread is not touched by it.
+    let done = redactor.redact_text(&text, &mut Session::one_way()).expect("redacted");
+    assert_eq!(done.spans.len(), 1);
+}
+
+#[test]
+fn values_of_known_keys_are_found_however_they_look() {
+    for (text, kind, value) in [
+        (r#"{"last_name": "Berg"}"#, Kind::Person, "Berg"),
+        (r#"{"lastName":"Young","x":1}"#, Kind::Person, "Young"),
+        (r#"{"first_name": "Rose", "last_name": "Stone"}"#, Kind::Person, "Stone"),
+        ("surname: Brown\nage: 3", Kind::Person, "Brown"),
+        ("'nachname' => 'Klein',", Kind::Person, "Klein"),
+        (r#"{"zip": "8000"}"#, Kind::ZipCode, "8000"),
+        (r#"{"postal_code": "SW1A 1AA"}"#, Kind::ZipCode, "SW1A 1AA"),
+        (r#"{"nationality": "Swiss"}"#, Kind::Nationality, "Swiss"),
+        (r#"{"passport_no": "X1234567"}"#, Kind::Passport, "X1234567"),
+        (r#"{"dateOfBirth": "03.04.71"}"#, Kind::Date, "03.04.71"),
+        (r#"{"employer": "Lindgren Works"}"#, Kind::Organization, "Lindgren Works"),
+        (r#"{"street_address": "Long Row 12"}"#, Kind::StreetAddress, "Long Row 12"),
+    ] {
+        assert!(found(text).contains(&(kind, value.to_owned())), "{text}: {:?}", found(text));
+    }
+    for text in [
+        r#"{"last_name": "string", "zip": "string", "employer": "String"}"#,
+        r#"{"zip": "archive.zip", "nationality": null}"#,
+        "lastName: String,\n    firstName: Option<String>,",
+        "surname = request.surname",
+        "zip: ZipFile",
+        "| Last name: | Last Name |",
+    ] {
+        assert_eq!(found(text), [], "{text}");
     }
 }

@@ -264,3 +264,58 @@ fn what_only_looks_like_a_secret_stays() {
         assert!(!found.iter().any(|f| f.kind.is_secret()), "{text}: {found:?}");
     }
 }
+
+#[test]
+fn passwords_stand_in_password_files_settings_and_commands() {
+    for (text, secret) in [
+        ("db.firm.org:5432:shop:anna:kqX7uRTmb2", "kqX7uRTmb2"),
+        ("localhost:5432:*:postgres:Wr9vTq!x2", "Wr9vTq!x2"),
+        ("SECRET_KEY = 'x2k9!vbq$7m^t1z&8w@e4r(5y)u3i-o6p=a+s0d'", "x2k9!vbq$7m^t1z&8w@e4r(5y)u3i-o6p=a+s0d"),
+        ("define('DB_PASSWORD', 'tR7wq9Lmzz');", "tR7wq9Lmzz"),
+        ("define( \"DB_PASSWORD\", \"tR7wq9Lmzz\" );", "tR7wq9Lmzz"),
+        ("setenv(\"DB_PASSWORD\", \"tR7wq9Lmzz\")", "tR7wq9Lmzz"),
+        (
+            "define('AUTH_KEY', 'x2k9!vbq$7m^t1z&8w@e4r(5y)u3i-o6p=a+s0dlkj');",
+            "x2k9!vbq$7m^t1z&8w@e4r(5y)u3i-o6p=a+s0dlkj",
+        ),
+        ("variable \"db_password\" {\n  type = string\n  default = \"tR7wq9Lmzz\"\n}", "tR7wq9Lmzz"),
+        ("- name: DB_PASSWORD\n  value: tR7wq9Lmzz", "tR7wq9Lmzz"),
+        ("<add key=\"DbPassword\" value=\"tR7wq9Lmzz\"/>", "tR7wq9Lmzz"),
+        ("<password>tR7wq9Lmzz</password>", "tR7wq9Lmzz"),
+        ("anna:$apr1$Zk3sGh1x$8f0bYzq3T1vQmXw2rLk9p1", "$apr1$Zk3sGh1x$8f0bYzq3T1vQmXw2rLk9p1"),
+        ("carl:{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g=", "{SHA}W6ph5Mm5Pz8GgiULbPgzG37mj9g="),
+        (
+            "root:$6$Zk3sGh1x$8f0bYzq3T1vQmXw2rLk9p1abcdefgh12:19000:0:99999:7:::",
+            "$6$Zk3sGh1x$8f0bYzq3T1vQmXw2rLk9p1abcdefgh12",
+        ),
+        ("mysql -u root -ptR7wq9Lm shop", "tR7wq9Lm"),
+        ("mysqldump -h db -uroot -pS3cretQ9 shop > x", "S3cretQ9"),
+        ("sshpass -p tR7wq9Lm ssh root@h", "tR7wq9Lm"),
+        ("sshpass -p 'tR7wq 9Lm' ssh root@h", "tR7wq 9Lm"),
+        ("redis-cli -a tR7wq9Lm ping", "tR7wq9Lm"),
+        ("mot de passe : tR7wq9Lm", "tR7wq9Lm"),
+        ("Le mot de passe est tR7wq9Lm.", "tR7wq9Lm"),
+        ("La contraseña es tR7wq9Lm", "tR7wq9Lm"),
+        ("clave = tR7wq9Lm", "tR7wq9Lm"),
+        ("Das Passwort lautet tR7wq9Lm", "tR7wq9Lm"),
+        ("Mein Kennwort ist tR7wq9Lm", "tR7wq9Lm"),
+        ("password is Tr0ub4dor&3", "Tr0ub4dor&3"),
+        ("POST password=tR7wq9Lm&user=anna", "tR7wq9Lm"),
+    ] {
+        assert_eq!(secrets(text), [secret], "{text}");
+    }
+    for text in [
+        "src/main.rs:1204:let:mut:value",
+        "12:30:4500:10:20",
+        "mysql -p shop",
+        "mysql -u root -p$PASS shop",
+        "sshpass -p <password> ssh host",
+        "echo $6$",
+        "t('password', 'Password')",
+        "define('WP_DEBUG', true);",
+        "variable \"db_password\" {\n  type = string\n}",
+        "the password is required and the mot de passe est obligatoire",
+    ] {
+        assert_eq!(secrets(text), [] as [String; 0], "{text}");
+    }
+}

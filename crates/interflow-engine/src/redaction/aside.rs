@@ -4,7 +4,8 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_flow::{BoxFuture, Flow};
+use interflow_flow::{BoxFuture, Flow, Kind};
+use interflow_redact::Stop;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
@@ -25,6 +26,8 @@ pub(super) struct Aside {
     state: Mutex<State>,
     done: Condvar,
     told: Notify,
+    /// Set when the client left.
+    stop: Stop,
 }
 
 enum State {
@@ -48,6 +51,7 @@ impl Aside {
             state: Mutex::new(State::Waiting(Box::new(look))),
             done: Condvar::new(),
             told: Notify::new(),
+            stop: Stop::default(),
         });
         let other = Arc::clone(&aside);
         if size > SMALL {
@@ -68,7 +72,16 @@ impl Aside {
             }
         };
         let mut end = End { of: self, begun: Instant::now(), found: None };
-        end.found = look();
+        end.found = self.stop.during(look);
+    }
+
+    /// Ends the look, whether it has begun or not: nobody waits for what it would find.
+    pub(super) fn abandon(&self) {
+        self.stop.stop();
+        let mut state = self.state.lock();
+        if matches!(*state, State::Waiting(_)) {
+            *state = State::Taken;
+        }
     }
 
     fn take(&self) -> Option<Found> {
@@ -130,9 +143,14 @@ pub(crate) fn settled(flow: &mut Flow) -> Option<BoxFuture<'_, ()>> {
     }))
 }
 
-/// The same at the flow's end.
+/// The same at the flow's end. Of a client that left nothing more is looked at: what was found by then is noted.
 pub(crate) fn settle(flow: &mut Flow) {
     if let Some(aside) = taken(flow) {
+        if flow.failed == Some(Kind::ClientGone) {
+            let found = aside.take();
+            aside.abandon();
+            return put(&aside, flow, found.unwrap_or((None, 0)));
+        }
         let found = aside.found_at_once();
         put(&aside, flow, found);
     }

@@ -9,7 +9,7 @@ use interflow_flow::{
     StatusCode, Transport,
 };
 use interflow_llm::{Provider, Refusal};
-use interflow_redact::{Redacted, SecondOpinion, Session};
+use interflow_redact::{Redacted, SecondOpinion, Session, Stop};
 use serde_json::{Value, json};
 
 use super::prompt::backend_failed;
@@ -103,7 +103,9 @@ impl FilterDoor {
         };
         // The worker's thread has others to serve.
         let cut = |_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", "the work was cut short");
-        let (text, redactor, done) = tokio::task::spawn_blocking(work).await.map_err(cut)?;
+        let stop = Stop::default();
+        let _left = stop.on_drop();
+        let (text, redactor, done) = tokio::task::spawn_blocking(move || stop.during(work)).await.map_err(cut)?;
         let done = done.map_err(|e| refusal(StatusCode::INTERNAL_SERVER_ERROR, "request_failed", e.to_string()))?;
         let policy = redactor.policy();
         let name = if policy.name().is_empty() { "default" } else { policy.name() };

@@ -13,7 +13,7 @@ use interflow_flow::{Body, ByteStr, CollectError, Flow, Headers, RequestHead, St
 use interflow_llm::spans::{self, Marked, Media, SpanKind, form};
 use interflow_llm::{Exchange, Operation, Refusal};
 use interflow_redact::{
-    JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, UnknownRule, Vault,
+    JsonPart, JsonSpan, MediaRule, RedactError, RedactMode, Redacted, SecondOpinion, Session, Stop, UnknownRule, Vault,
     VaultKey, may_hold_json,
 };
 use interflow_wire::content_coding as coding;
@@ -235,7 +235,7 @@ pub(super) fn key_of(room: &Redaction, flow: &Flow, head: &RequestHead, first: &
 }
 
 /// Does it here, or, when it takes long, beside the worker's thread.
-async fn beside<T: Send + 'static>(
+pub(super) async fn beside<T: Send + 'static>(
     large: bool,
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -243,7 +243,10 @@ async fn beside<T: Send + 'static>(
         return work();
     }
     let cut = |_| bad("request_failed", "the work on the body was cut short");
-    tokio::task::spawn_blocking(work).await.map_err(cut).flatten()
+    // When the client leaves, this future is dropped, and the work ends with it.
+    let stop = Stop::default();
+    let _left = stop.on_drop();
+    tokio::task::spawn_blocking(move || stop.during(work)).await.map_err(cut).flatten()
 }
 
 /// Whether a body is worked on beside the worker's thread. What one with a content coding grows to is not known before.

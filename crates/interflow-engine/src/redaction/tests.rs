@@ -499,6 +499,43 @@ async fn what_is_looked_for_aside_is_found_once_whoever_is_first_and_a_look_that
     assert_eq!(count(failed.found().await.0), None);
 }
 
+#[tokio::test]
+async fn a_look_ends_when_its_client_left() {
+    let (ended, end) = std::sync::mpsc::channel();
+    let look = move || {
+        let redactor = interflow_redact::Redactor::default();
+        let again =
+            || redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::Session::one_way()).is_ok();
+        while again() {}
+        ended.send(()).ok();
+        None
+    };
+    let aside = Aside::begin(room(), Arc::new(choice(OutboundMode::Off)), 1 << 20, look);
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    aside.abandon();
+    // Ended by the flag, or, where it had not begun, never begun.
+    let told = end.recv_timeout(std::time::Duration::from_secs(60));
+    assert_ne!(told, Err(std::sync::mpsc::RecvTimeoutError::Timeout));
+}
+
+#[tokio::test]
+async fn work_beside_the_worker_ends_when_the_future_that_waits_for_it_is_dropped() {
+    let (ended, end) = std::sync::mpsc::channel();
+    let work = move || {
+        let redactor = interflow_redact::Redactor::default();
+        let again =
+            || redactor.redact_text("Anna Berg, 415-555-0132", &mut interflow_redact::Session::one_way()).is_ok();
+        while again() {}
+        ended.send(()).ok();
+        Ok(())
+    };
+    let waiting = tokio::spawn(super::prompt::beside(true, work));
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    assert_eq!(end.recv_timeout(std::time::Duration::from_secs(60)), Ok(()));
+}
+
 #[test]
 fn the_last_event_needs_no_end_of_its_own_and_one_that_was_cut_is_an_error() {
     let session = session();

@@ -90,7 +90,7 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
         return;
     }
     let mut i = 0;
-    while let Some(token) = scan.token(i) {
+    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
         let marks = token.marks();
         let plain = token.shape == Shape::Lower
             && marks & (mark::UNIT | mark::STREET_PREFIX | mark::STREET_SUFFIX) == 0

@@ -38,7 +38,7 @@ pub(super) fn names(scan: &mut Scan<'_>) {
     }
     let mut chunks = Vec::new();
     let mut i = 0;
-    while let Some(token) = scan.token(i) {
+    while let Some(token) = scan.token(i).filter(|_| !scan.ended(i)) {
         let next = match token.shape {
             Shape::Title | Shape::Upper | Shape::Camel => capitals(scan, i, &mut chunks),
             Shape::Lower if token.class != 0 && !token.has(FIRST | REGION) => i + 1,

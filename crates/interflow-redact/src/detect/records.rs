@@ -100,7 +100,7 @@ fn row(scan: &mut Scan<'_>, start: usize, line: &str, separator: u8, kinds: &[Op
 }
 
 /// A few words with a capital among them, and no digits.
-fn is_name(value: &str) -> bool {
+pub(super) fn is_name(value: &str) -> bool {
     (2..=60).contains(&value.len())
         && value.chars().any(char::is_uppercase)
         && value.split(' ').count() <= 6

@@ -1,13 +1,13 @@
 //! Secrets: keys and tokens with a known prefix, private keys, connection strings, and what stands where a password or
 //! a token is expected. Placeholders and published examples are none.
 
+mod examples;
 mod known;
+mod places;
 
-use std::sync::LazyLock;
-
-use aho_corasick::AhoCorasick;
-
+use self::examples::is_placeholder;
 use self::known::{BY_FIRST, KNOWN};
+pub(super) use self::places::pgpass;
 use super::Scan;
 use super::runs::RunClass;
 use crate::Kind;
@@ -33,7 +33,8 @@ const fn in_token(b: u8) -> bool {
 pub(super) const fn may_be(token: &Token, after: u8) -> bool {
     token.len() >= 16
         || token.topics & (topic::SECRET | topic::PASSWORD | topic::USER) != 0
-        || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':' | b'\\')
+        || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':' | b'\\' | b'}')
+        || places::is_command(token)
         || matches!(token.shape, Shape::Camel)
 }
 
@@ -43,6 +44,12 @@ pub(super) fn token(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i).copied() else { return };
     let b = scan.byte_at(token.start());
     let after = scan.byte_at(token.end());
+    if matches!(after, b'$' | b'}') && places::hash(scan, &token) {
+        return;
+    }
+    if places::is_command(&token) {
+        places::command(scan, &token);
+    }
     if (token.len() >= 16 || matches!(after, b'-' | b'_' | b'.' | b'/' | b'$' | b'~' | b':'))
         && ((BY_FIRST[b as usize].1 > 0 || b == b'e') && with_prefix(scan, &token) || by_form(scan, &token, after))
     {
@@ -406,6 +413,12 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
         *at += n;
         n
     };
+    if let Some(skipped) = places::argument(scan, end) {
+        return Some((end + skipped + 1, bytes[skipped], true));
+    }
+    if let Some(beside) = places::beside(scan, end) {
+        at = beside;
+    }
     skip(&mut at, b"\"'`]*", 4);
     skip(&mut at, b" \t", 8);
     let assigned = match bytes.get(at..) {
@@ -418,8 +431,13 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
             at += 1;
             true
         }
-        Some([b'i', b's', b' ' | b':', ..]) => {
-            at += 2;
+        // `<password>x</password>`
+        Some([b'>', ..]) if at == 0 && element(scan, end) => {
+            at += 1;
+            true
+        }
+        Some(behind) if at > 0 && copula(behind) > 0 => {
+            at += copula(behind);
             skip(&mut at, b":", 1);
             topics & topic::PASSWORD != 0
         }
@@ -447,12 +465,37 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
     Some((end + at, quote, assigned))
 }
 
+/// How long the word is that says of a password what it is: `is`, `est`, `es`, `ist`, `lautet`.
+fn copula(text: &[u8]) -> usize {
+    let words =
+        [&b"is"[..], b"was", b"est", b"es", b"ist", b"lautet", b"war", b"era", b"is set to", b"\xc3\xa8", b"\xc3\xa9"];
+    let fits = |w: &&&[u8]| text.strip_prefix(**w).is_some_and(|rest| matches!(rest.first(), Some(b' ' | b':')));
+    words.iter().filter(fits).map(|w| w.len()).max().unwrap_or(0)
+}
+
+/// Whether the name that ends here is an element's: `<db:password>`.
+fn element(scan: &Scan<'_>, end: usize) -> bool {
+    let name = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+    let length = scan.bytes[..end].iter().rev().take(48).take_while(name).count();
+    scan.byte_before(end - length) == b'<'
+}
+
 fn value_at<'t>(scan: &Scan<'t>, from: usize, quote: u8) -> &'t str {
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(512)];
     let stop = match quote {
         0 => {
-            rest.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | '<' | '>' | '`' | '\\' | '&'))
+            rest.char_indices()
+                .find(|(at, c)| {
+                    // `password=x&user=y` ends at the sign, `x&y` holds it.
+                    let next = *c == '&'
+                        && rest[at + 1..]
+                            .find([' ', '\n', '&'])
+                            .map_or(&rest[at + 1..], |n| &rest[at + 1..at + 1 + n])
+                            .contains('=');
+                    c.is_whitespace() || next || matches!(c, '"' | '\'' | ',' | ';' | '<' | '>' | '`' | '\\')
+                })
+                .map(|(at, _)| at)
         }
         q => rest.find([q as char, '\n']),
     };
@@ -487,6 +530,13 @@ fn password_confidence(value: &str, announced_by: &str, quoted: u8, assigned: bo
 
 fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
     let length = value.len();
+    // Keys of Django and WordPress are of every sign there is.
+    let signs = quoted != 0 && assigned && length >= 24 && value.bytes().filter(|b| *b == b' ').count() * 10 <= length;
+    let drawn =
+        signs && value.bytes().all(|b| (b' '..=b'~').contains(&b)) && variety(value) >= 3 && entropy(value) >= 4.0;
+    if drawn && value.bytes().filter(u8::is_ascii_digit).count() >= 2 && !value.contains("://") && jumps(value) {
+        return Some(80);
+    }
     if length < 12 || !value.bytes().all(in_token) {
         return None;
     }
@@ -502,6 +552,13 @@ fn secret_confidence(value: &str, quoted: u8, assigned: bool) -> Option<u8> {
         (true, false) if length >= 20 && classes >= 3 => Some(60),
         _ => None,
     }
+}
+
+/// Whether signs and digits stand among the letters as in no sentence and no code: in a third of all places.
+fn jumps(value: &str) -> bool {
+    let letters = |b: &u8| b.is_ascii_alphabetic();
+    let bytes = value.as_bytes();
+    bytes.windows(2).filter(|w| letters(&w[0]) != letters(&w[1])).count() * 3 >= bytes.len()
 }
 
 /// `linux-x64-node-18-npm-2f5d3a`: words and numbers in a row, the name of a thing.
@@ -532,112 +589,6 @@ fn entropy(text: &str) -> f64 {
     text.bytes().for_each(|b| counts[usize::from(b)] += 1);
     let n = text.len() as f64;
     counts.iter().filter(|c| **c > 0).map(|c| f64::from(*c) / n).map(|p| -p * p.log2()).sum()
-}
-
-/// What a template or an example of a handbook has somewhere in it.
-static EXAMPLE_PARTS: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    let parts = [
-        "example",
-        "placeholder",
-        "changeme",
-        "change_me",
-        "change-me",
-        "your_",
-        "your-",
-        "yourapi",
-        "yourkey",
-        "yoursecret",
-        "yourtoken",
-        "yourpass",
-        "xxxx",
-        "redacted",
-        "dummy",
-        "insert",
-        "replace",
-        "todo",
-        "fixme",
-        "1234567890abcdef",
-        "abcdefgh",
-        "notreal",
-        "fake-",
-        "fake_",
-        "sample",
-        "getenv",
-        "process.env",
-        "os.environ",
-        "env.",
-        "import.meta",
-        "secrets.",
-        "vault:",
-        "****",
-        "....",
-    ];
-    AhoCorasick::builder().ascii_case_insensitive(true).build(parts).expect("some thirty short words")
-});
-
-/// Words that stand where a secret would.
-const EXAMPLE_VALUES: &[&str] = &[
-    "password",
-    "passwd",
-    "secret",
-    "token",
-    "none",
-    "null",
-    "nil",
-    "true",
-    "false",
-    "undefined",
-    "string",
-    "str",
-    "required",
-    "optional",
-    "user",
-    "username",
-    "root",
-    "admin",
-    "pass",
-    "test",
-    "value",
-    "key",
-    "string?",
-    "bytes",
-    "self",
-    "this",
-    "default",
-    "empty",
-    "unset",
-    "bearer",
-    "basic",
-    "pwd",
-    "text",
-    "varchar",
-    "char",
-    "hidden",
-    "masked",
-    "incorrect",
-    "invalid",
-    "wrong",
-    "correct",
-    "reset",
-    "forgot",
-    "field",
-    "here",
-];
-
-/// Whether the value stands for a secret rather than being one: templates, stars, and the examples of handbooks.
-fn is_placeholder(value: &str) -> bool {
-    let mut letters = value.bytes().filter(u8::is_ascii_alphanumeric);
-    let one_letter = letters.next().is_none_or(|first| letters.all(|b| b.eq_ignore_ascii_case(&first)));
-    let opened = value.starts_with(['<', '{', '$', '%', '[', '#'])
-        || value.starts_with("env:")
-        || value.starts_with("file:")
-        || value.contains("${")
-        || value.contains("{{")
-        || value.contains("<%");
-    opened
-        || one_letter
-        || EXAMPLE_PARTS.is_match(value)
-        || EXAMPLE_VALUES.iter().any(|w| w.eq_ignore_ascii_case(value))
 }
 
 #[cfg(test)]

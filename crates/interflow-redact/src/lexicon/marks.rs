@@ -167,6 +167,8 @@ pub mod topic {
         NETWORK = 28, "network";
         /// Software and what is done with it: a version follows.
         SOFTWARE = 29, "software";
+        /// Commands that take a password as an argument.
+        COMMAND = 30, "command";
     }
 }
 

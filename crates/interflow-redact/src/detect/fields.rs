@@ -1,0 +1,220 @@
+//! Fields whose key says what the value is: `"last_name": "Berg"`, `zip: 2450`, `nationality = "Danish"`.
+
+use super::Scan;
+use super::records::is_name;
+use crate::Kind::{self, *};
+use crate::token::{Shape, Token};
+
+/// Longest key and longest value that are looked at.
+const LONGEST: usize = 80;
+
+/// Keys without `_`, `-` and capitals, in their order.
+static KEYS: &[(&str, Kind)] = &[
+    ("accountholder", Person),
+    ("addressline1", StreetAddress),
+    ("anschrift", StreetAddress),
+    ("apellido", Person),
+    ("apellidos", Person),
+    ("billingaddress", StreetAddress),
+    ("birthdate", Date),
+    ("birthday", Date),
+    ("cardholdername", Person),
+    ("citizenship", Nationality),
+    ("codepostal", ZipCode),
+    ("codigopostal", ZipCode),
+    ("cognome", Person),
+    ("companyname", Organization),
+    ("contactname", Person),
+    ("customername", Person),
+    ("dateofbirth", Date),
+    ("direccion", StreetAddress),
+    ("dob", Date),
+    ("employeename", Person),
+    ("employer", Organization),
+    ("ethnicity", Nationality),
+    ("familyname", Person),
+    ("fechanacimiento", Date),
+    ("firstname", Person),
+    ("fullname", Person),
+    ("geburtsdatum", Date),
+    ("geburtsname", Person),
+    ("givenname", Person),
+    ("homeaddress", StreetAddress),
+    ("homecity", Location),
+    ("lastname", Person),
+    ("legalname", Person),
+    ("maidenname", Person),
+    ("mailingaddress", StreetAddress),
+    ("middlename", Person),
+    ("nachname", Person),
+    ("nationalitaet", Nationality),
+    ("nationality", Nationality),
+    ("nombre", Person),
+    ("organisationname", Organization),
+    ("organizationname", Organization),
+    ("passportno", Passport),
+    ("passportnumber", Passport),
+    ("patientname", Person),
+    ("plz", ZipCode),
+    ("postalcode", ZipCode),
+    ("postcode", ZipCode),
+    ("postleitzahl", ZipCode),
+    ("preferredname", Person),
+    ("prenom", Person),
+    ("recipientname", Person),
+    ("religion", Nationality),
+    ("sendername", Person),
+    ("shippingaddress", StreetAddress),
+    ("staatsangehoerigkeit", Nationality),
+    ("streetaddress", StreetAddress),
+    ("surname", Person),
+    ("vorname", Person),
+    ("zip", ZipCode),
+    ("zipcode", ZipCode),
+];
+
+/// Words that stand for a value in a schema or an example.
+const TYPES: &[&str] = &[
+    "string",
+    "str",
+    "text",
+    "integer",
+    "int",
+    "number",
+    "varchar",
+    "char",
+    "null",
+    "none",
+    "nil",
+    "true",
+    "false",
+    "required",
+    "optional",
+    "example",
+    "unknown",
+    "todo",
+    "any",
+    "object",
+    "date",
+    "datetime",
+    "default",
+    "undefined",
+    "first",
+    "last",
+    "street",
+    "city",
+    "address",
+    "country",
+    "nationality",
+    "religion",
+    "value",
+    "char",
+    "boolean",
+    "company",
+    "employer",
+    "test",
+    "array",
+    "field",
+    "label",
+    "key",
+    "type",
+];
+
+/// The values of known keys anywhere in the text.
+pub(super) fn fields(scan: &mut Scan<'_>) {
+    if scan.tokens.colons.is_empty() && !scan.tokens.signs.iter().any(|s| scan.byte_at(*s as usize) == b'=') {
+        return;
+    }
+    for i in 0..scan.list().len() {
+        let token = scan.list()[i];
+        if token.is_word() || token.shape == Shape::Mixed {
+            field(scan, i, &token);
+        }
+    }
+}
+
+fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
+    let after = scan.byte_at(token.end());
+    if !matches!(after, b'"' | b'\'' | b':' | b'=' | b' ' | b'\\') || scan.token(i + 1).is_none() {
+        return;
+    }
+    let gap = scan.gap(i);
+    let assigned = gap.len() <= 8
+        && gap.contains([':', '='])
+        && gap.bytes().all(|b| matches!(b, b'"' | b'\'' | b':' | b'=' | b' ' | b'>' | b'\\' | b'\t'));
+    if !assigned || gap.contains("::") || gap.contains("==") {
+        return;
+    }
+    let mut buffer = [0; 24];
+    let Some(kind) = key_of(scan, token.end(), &mut buffer) else { return };
+    let from = token.end() + gap.len();
+    let rest = scan.text.get(from..).unwrap_or_default();
+    let rest = &rest[..rest.floor_char_boundary(LONGEST)];
+    let quote = gap.bytes().next_back().filter(|b| matches!(b, b'"' | b'\''));
+    let stop = match quote {
+        Some(q) => rest.find([char::from(q), '\n', '\\']),
+        None => rest.find(['\n', '\r', ',', ';', '}', '&', '"', '<']),
+    };
+    let whole =
+        quote.is_none() && stop.is_none_or(|at| matches!(rest.as_bytes()[at], b'\n' | b'\r' | b'&' | b',' | b'}'));
+    let value = rest[..stop.unwrap_or(rest.len())].trim_end();
+    let plain = TYPES.iter().any(|t| value.eq_ignore_ascii_case(t)) || value.contains(['(', '{', '$', '%', '_']);
+    if value.is_empty() || plain || quote.is_none() && (!whole || !written_plainly(value)) {
+        return;
+    }
+    if fits(kind, value) {
+        scan.push(kind, from, from + value.len(), 80);
+    }
+}
+
+/// What the identifier that ends at `end` is a key for.
+fn key_of(scan: &Scan<'_>, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
+    let key = scan.bytes[..end].iter().rev().take(buffer.len() + 4);
+    let key = key.take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    let mut at = buffer.len();
+    for b in key.filter(|b| b.is_ascii_alphanumeric()) {
+        at = at.checked_sub(1)?;
+        buffer[at] = b.to_ascii_lowercase();
+    }
+    let word = std::str::from_utf8(buffer.get(at..)?).ok()?;
+    KEYS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| KEYS[n].1)
+}
+
+/// Without quotes: words with one capital each, or digits, as nobody writes a type or a variable.
+fn written_plainly(value: &str) -> bool {
+    let word = |w: &str| w.chars().skip(1).all(|c| c.is_lowercase() || matches!(c, '\'' | '’' | '.'));
+    value.split([' ', '-']).all(|w| word(w) || w.bytes().any(|b| b.is_ascii_digit())) && value.len() <= 60
+}
+
+fn fits(kind: Kind, value: &str) -> bool {
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let code = |least: usize, most: usize| {
+        (least..=most).contains(&value.len())
+            && value.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || matches!(b, b' ' | b'-'))
+    };
+    let upper = value.chars().next().is_some_and(char::is_uppercase);
+    match kind {
+        Person | Location | Organization => upper && is_name(value) && !value.to_ascii_lowercase().contains("name"),
+        Nationality => upper && is_name(value) && value.split(' ').count() <= 2,
+        ZipCode => code(3, 10) && digits >= 2,
+        Passport => code(6, 10) && digits >= 5,
+        Date => {
+            (4..=8).contains(&digits)
+                && value.len() <= 24
+                && !value.contains(':')
+                && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b' ' | b'-' | b'/' | b'.' | b','))
+        }
+        StreetAddress => digits >= 1 && value.contains(' ') && value.chars().filter(|c| c.is_alphabetic()).count() >= 4,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stand_in_their_order() {
+        assert!(KEYS.windows(2).all(|w| w[0].0 < w[1].0));
+    }
+}
