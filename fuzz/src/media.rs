@@ -96,11 +96,14 @@ pub fn mpd(data: &[u8]) {
     for period in manifest.periods.iter().take(4) {
         for set in period.sets.iter().take(4) {
             for own in set.representations.iter().take(4) {
-                segments::list(own, period, &manifest, 1e9);
+                let _ = segments::list(own, period, &manifest, 1e9);
             }
         }
     }
-    to_mpd::rewrite(&mut root, &manifest, "http://us/", true, &mut |_| "http://us/x".to_owned());
+    let mut link = |_: to_mpd::Wanted<'_>| "http://us/x".to_owned();
+    if to_mpd::rewrite(&mut root, &manifest, "http://us/", true, 64 << 20, &mut link).is_err() {
+        return;
+    }
     let mut out = String::new();
     root.write(&mut out);
     assert!(xml::read(out.as_bytes()).is_ok());

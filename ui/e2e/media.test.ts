@@ -48,6 +48,11 @@ it('a link to a file plays the file, whole and in ranges', async () => {
   expect(Buffer.from(await part.arrayBuffer()).equals(FILM.subarray(100, 200))).toBe(true);
 });
 
+it('what a link is for is recognised by its address', async () => {
+  expect(await link('By its address', '/show/master.m3u8')).toContain('/proxy/hls/manifest.m3u8');
+  expect(await link('By its address', '/film.mp4')).toContain('/proxy/stream');
+});
+
 it('a link to a playlist leads to its renditions and segments, with the fields that the origin wants', async () => {
   const address = await link('HLS playlist', '/show/master.m3u8', 'Referer: https://films.test/');
   const lines = async (from: string) => (await (await fetch(from)).text()).split('\n').filter((l) => l && !l.startsWith('#'));

@@ -65,14 +65,15 @@ fn as_hls(text: &str, base: &Base) -> usize {
     let root = xml::read(text.as_bytes()).expect("a well-formed manifest");
     let manifest = model::read(&root, base).expect("a manifest that makes sense");
     let period = &manifest.periods[0];
-    let master = to_hls::master(period, &Wishes::default(), |track| track.profile());
+    let master = to_hls::master(period, &Wishes::default(), |track| track.profile()).expect("within bounds");
     let track = to_hls::tracks(period).next().expect("it has tracks");
-    let segments = segments::list(track.own, period, &manifest, 0.0);
+    let segments = segments::list(track.own, period, &manifest, 0.0).expect("within bounds");
     let parts = [Part { period, track, segments }];
     let media = to_hls::media(&manifest, &parts, Frame::default(), |wanted| match wanted {
         Wanted::Init(_) => Some("i.mp4".to_owned()),
         Wanted::Segment(_, segment) => segment.address.clone(),
-    });
+    })
+    .expect("within bounds");
     master.len() + media.len()
 }
 

@@ -43,8 +43,12 @@ pub struct MediaConfig {
     pub resume: u8,
     /// How long to wait before that.
     pub resume_delay: Span,
-    /// The largest playlist, manifest, key or programme guide that is read.
+    /// The largest document that is read: a programme guide, an index of a file, an initialization section.
     pub document_bytes: ByteSize,
+    /// The largest playlist or manifest that is read, decoded when it came coded; `document_bytes` bounds it as well.
+    pub playlist_bytes: ByteSize,
+    /// The largest playlist or manifest that is written, with each address made one of this gateway.
+    pub rewritten_bytes: ByteSize,
     /// Streams at once from one host, 0 for any number; playlists and manifests are never held back.
     pub streams_per_host: u32,
     /// How long a stream waits for its turn.
@@ -78,6 +82,8 @@ impl Default for MediaConfig {
             resume: 3,
             resume_delay: Span::millis(250),
             document_bytes: ByteSize(64 << 20),
+            playlist_bytes: ByteSize(32 << 20),
+            rewritten_bytes: ByteSize(96 << 20),
             streams_per_host: 0,
             stream_wait: Span::secs(30),
             epg_ttl: Span::secs(3600),
@@ -210,12 +216,20 @@ impl Default for DashConfig {
 }
 
 /// Being used in the place of another proxy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CompatConfig {
     /// Answer at the paths of mediaflow-proxy too (`/proxy/…`, `/playlist/…`, `/generate_url`, Xtream Codes at the
-    /// root), on port 8888 too, and read its links.
+    /// root), on its port too, and read its links.
     pub mediaflow: bool,
+    /// The port beside the gateway's own on which programs look for mediaflow-proxy; 0 for none.
+    pub port: u16,
+}
+
+impl Default for CompatConfig {
+    fn default() -> Self {
+        Self { mediaflow: false, port: 8888 }
+    }
 }
 
 fn shown(secret: &str) -> &str {
@@ -249,6 +263,15 @@ impl MediaConfig {
             return Err("media.hls.segments: `stremio` needs media.hls.stremio_url".into());
         }
         Ok(())
+    }
+
+    /// The limit on playlists and manifests that are read, with its key.
+    pub fn playlist_limit(&self) -> (u64, &'static str) {
+        if self.document_bytes < self.playlist_bytes {
+            (self.document_bytes.0, "media.document_bytes")
+        } else {
+            (self.playlist_bytes.0, "media.playlist_bytes")
+        }
     }
 
     /// Whether the client's address is a reverse proxy's that is believed.

@@ -21,7 +21,7 @@ fn listed(text: &str, now: f64) -> Vec<Vec<(u64, f64, f64, String)>> {
     };
     let one = |p: &model::Period| {
         let own = &p.sets[0].representations[0];
-        segments::list(own, p, &manifest, now).into_iter().map(|s| of(s, &own.bases[0])).collect()
+        segments::list(own, p, &manifest, now).unwrap().into_iter().map(|s| of(s, &own.bases[0])).collect()
     };
     manifest.periods.iter().map(one).collect()
 }
@@ -121,7 +121,7 @@ fn lists_have_addresses_ranges_and_numbers() {
     );
     let manifest = read(&text);
     let own = &manifest.periods[0].sets[0].representations[0];
-    let all = segments::list(own, &manifest.periods[0], &manifest, 0.0);
+    let all = segments::list(own, &manifest.periods[0], &manifest, 0.0).unwrap();
     let seen: Vec<_> = all.iter().map(|s| (s.number, s.address.as_deref(), s.range)).collect();
     assert_eq!(seen, [(5, Some("1.m4s"), None), (6, Some("2.m4s"), Some((5, 9)))]);
     assert_eq!(own.addressing.init.range, Some((0, 9)));
@@ -169,7 +169,7 @@ fn media_text(manifest: &Manifest, profile: &str, now: f64, frame: Frame) -> Str
         .iter()
         .filter_map(|period| {
             let track = to_hls::find(period, profile, Some(Media::Video), "")?;
-            let segments = segments::list(track.own, period, manifest, now);
+            let segments = segments::list(track.own, period, manifest, now).unwrap();
             Some(Part { period, track, segments })
         })
         .collect();
@@ -177,6 +177,7 @@ fn media_text(manifest: &Manifest, profile: &str, now: f64, frame: Frame) -> Str
         Wanted::Init(part) => part.track.own.addressing.init.address.clone(),
         Wanted::Segment(part, segment) => Some(format!("{}:{}", part.track.own.id, segment.address.clone()?)),
     })
+    .unwrap()
 }
 
 #[test]
@@ -186,14 +187,14 @@ fn periods_follow_one_another_with_a_discontinuity() {
         text,
         "#EXTM3U\n#EXT-X-VERSION:7\n#EXT-X-TARGETDURATION:4\n#EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n\
          #EXT-X-MAP:URI=\"a.mp4\"\n#EXTINF:4.000000,\nx:a1\n#EXTINF:4.000000,\nx:a2\n#EXT-X-DISCONTINUITY\n\
-         #EXT-X-MAP:URI=\"b.mp4\"\n#EXTINF:4.000000,\nz:b1\n#EXTINF:4.000000,\nz:b2\n#EXT-X-ENDLIST\n"
+         #EXT-X-MAP:URI=\"b.mp4\"\n#EXTINF:4.000000,\nz:b1\n#EXTINF:2.000000,\nz:b2\n#EXT-X-ENDLIST\n"
     );
 }
 
 #[test]
 fn live_playlists_tell_the_time_and_have_no_end() {
     let manifest = read(&live("suggestedPresentationDelay='PT12S'", "startNumber='10'"));
-    let frame = Frame { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false };
+    let frame = Frame { sequence: 10, discontinuities: 2, start: manifest.delay.map(|d| -d), ts: false, most: None };
     let text = media_text(&manifest, "n0_v_0", 1009.0, frame);
     for says in [
         "#EXT-X-MEDIA-SEQUENCE:10\n",
@@ -224,7 +225,7 @@ const RICH: &str = "<MPD mediaPresentationDuration='PT8S'><Period><SegmentTempla
 
 fn master(wishes: &Wishes) -> String {
     let manifest = read(RICH);
-    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: Track<'_>| t.own.id.clone())
+    to_hls::master(to_hls::main_period(&manifest).unwrap(), wishes, |t: Track<'_>| t.own.id.clone()).unwrap()
 }
 
 #[test]
@@ -247,7 +248,7 @@ fn the_multivariant_playlist_tells_of_every_set() {
 
 #[test]
 fn wishes_choose_heights_and_languages() {
-    let text = master(&Wishes { height: Some(Wish::Height(720)), language: Some("de".into()), ts: false });
+    let text = master(&Wishes { height: Some(Wish::Height(720)), language: Some("de".into()), ts: false, most: None });
     assert!(
         text.contains("\nlo\n")
             && !text.contains("\nhi\n")
@@ -264,7 +265,7 @@ fn sound_alone_is_a_variant() {
     let manifest = read(
         "<MPD mediaPresentationDuration='PT4S'><Period><AdaptationSet mimeType='audio/mp4' codecs='mp4a.40.2'><SegmentTemplate media='$Number$' duration='4'/><Representation id='a' bandwidth='64'/></AdaptationSet></Period></MPD>",
     );
-    let text = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone());
+    let text = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap();
     assert!(text.contains("#EXT-X-STREAM-INF:BANDWIDTH=64,CODECS=\"mp4a.40.2\",AUDIO=\"audio-mp4a-x\"\na\n"), "{text}");
 }
 
@@ -274,11 +275,12 @@ fn thumbnails_and_trick_tracks_say_what_they_are() {
     let period = &manifest.periods[0];
     let text = |id: &str| {
         let track = to_hls::tracks(period).find(|t| t.own.id == id).unwrap();
-        let segments = segments::list(track.own, period, &manifest, 0.0);
+        let segments = segments::list(track.own, period, &manifest, 0.0).unwrap();
         to_hls::media(&manifest, &[Part { period, track, segments }], Frame::default(), |w| match w {
             Wanted::Segment(_, s) => s.address.clone(),
             Wanted::Init(_) => None,
         })
+        .unwrap()
     };
     assert!(
         text("th").contains("#EXT-X-IMAGES-ONLY\n#EXT-X-TILES:RESOLUTION=100x100,LAYOUT=10x5,DURATION=0.080\n"),
@@ -330,10 +332,11 @@ fn a_manifest_keeps_everything_but_addresses() {
         </Period></MPD>";
     let mut root = xml::read(text.as_bytes()).unwrap();
     let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
-    to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", true, &mut |wanted| match wanted {
+    to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", true, u64::MAX, &mut |wanted| match wanted {
         to_mpd::Wanted::Init(addresses, _) => format!("http://us/i?{}", addresses[0]),
         to_mpd::Wanted::Segment { addresses, pattern, .. } => format!("http://us/s?{}&p={pattern}", addresses[0]),
-    });
+    })
+    .unwrap();
     let mut out = String::new();
     root.write(&mut out);
     for says in [
@@ -370,7 +373,7 @@ proptest! {
             && let Ok(manifest) = model::read(&root, &Base::read("http://o.test/").unwrap())
         {
             let period = &manifest.periods[0];
-            segments::list(&period.sets[0].representations[0], period, &manifest, now);
+            let _ = segments::list(&period.sets[0].representations[0], period, &manifest, now);
         }
     }
 
@@ -392,8 +395,126 @@ fn long_patterns_for_many_segments_stay_within_a_bound() {
     );
     let manifest = read(&text);
     let period = &manifest.periods[0];
-    let segments = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0);
-    let bytes: usize = segments.iter().filter_map(|s| s.address.as_ref()).map(String::len).sum();
-    assert!(bytes > 1 << 20 && bytes <= 64 << 20 && segments.len() < 2000, "{bytes} in {}", segments.len());
-    assert!(segments.iter().all(|s| s.address.is_some()));
+    let refused = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap_err().to_string();
+    assert!(refused.contains("67108864 bytes"), "{refused}");
+}
+
+#[test]
+fn every_representation_counts_and_what_all_inherit_counts_for_each() {
+    let of = |count: usize, set: &str| {
+        let own: String = (0..count).map(|n| format!("<Representation id='{n}' bandwidth='{n}'/>")).collect();
+        let inherited = "<SupplementalProperty schemeIdUri='x'/><ContentProtection schemeIdUri='c'/>";
+        let text = format!(
+            "<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet mimeType='video/mp4' {set}>{own}{inherited}\
+             <SegmentTemplate media='$Number$' duration='4'/></AdaptationSet></Period></MPD>"
+        );
+        let root = xml::read(text.as_bytes()).unwrap();
+        model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap())
+    };
+    let all = of(20_000, "").unwrap();
+    assert_eq!(all.periods[0].sets[0].representations.len(), 20_000);
+    assert!(all.periods[0].sets[0].representations.iter().all(|r| r.is_protected));
+    let master = to_hls::master(&all.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err().to_string();
+    assert!(master.contains("10000 combinations"), "{master}");
+    assert!(of(20_001, "").unwrap_err().to_string().contains("20000 representations"));
+    let codecs = format!("codecs='{}'", "x".repeat(100_000));
+    assert!(of(1000, &codecs).unwrap_err().to_string().contains("67108864 bytes"));
+    let elements = format!("<MPD>{}</MPD>", "<a/>".repeat(200_001));
+    assert!(xml::read(elements.as_bytes()).unwrap_err().to_string().contains("200000 elements"));
+}
+
+#[test]
+fn pictures_and_sounds_do_not_multiply_without_bound() {
+    let set = |kind: &str, count: usize| -> String {
+        let one = |n: usize| {
+            format!(
+                "<Representation id='{n}' bandwidth='1' codecs='{kind}{n}'><AudioChannelConfiguration schemeIdUri='c' value='{}'/></Representation>",
+                n + 1
+            )
+        };
+        let own: String = (0..count).map(one).collect();
+        format!("<AdaptationSet contentType='{kind}'>{own}</AdaptationSet>")
+    };
+    let text = format!(
+        "<MPD mediaPresentationDuration='PT8S'><Period>{}{}</Period></MPD>",
+        set("video", 200),
+        set("audio", 200)
+    );
+    let manifest = read(&text);
+    let refused = to_hls::master(&manifest.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err();
+    assert!(refused.to_string().contains("combinations"), "{refused}");
+    let most = Some(1000);
+    let small = read(RICH);
+    let refused = to_hls::master(&small.periods[0], &Wishes { most, ..Wishes::default() }, |t| t.own.id.clone());
+    assert!(refused.unwrap_err().to_string().contains("media.rewritten_bytes"));
+}
+
+#[test]
+fn web_media_stands_in_no_hls_playlist() {
+    let set = |kind: &str, container: &str| {
+        format!(
+            "<AdaptationSet mimeType='{kind}/{container}' codecs='x'><SegmentTemplate media='$Number$' duration='4'/><Representation id='{kind}-{container}' bandwidth='9'/></AdaptationSet>"
+        )
+    };
+    let of = |sets: &[String]| {
+        read(&format!("<MPD mediaPresentationDuration='PT8S'><Period>{}</Period></MPD>", sets.concat()))
+    };
+    let both = of(&[set("video", "webm"), set("video", "mp4"), set("audio", "webm"), set("audio", "mp4")]);
+    let text = to_hls::master(&both.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap();
+    assert!(text.contains("\nvideo-mp4\n") && text.contains("URI=\"audio-mp4\"") && !text.contains("webm"), "{text}");
+    let alone = of(&[set("video", "webm")]);
+    let refused = to_hls::master(&alone.periods[0], &Wishes::default(), |t| t.own.id.clone()).unwrap_err();
+    assert!(refused.to_string().contains("WebM"), "{refused}");
+}
+
+#[test]
+fn numbers_with_fractions_are_numbers_and_the_last_segment_ends_with_its_period() {
+    let of = |template: &str| {
+        let own =
+            format!("<Representation id='v'><SegmentTemplate media='$Number$-$Time$' {template}</Representation>");
+        listed(&vod("PT10S", &own), 0.0).remove(0)
+    };
+    let found = of("timescale='10.0' duration='38.5'/>");
+    let begins: Vec<f64> = found.iter().map(|(_, start, ..)| *start).collect();
+    assert_eq!(begins, [0.0, 3.85, 7.7]);
+    let last = found.last().unwrap();
+    assert!((last.2 - 2.3).abs() < 1e-9 && last.3.ends_with("3-77"), "{last:?}");
+    let found = of("timescale='10'><SegmentTimeline><S t='0.0' d='40.0' r='2'/></SegmentTimeline></SegmentTemplate>");
+    assert_eq!(found.iter().map(|s| s.2).collect::<Vec<_>>(), [4.0, 4.0, 2.0]);
+}
+
+#[test]
+fn a_list_that_is_too_long_is_an_error_and_no_shorter_list() {
+    for template in [
+        "<SegmentTemplate media='$Number$' duration='1'/>",
+        "<SegmentTemplate media='$Number$'><SegmentTimeline><S t='0' d='1' r='200000'/></SegmentTimeline></SegmentTemplate>",
+    ] {
+        let manifest = read(&vod("PT200001S", &format!("<Representation id='v'>{template}</Representation>")));
+        let period = &manifest.periods[0];
+        let refused = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap_err();
+        assert!(refused.to_string().contains("200000 segments"), "{refused}");
+    }
+}
+
+#[test]
+fn a_manifest_keeps_what_low_latency_players_and_indexes_need() {
+    let text = "<MPD type='dynamic' availabilityStartTime='1970-01-01T00:00:00Z'><Period id='1'>\
+        <AdaptationSet mimeType='video/mp4'><SegmentTemplate media='$Number$.m4s' duration='2' availabilityTimeOffset='1.5' availabilityTimeComplete='false' pdDelta='3'/><Representation id='v'/></AdaptationSet>\
+        <AdaptationSet mimeType='audio/mp4'><Representation id='a'><BaseURL>a.mp4</BaseURL><SegmentBase indexRange='10-20' indexRangeExact='true'><Initialization range='0-9'/><RepresentationIndex range='30-40'/></SegmentBase></Representation></AdaptationSet></Period></MPD>";
+    let mut root = xml::read(text.as_bytes()).unwrap();
+    let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
+    to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", false, u64::MAX, &mut |_| "http://us/x".into()).unwrap();
+    let mut out = String::new();
+    root.write(&mut out);
+    for says in [
+        "availabilityTimeComplete=\"false\"",
+        "pdDelta=\"3\"",
+        "indexRangeExact=\"true\"",
+        "<Initialization range=\"0-9\"/><RepresentationIndex range=\"30-40\"/>",
+    ] {
+        assert!(out.contains(says), "{says}\n{out}");
+    }
+    let mut root = xml::read(text.as_bytes()).unwrap();
+    let refused = to_mpd::rewrite(&mut root, &manifest, "http://us/m.mpd", false, 10, &mut |_| "http://us/x".into());
+    assert!(refused.unwrap_err().to_string().contains("media.rewritten_bytes"));
 }

@@ -2,7 +2,7 @@
 
 use interflow_media::hls::define::Variables;
 use interflow_media::hls::rewrite::{Crypt, extension, is_playlist_address};
-use interflow_media::hls::{Kind, Options, Place, rewrite};
+use interflow_media::hls::{Kind, Options, Place, rewrite, rewrite_within};
 use interflow_media::relay::Base;
 use proptest::prelude::*;
 
@@ -151,13 +151,57 @@ fn keys_are_applied_with_the_right_vectors() {
 #[test]
 fn variables_are_filled_in_and_query_parameters_made_known() {
     let text = "#EXTM3U\n#EXT-X-DEFINE:NAME=\"h\",VALUE=\"//cdn.test\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{$h}/{$q}.ts\n";
-    let variables = Variables::collect(text.as_bytes(), Some("q=7"), &[]);
+    let variables = Variables::collect(text.as_bytes(), Some("q=7"), &[]).unwrap();
     let out = rewritten_with(text, &Options { variables, ..Options::default() });
     assert!(out.contains("\n<Segment|https://cdn.test/7.ts>\n"), "{out}");
     assert!(
         out.contains("#EXT-X-DEFINE:NAME=\"q\",VALUE=\"7\"\n") && out.contains("NAME=\"h\",VALUE=\"//cdn.test\""),
         "{out}"
     );
+}
+
+#[tokio::test]
+async fn variables_do_not_make_a_small_playlist_a_large_one() {
+    let base = Base::read("https://o.test/a/b.m3u8").unwrap();
+    let define =
+        format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(30_000));
+    let grow = async |lines: &str, most: u64| {
+        let text = format!("{define}{lines}");
+        let options =
+            Options { variables: Variables::collect(text.as_bytes(), None, &[]).unwrap(), ..Options::default() };
+        rewrite_within(text.as_bytes(), &base, &options, &mut Marks, most).await
+    };
+    let many = grow(&"{$v}\n".repeat(20_000), 1 << 20).await.unwrap_err().to_string();
+    assert!(many.contains("1048576 bytes") && many.contains("media.rewritten_bytes"), "{many}");
+    let long = grow(&"{$v}".repeat(1000), 1 << 30).await.unwrap_err().to_string();
+    assert!(long.contains("65536 bytes"), "{long}");
+    assert_eq!(
+        grow("{$v}\n", 1 << 20).await.unwrap().len(),
+        define.len() + 30_000 + "<Segment|https://o.test/a/>\n".len()
+    );
+}
+
+#[test]
+fn keys_in_the_playlist_itself_and_keys_of_256_bits_are_applied() {
+    let text = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-128,URI=\"data:;base64,AAAAAAAAAAAAAAAAAAAAAA==\"\n#EXTINF:4,\n1.ts\n\
+        #EXT-X-KEY:METHOD=AES-256,URI=\"k\"\n#EXTINF:4,\n2.ts\n";
+    let out = rewritten_with(text, &Options { apply_keys: true, ..Options::default() });
+    assert!(!out.contains("EXT-X-KEY"), "{out}");
+    assert!(out.contains("1.ts|AES-128|data:;base64,AAAAAAAAAAAAAAAAAAAAAA==|"), "{out}");
+    assert!(out.contains("2.ts|AES-256|https://o.test/a/k|"), "{out}");
+}
+
+#[test]
+fn what_a_player_is_told_to_fetch_early_passes_through_us() {
+    let range = |class: &str, uri: &str| format!("#EXT-X-DATERANGE:ID=\"a\",CLASS=\"{class}\",X-URI=\"{uri}\"\n");
+    let out = rewritten(&format!(
+        "#EXTM3U\n#EXT-X-TARGETDURATION:4\n{}{}{}",
+        range("com.apple.hls.preload", "v.m3u8"),
+        range("com.apple.hls.preload", "p.mp4"),
+        range("other", "o.mp4")
+    ));
+    assert!(out.contains("X-URI=\"<Playlist|https://o.test/a/v.m3u8>\""), "{out}");
+    assert!(out.contains("X-URI=\"<Segment|https://o.test/a/p.mp4>\"") && out.contains("X-URI=\"o.mp4\""), "{out}");
 }
 
 #[test]

@@ -77,3 +77,37 @@ fn a_key_for_another_id_is_refused() {
     let other = KeyRing::from_pairs([(Kid([1; 16]), Key(KEY))]);
     assert_eq!(decrypt(seed("cbcs"), other), Err(Error::NoKey { kid: KID, track: 1 }));
 }
+
+#[test]
+fn damage_is_told_before_a_byte_of_the_media_comes_out() {
+    let whole = seed("cenc");
+    let fragment = boxes(&whole, 0).flatten().find(|b| b.kind() == b"moof").expect("a fragment").offset as usize;
+    let init = || Init::parse(&whole[..fragment]).unwrap();
+    let media = &whole[fragment..];
+    let mdat = boxes(media, 0).flatten().find(|b| b.kind() == b"mdat").expect("media data").offset as usize;
+    let mut past_the_end = media.to_vec();
+    past_the_end[..4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+    let mut long_media = media.to_vec();
+    long_media[mdat..mdat + 4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+    let noise: Vec<u8> = (0..4000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let no_index = media[mdat..].to_vec();
+    let page = b"<!DOCTYPE html><html><body>expired</body></html>".to_vec();
+    for (name, data) in [
+        ("nothing", Vec::new()),
+        ("noise", noise),
+        ("a page", page),
+        ("a fragment that reaches past the end", past_the_end),
+        ("media data that reaches past the end", long_media),
+        ("media data that nothing describes", no_index),
+    ] {
+        let mut decrypter = Decrypter::for_segment(ring(), init()).with_length(Some(data.len() as u64));
+        let mut out = Vec::new();
+        let done = decrypter.push(Bytes::from(data), &mut out).and_then(|()| decrypter.finish());
+        assert!(done.is_err() && !decrypter.has_media(), "{name}: {done:?}");
+    }
+    // Cut in the middle: what was given out is right, and the end is an error.
+    let mut decrypter = Decrypter::for_segment(ring(), init());
+    let mut out = Vec::new();
+    decrypter.push(Bytes::copy_from_slice(&media[..mdat + 100]), &mut out).unwrap();
+    assert!(decrypter.has_media() && decrypter.finish().is_err());
+}

@@ -19,7 +19,7 @@ fn of_period(manifest: &Manifest, period: usize, now: f64) -> Vec<String> {
     let own = &period.sets[0].representations[0];
     let base = Base::read(&own.bases[0]).unwrap();
     let address = |s: segments::Segment| base.resolve(s.address.as_deref().unwrap_or_default());
-    segments::list(own, period, manifest, now).into_iter().map(address).collect()
+    segments::list(own, period, manifest, now).unwrap().into_iter().map(address).collect()
 }
 
 /// A track of eight seconds.
@@ -120,13 +120,14 @@ const PERIODS: &str = "<MPD mediaPresentationDuration='PT12S'><Period duration='
 fn playlist(manifest: &Manifest, now: f64) -> String {
     let part = |period| {
         let track = to_hls::find(period, "1_v_1", Some(Media::Video), "").or_else(|| to_hls::tracks(period).next())?;
-        Some(Part { period, track, segments: segments::list(track.own, period, manifest, now) })
+        Some(Part { period, track, segments: segments::list(track.own, period, manifest, now).unwrap() })
     };
     let parts: Vec<Part<'_>> = manifest.periods.iter().filter_map(part).collect();
     to_hls::media(manifest, &parts, Frame::default(), |wanted| match wanted {
         to_hls::Wanted::Init(_) => None,
         to_hls::Wanted::Segment(_, segment) => segment.address.clone(),
     })
+    .unwrap()
 }
 
 #[test]
@@ -140,7 +141,7 @@ fn periods_with_the_same_names_each_have_their_length_and_a_discontinuity_betwee
 fn an_offset_of_presentation_time_holds_for_its_period() {
     let manifest = read(PERIODS);
     let period = &manifest.periods[1];
-    let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0);
+    let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap();
     assert_eq!((all[0].start, all[0].time, period.start), (0.0, 100, 8.0));
 }
 
@@ -151,7 +152,7 @@ fn lists_with_bases_numbers_and_timelines() {
     assert_eq!(addresses(text), ["x/1", "x/2"]);
     let manifest = track(text);
     let period = &manifest.periods[0];
-    let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0);
+    let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap();
     let seen: Vec<_> = all.iter().map(|s| (s.number, s.duration)).collect();
     assert_eq!(seen, [(3, 5.0), (4, 3.0)]);
 }
@@ -197,7 +198,7 @@ fn a_first_segment_that_begins_before_or_behind_its_period() {
             format!("<Representation><SegmentTemplate media='s' duration='4' eptDelta='{delta}'/></Representation>");
         let manifest = track(&text);
         let period = &manifest.periods[0];
-        let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0);
+        let all = segments::list(&period.sets[0].representations[0], period, &manifest, 0.0).unwrap();
         all.iter().map(|s| s.start).collect::<Vec<_>>()
     };
     assert_eq!((starts("0"), starts("-1"), starts("2")), (vec![0.0, 4.0], vec![-1.0, 3.0, 7.0], vec![2.0, 6.0]));
@@ -229,7 +230,10 @@ fn clocks_locations_and_patches() {
 fn as_mpd(text: &str) -> String {
     let mut root = xml::read(text.as_bytes()).unwrap();
     let manifest = model::read(&root, &Base::read("http://o.test/d/m.mpd").unwrap()).unwrap();
-    to_mpd::rewrite(&mut root, &manifest, "http://ours.test/m.mpd", false, &mut |_| "http://ours.test/s".to_owned());
+    to_mpd::rewrite(&mut root, &manifest, "http://ours.test/m.mpd", false, u64::MAX, &mut |_| {
+        "http://ours.test/s".to_owned()
+    })
+    .unwrap();
     let mut out = String::new();
     root.write(&mut out);
     out
@@ -296,7 +300,7 @@ fn more_than_five_heights_and_four_languages() {
         "<MPD><Period><SegmentTemplate media='s' duration='1'/><AdaptationSet contentType='video'>{videos}</AdaptationSet>{sets}</Period></MPD>"
     );
     let manifest = read(&text);
-    let out = to_hls::master(&manifest.periods[0], &Wishes::default(), |t: Track<'_>| t.own.id.clone());
+    let out = to_hls::master(&manifest.periods[0], &Wishes::default(), |t: Track<'_>| t.own.id.clone()).unwrap();
     assert_eq!((out.matches("#EXT-X-STREAM-INF").count(), out.matches("#EXT-X-MEDIA:TYPE=AUDIO").count()), (9, 9));
 }
 

@@ -113,22 +113,36 @@ fn is_special_v4(ip: Ipv4Addr) -> bool {
 
 fn is_special_v6(ip: Ipv6Addr) -> bool {
     let s = ip.segments();
-    // Addresses that carry an IPv4 address inside are judged by it: 6to4 and NAT64.
-    let inside = match s {
-        [0x2002, hi, lo, ..] | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo] => {
-            Some(Ipv4Addr::from(u32::from(hi) << 16 | u32::from(lo)))
-        }
-        _ => None,
-    };
-    inside.is_some_and(is_special_v4)
+    embedded_v4(s).is_some_and(is_special_v4)
         || ip.is_loopback()
         || ip.is_unspecified()
         || ip.is_multicast()
         || ip.is_unique_local()
         || ip.is_unicast_link_local()
-        || (s[0] == 0x2001 && s[1] == 0xdb8)
+        // Site-local (deprecated), local-use NAT64, discard-only, documentation.
+        || s[0] & 0xffc0 == 0xfec0
         || (s[0] == 0x64 && s[1] == 0xff9b && s[2] == 1)
         || s[0] == 0x100 && s[1] == 0
+        || (s[0] == 0x2001 && s[1] == 0xdb8)
+        || (s[0] == 0x3fff && s[1] < 0x1000)
+        // Teredo, whose relays hand packets to any IPv4 address; benchmarking; ORCHID.
+        || (s[0] == 0x2001 && s[1] == 0)
+        || (s[0] == 0x2001 && s[1] == 2 && s[2] == 0)
+        || (s[0] == 0x2001 && matches!(s[1] & 0xfff0, 0x10 | 0x20))
+}
+
+/// The IPv4 address inside an IPv6 one, by which it is judged: mapped, compatible, translated (SIIT), NAT64, 6to4 and
+/// ISATAP.
+fn embedded_v4(s: [u16; 8]) -> Option<Ipv4Addr> {
+    let (hi, lo) = match s {
+        [0, 0, 0, 0, 0, 0xffff | 0, hi, lo]
+        | [0, 0, 0, 0, 0xffff, 0, hi, lo]
+        | [0x64, 0xff9b, 0, 0, 0, 0, hi, lo]
+        | [0x2002, hi, lo, ..]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, hi, lo] => (hi, lo),
+        _ => return None,
+    };
+    Some(Ipv4Addr::from(u32::from(hi) << 16 | u32::from(lo)))
 }
 
 #[cfg(test)]
@@ -155,6 +169,20 @@ mod tests {
             ("2002:7f00:1::", true),
             ("64:ff9b::a9fe:a9fe", true),
             ("64:ff9b::808:808", false),
+            ("::ffff:169.254.169.254", true),
+            ("::ffff:8.8.8.8", false),
+            ("::127.0.0.1", true),
+            ("::10.0.0.1", true),
+            ("::8.8.8.8", false),
+            ("::ffff:0:10.0.0.1", true),
+            ("64:ff9b:1::808:808", true),
+            ("2002:808:808::1", false),
+            ("2002:a9fe:a9fe::1", true),
+            ("2606:4700::5efe:10.0.0.1", true),
+            ("2001:0:4136:e378:8000:63bf:3fff:fdd2", true),
+            ("2001:4860:4860::8888", false),
+            ("fec0::1", true),
+            ("3fff::1", true),
         ] {
             assert_eq!(is_special(ip.parse().unwrap()), special, "{ip}");
         }

@@ -1,9 +1,9 @@
 //! AES-128 in counter mode and cipher block chaining over pieces of a stream, in place.
 
-use aes::Aes128;
 use aes::cipher::{
     Array, BlockModeDecrypt as _, InnerIvInit as _, KeyInit as _, StreamCipher as _, StreamCipherCoreWrapper,
 };
+use aes::{Aes128, Aes256};
 use ctr::flavors::Ctr64BE;
 
 use super::keys::Key;
@@ -101,6 +101,15 @@ impl Cbc {
     pub fn apply(&mut self, key: &AesKey, data: &mut [u8]) {
         let (blocks, _) = data.as_chunks_mut::<BLOCK>();
         self.chain(key, blocks);
+    }
+
+    /// The same under a key of 256 bits.
+    pub fn apply_256(&mut self, key: &Aes256, data: &mut [u8]) {
+        let (blocks, _) = data.as_chunks_mut::<BLOCK>();
+        let Some(last) = blocks.last().copied() else { return };
+        let mut decryptor = cbc::Decryptor::<&Aes256>::inner_iv_init(key, &Array(self.previous));
+        decryptor.decrypt_blocks(Array::cast_slice_from_core_mut(blocks));
+        self.previous = last;
     }
 
     /// Decrypts `crypt` blocks, passes over `skip` blocks, and so on; `data` begins with a block to decrypt. A chain runs

@@ -49,6 +49,12 @@ pub struct Decrypter {
     stash: BytesMut,
     need: usize,
     failed: Option<Error>,
+    /// File offset at which the stream ends, when that is known.
+    end: Option<u64>,
+    /// Whether an index was read that tells what is in the media data.
+    is_indexed: bool,
+    /// Whether a box was read, and whether media data was reached.
+    seen: (bool, bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +89,9 @@ impl Decrypter {
             stash: BytesMut::new(),
             need: 0,
             failed: None,
+            end: None,
+            is_indexed: false,
+            seen: (false, false),
         }
     }
 
@@ -97,6 +106,18 @@ impl Decrypter {
     pub fn at(mut self, offset: u64) -> Self {
         self.pos = offset;
         self
+    }
+
+    /// The same for a stream of so many bytes: a box that would reach behind its end is refused at its beginning.
+    #[must_use]
+    pub fn with_length(mut self, length: Option<u64>) -> Self {
+        self.end = length.map(|length| self.pos.saturating_add(length));
+        self
+    }
+
+    /// Whether media data was reached: before that, nothing that came out can be played.
+    pub fn has_media(&self) -> bool {
+        self.seen.1
     }
 
     /// The same with other limits.
@@ -137,6 +158,9 @@ impl Decrypter {
         }
         let at = self.pos + self.stash.len() as u64;
         let inside = match (&self.state, self.plan.jobs.front()) {
+            (State::Header, _) if !self.seen.0 && self.stash.is_empty() => {
+                "an MP4 file, of which nothing came".to_owned()
+            }
             _ if self.cursor.is_some() => "an encrypted sample".to_owned(),
             (State::Media(Some(left)), _) if *left > 0 => format!("media data, {left} bytes before its end"),
             (State::Pass(kind, Some(left)), _) if *left > 0 => format!("box `{kind}`, {left} bytes before its end"),
@@ -218,17 +242,44 @@ impl Decrypter {
         let Some(header) = Header::read(data, self.pos)? else {
             return Ok(Progress { done: 0, need: (data.len() + 8).next_multiple_of(8).min(Header::LONGEST) });
         };
+        self.check(&header)?;
         let content = header.size.map(|size| size - header.len as u64);
         match &header.kind.0 {
             b"moov" | b"moof" => return self.index(&header, data),
+            b"mdat" if self.is_lost() => return Err(Error::IndexAtEnd { offset: self.pos }),
             b"mdat" if self.init.is_none() => return Err(Error::IndexAtEnd { offset: self.pos }),
-            b"mdat" => self.state = State::Media(content),
+            b"mdat" => (self.state, self.seen.1) = (State::Media(content), true),
             _ => self.state = State::Pass(header.kind, content),
         }
         if content == Some(0) {
             self.state = State::Header;
         }
         Ok(Progress { done: header.len, need: 0 })
+    }
+
+    /// Whether a box can begin so: noise and files of another kind do not, and are not passed on as if they were in clear.
+    fn check(&mut self, header: &Header) -> Result<(), Error> {
+        let (kind, offset) = (header.kind, self.pos);
+        let is_first = !std::mem::replace(&mut self.seen.0, true);
+        let is_padding = kind.0 == [0; 4] && header.size.is_none();
+        let is_name = kind.0.iter().all(|b| matches!(b, b' '..=b'~' | 0xa9)) || is_padding && !is_first;
+        if !is_name || is_first && !FIRST.contains(&&kind.0) {
+            let what = "a box of this type in this place (it is damaged, or no MP4)";
+            return Err(Error::Unsupported { kind, offset, what });
+        }
+        match (header.size, self.end) {
+            (Some(size), Some(end)) if offset.saturating_add(size) > end => {
+                let what = format!("box `{kind}`, which says that it has {size} bytes from byte {offset} on");
+                Err(Error::Truncated { at: end, what })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether media data comes of which nothing says how it is encrypted, though the file says that it is.
+    fn is_lost(&self) -> bool {
+        let is_protected = |init: &Arc<Init>| init.protected().next().is_some();
+        !self.is_indexed && self.init.as_ref().is_some_and(is_protected)
     }
 
     /// A `moov` or `moof` is read and rewritten once it is whole.
@@ -249,6 +300,7 @@ impl Decrypter {
             plan_table(&b, &init, &self.keys, &mut self.plan)?;
             self.check_regions(&b)?;
             init.rewrite(whole);
+            self.is_indexed |= init.movie.tracks.iter().any(|t| !t.table.is_empty());
             self.init = Some(Arc::new(init));
         } else {
             let b = BoxRef { header: *header, offset, at: 0, whole };
@@ -257,6 +309,7 @@ impl Decrypter {
                 plan_fragment(&b, &init, &self.keys, &mut self.plan)?;
                 self.check_regions(&b)?;
             }
+            self.is_indexed = true;
             let patches = fragment_patches(&b);
             free_all(whole, &patches);
         }
@@ -329,6 +382,12 @@ impl Decrypter {
         Ok(Progress { done, need: size as usize })
     }
 }
+
+/// The boxes that a file or segment begins with.
+const FIRST: [&[u8; 4]; 16] = [
+    b"ftyp", b"styp", b"moov", b"moof", b"sidx", b"mdat", b"free", b"skip", b"wide", b"emsg", b"prft", b"uuid",
+    b"meta", b"ssix", b"pdin", b"mfra",
+];
 
 /// Up to `n`, but not more than what is left.
 fn within(left: Option<u64>, n: usize) -> usize {

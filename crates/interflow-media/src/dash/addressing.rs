@@ -36,8 +36,8 @@ impl Timeline {
             for (name, value) in attributes {
                 let value = value.trim();
                 match *name {
-                    "t" => run.t = value.parse().ok(),
-                    "d" => (run.d, lasts) = value.parse().map_or((0, false), |d| (d, true)),
+                    "t" => run.t = rounded(value),
+                    "d" => (run.d, lasts) = rounded(value).map_or((0, false), |d| (d, true)),
                     "r" => run.r = value.parse().unwrap_or(0),
                     "k" => run.k = value.parse().unwrap_or(1),
                     _ => {}
@@ -72,20 +72,47 @@ pub struct Addressing {
     pub offset: u64,
     /// How far behind 0 of the period the first segment begins, in units, without a timeline.
     pub delta: i64,
-    /// Units of each segment, without a timeline.
-    pub duration: Option<u64>,
+    /// Units of each segment, without a timeline; many packagers write parts of one.
+    pub duration: Option<f64>,
     /// Number of the first segment.
     pub start_number: Option<u64>,
     /// Number of the last segment.
     pub end_number: Option<u64>,
     /// How much earlier than whole a segment may be fetched, in seconds.
     pub available_early: f64,
+    /// What a player needs besides, as it is written.
+    pub kept: Kept,
     /// The timeline.
     pub timeline: Option<Timeline>,
     /// What kind it is.
     pub form: Form,
     /// The initialization section.
     pub init: Initialization,
+}
+
+/// What means nothing here, and stays in a manifest for the player.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// `availabilityTimeComplete`: whether segments are there whole once they are available (low latency).
+    pub complete: Option<String>,
+    /// `pdDelta`.
+    pub pd_delta: Option<String>,
+    /// `indexRangeExact`.
+    pub index_exact: Option<String>,
+    /// `RepresentationIndex`.
+    pub index: Option<Initialization>,
+}
+
+/// A whole number; one that is written with a fraction is rounded.
+fn rounded(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| fraction(text).map(|n| n.round() as u64))
+}
+
+/// A number from 0 that may have a fraction.
+fn fraction(text: &str) -> Option<f64> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    text.parse::<f64>().ok().filter(|n| plain && n.is_finite() && *n >= 0.0)
 }
 
 /// The kinds.
@@ -121,23 +148,29 @@ impl Addressing {
         else {
             return own;
         };
-        own.timescale = e.number("timescale").filter(|t| *t > 0).unwrap_or(self.timescale.max(1));
-        own.offset = e.number("presentationTimeOffset").unwrap_or(self.offset);
+        let whole = |name: &str| e.get(name).and_then(rounded);
+        own.timescale = whole("timescale").filter(|t| *t > 0).unwrap_or(self.timescale.max(1));
+        own.offset = whole("presentationTimeOffset").unwrap_or(self.offset);
         own.delta = e.number("eptDelta").unwrap_or(self.delta);
-        own.duration = e.number("duration").filter(|d| *d > 0).or(self.duration);
+        own.duration = e.get("duration").and_then(|d| fraction(d.trim())).filter(|d| *d > 0.0).or(self.duration);
         own.start_number = e.number("startNumber").or(self.start_number);
         own.end_number = e.number("endNumber").or(self.end_number);
         if let Some(early) = e.get("availabilityTimeOffset") {
             own.available_early += early_by(early);
         }
+        let kept =
+            |name: &str, inherited: &Option<String>| e.get(name).map(str::to_owned).or_else(|| inherited.clone());
+        own.kept.complete = kept("availabilityTimeComplete", &self.kept.complete);
+        own.kept.pd_delta = kept("pdDelta", &self.kept.pd_delta);
+        own.kept.index_exact = kept("indexRangeExact", &self.kept.index_exact);
+        if let Some(index) = e.child("RepresentationIndex") {
+            own.kept.index = Some(section(index));
+        }
         if let Some(timeline) = e.child("SegmentTimeline") {
             own.timeline = Some(Timeline(timeline.raw.into()));
         }
         if let Some(init) = e.child("Initialization") {
-            own.init = Initialization {
-                address: init.get("sourceURL").map(str::to_owned),
-                range: init.get("range").and_then(byte_range),
-            };
+            own.init = section(init);
         }
         match e.name {
             "SegmentTemplate" => {
@@ -168,6 +201,14 @@ impl Addressing {
             }
         }
         own
+    }
+}
+
+/// Where an element says that something is.
+fn section(element: &Element<'_>) -> Initialization {
+    Initialization {
+        address: element.get("sourceURL").map(str::to_owned),
+        range: element.get("range").and_then(byte_range),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use interflow_flow::Result;
 
-use super::addressing::{Addressing, early_by};
+use super::addressing::{Addressing, Form, early_by};
 use super::time::{duration, moment};
 use super::wrong;
 use super::xml::Element;
@@ -10,6 +10,12 @@ use crate::relay::Base;
 
 /// The most addresses that one thing is looked for at.
 const BASES: usize = 4;
+/// The most representations of a manifest.
+const REPRESENTATIONS: usize = 20_000;
+/// The most periods of a manifest.
+const PERIODS: usize = 10_000;
+/// The most bytes that what representations inherit may take, counted once for each of them.
+const INHERITED: usize = 64 << 20;
 
 /// A manifest.
 #[derive(Clone, Debug, Default)]
@@ -143,6 +149,10 @@ pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
     };
     let level = Level { bases: vec![base.clone()], early: 0.0 }.inside(root);
     let periods: Vec<&Element<'_>> = root.all("Period").filter(|p| !is_emptied(p)).collect();
+    if periods.len() > PERIODS {
+        return Err(wrong(format!("it has more than {PERIODS} periods")));
+    }
+    let mut room = Room { representations: REPRESENTATIONS, bytes: INHERITED };
     let mut begins = 0.0;
     for (i, element) in periods.iter().enumerate() {
         let start = element.get("start").and_then(duration).unwrap_or(begins);
@@ -157,8 +167,8 @@ pub fn read(root: &Element<'_>, base: &Base) -> Result<Manifest> {
             .all("AdaptationSet")
             .filter(|s| !is_emptied(s))
             .enumerate()
-            .filter_map(|(n, s)| set(s, n, &inside, &addressing))
-            .collect();
+            .filter_map(|(n, s)| set(s, n, &inside, &addressing, &mut room).transpose())
+            .collect::<Result<_>>()?;
         let id = element.get("id").map_or_else(|| format!("p{start}"), str::to_owned);
         manifest.periods.push(Period { id, start, duration: length, sets });
     }
@@ -221,14 +231,74 @@ fn property<'a>(element: &'a Element<'_>, scheme: &str) -> Option<&'a str> {
     element.children.iter().find(is_one).map(|e| e.get("value").unwrap_or_default())
 }
 
-fn set(element: &Element<'_>, place: usize, level: &Level, addressing: &Addressing) -> Option<AdaptationSet> {
+/// What representations may still take.
+struct Room {
+    representations: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn take(&mut self, own: &Representation) -> Result<()> {
+        let a = &own.addressing;
+        let form = match &a.form {
+            Form::Template { media } => media.len(),
+            _ => 0,
+        };
+        let texts = [own.id.len(), own.mime.len(), own.codecs.as_ref().map_or(0, String::len), form];
+        let bytes = texts.iter().sum::<usize>()
+            + own.bases.iter().map(String::len).sum::<usize>()
+            + a.init.address.as_ref().map_or(0, String::len);
+        let left = (self.representations.checked_sub(1), self.bytes.checked_sub(bytes));
+        let (Some(representations), Some(bytes)) = left else {
+            return Err(wrong(format!(
+                "it has more than {REPRESENTATIONS} representations, or their addresses and codecs take more than \
+                 {INHERITED} bytes"
+            )));
+        };
+        *self = Self { representations, bytes };
+        Ok(())
+    }
+}
+
+/// What a set says of all its representations: looked up once, not once for each.
+struct Common<'a> {
+    set: &'a Element<'a>,
+    characteristics: Option<&'a str>,
+    tiles: Option<&'a str>,
+    channels: Option<&'a Element<'a>>,
+    is_protected: bool,
+}
+
+const CHARACTERISTICS: &str = "urn:mpeg:mpegB:cicp:TransferCharacteristics";
+const TILES: &str = "http://dashif.org/guidelines/thumbnail_tile";
+
+fn set(
+    element: &Element<'_>,
+    place: usize,
+    level: &Level,
+    addressing: &Addressing,
+    room: &mut Room,
+) -> Result<Option<AdaptationSet>> {
     let level = level.inside(element);
     let addressing = addressing.inherit(element);
-    let first = element.child("Representation")?;
+    let Some(first) = element.child("Representation") else { return Ok(None) };
     let either = |name: &str| first.get(name).or_else(|| element.get(name));
-    let media = media_of(either("mimeType"), element.get("contentType"), either("codecs"), element)?;
-    let representations = element.all("Representation").map(|r| representation(r, element, &level, &addressing));
-    Some(AdaptationSet {
+    let media = media_of(either("mimeType"), element.get("contentType"), either("codecs"), element);
+    let Some(media) = media else { return Ok(None) };
+    let common = Common {
+        set: element,
+        characteristics: property(element, CHARACTERISTICS),
+        tiles: property(element, TILES),
+        channels: element.child("AudioChannelConfiguration"),
+        is_protected: element.child("ContentProtection").is_some(),
+    };
+    let mut representations = Vec::new();
+    for r in element.all("Representation") {
+        let own = representation(r, &common, &level, &addressing);
+        room.take(&own)?;
+        representations.push(own);
+    }
+    Ok(Some(AdaptationSet {
         id: element.get("id").map_or_else(|| format!("n{place}"), str::to_owned),
         media,
         language: element.get("lang").map(str::to_owned),
@@ -238,8 +308,8 @@ fn set(element: &Element<'_>, place: usize, level: &Level, addressing: &Addressi
             .or_else(|| element.get("label").map(str::to_owned)),
         roles: element.all("Role").filter_map(|r| r.get("value")).map(str::to_owned).collect(),
         is_trick: property(element, "http://dashif.org/guidelines/trickmode").is_some(),
-        representations: representations.collect(),
-    })
+        representations,
+    }))
 }
 
 fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, element: &Element<'_>) -> Option<Media> {
@@ -278,17 +348,19 @@ fn media_of(mime: Option<&str>, content: Option<&str>, codecs: Option<&str>, ele
     }
 }
 
-fn representation(element: &Element<'_>, set: &Element<'_>, level: &Level, addressing: &Addressing) -> Representation {
-    let either = |name: &str| element.get(name).or_else(|| set.get(name));
-    let both = [element, set];
+fn representation(
+    element: &Element<'_>,
+    common: &Common<'_>,
+    level: &Level,
+    addressing: &Addressing,
+) -> Representation {
+    let either = |name: &str| element.get(name).or_else(|| common.set.get(name));
     let level = level.inside(element);
     let mut addressing = addressing.inherit(element);
     addressing.available_early += level.early;
     let number = |name: &str| either(name).and_then(|v| v.trim().parse::<u32>().ok());
-    let characteristics = both
-        .iter()
-        .find_map(|e| property(e, "urn:mpeg:mpegB:cicp:TransferCharacteristics"))
-        .and_then(|v| v.trim().parse::<u32>().ok());
+    let characteristics =
+        property(element, CHARACTERISTICS).or(common.characteristics).and_then(|v| v.trim().parse::<u32>().ok());
     Representation {
         id: element.get("id").unwrap_or_default().to_owned(),
         bandwidth: element.number("bandwidth").unwrap_or(0),
@@ -296,18 +368,17 @@ fn representation(element: &Element<'_>, set: &Element<'_>, level: &Level, addre
         codecs: either("codecs").map(str::to_owned),
         size: number("width").zip(number("height")),
         frame_rate: either("frameRate").and_then(rate),
-        channels: both.iter().find_map(|e| e.child("AudioChannelConfiguration")).and_then(channels),
+        channels: element.child("AudioChannelConfiguration").or(common.channels).and_then(channels),
         range: match characteristics {
             Some(16) => Some("PQ"),
             Some(18) => Some("HLG"),
             _ => None,
         },
-        tiles: both
-            .iter()
-            .find_map(|e| property(e, "http://dashif.org/guidelines/thumbnail_tile"))
+        tiles: property(element, TILES)
+            .or(common.tiles)
             .and_then(|v| v.split_once('x'))
             .and_then(|(c, r)| Some((c.trim().parse().ok()?, r.trim().parse().ok()?))),
-        is_protected: both.iter().any(|e| e.child("ContentProtection").is_some()),
+        is_protected: common.is_protected || element.child("ContentProtection").is_some(),
         bases: level.bases.iter().map(|b| b.resolve("")).collect(),
         addressing,
     }

@@ -1,11 +1,14 @@
 //! Which segments of a representation are there now.
 
 use super::addressing::{Addressing, ByteRange, Filling, Form, Run, fill};
+use interflow_flow::{Error, Result};
+
 use super::model::{Manifest, Period, Representation};
+use super::wrong;
 use crate::bmff::SegmentIndex;
 
-/// The most segments that are listed of one representation.
-const MOST: usize = 200_000;
+/// The most segments that one playlist lists; more are an error.
+pub const MOST: usize = 200_000;
 
 /// The most bytes that their addresses take together: a pattern of a page, for each of them, would fill the memory.
 const MOST_BYTES: usize = 64 << 20;
@@ -29,7 +32,10 @@ pub struct Segment {
 
 /// The segments of a representation at a moment (seconds since 1970). Those of a file with an index are told by
 /// [`of_index`], once that is read.
-pub fn list(representation: &Representation, period: &Period, manifest: &Manifest, now: f64) -> Vec<Segment> {
+///
+/// # Errors
+/// More than [`MOST`] segments, or addresses that take more than 64 MiB.
+pub fn list(representation: &Representation, period: &Period, manifest: &Manifest, now: f64) -> Result<Vec<Segment>> {
     let a = &representation.addressing;
     let elapsed = manifest.is_live.then_some(now - manifest.available - period.start);
     let scale = a.timescale.max(1) as f64;
@@ -43,8 +49,7 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
     match &a.form {
         Form::Template { media } => {
             let mut bytes = 0;
-            let mut named = found.len();
-            for (i, (segment, part)) in found.iter_mut().enumerate() {
+            for (segment, part) in &mut found {
                 let filling = Filling {
                     id: &representation.id,
                     bandwidth: representation.bandwidth,
@@ -55,12 +60,10 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
                 let address = fill(media, filling);
                 bytes += address.len();
                 if bytes > MOST_BYTES {
-                    named = i;
-                    break;
+                    return Err(wrong(format!("the addresses of one track take more than {MOST_BYTES} bytes")));
                 }
                 segment.address = Some(address);
             }
-            found.truncate(named);
         }
         Form::List { media } => {
             if found.is_empty() && media.len() == 1 {
@@ -73,9 +76,22 @@ pub fn list(representation: &Representation, period: &Period, manifest: &Manifes
         }
         Form::Base { .. } | Form::Whole => found = vec![(whole(period), 0)],
     }
+    if found.len() > MOST {
+        return Err(too_many());
+    }
+    Ok(within(found.into_iter().map(|(s, _)| s), period, 0.5 / scale))
+}
+
+/// What the longest playlist is, in words.
+pub fn too_many() -> Error {
+    wrong(format!("a track has more than {MOST} segments"))
+}
+
+/// The segments that a period shows some of; the last one ends with it.
+fn within(segments: impl Iterator<Item = Segment>, period: &Period, tick: f64) -> Vec<Segment> {
     let end = period.duration.unwrap_or(f64::INFINITY);
-    let tick = 0.5 / scale;
-    found.into_iter().map(|(s, _)| s).filter(|s| s.start + s.duration > tick && s.start < end - tick).collect()
+    let shown = segments.filter(|s| s.start + s.duration > tick && s.start < end - tick);
+    shown.map(|s| Segment { duration: s.duration.min(end - s.start), ..s }).collect()
 }
 
 fn whole(period: &Period) -> Segment {
@@ -106,13 +122,13 @@ fn listed(a: &Addressing) -> Option<u64> {
 /// Segments of the same length, by number. Of a live one those that are whole, within the window.
 fn evenly(
     a: &Addressing,
-    duration: u64,
+    duration: f64,
     period: &Period,
     manifest: &Manifest,
     elapsed: Option<f64>,
 ) -> Vec<(Segment, u64)> {
     let scale = a.timescale.max(1) as f64;
-    let (each, delta) = (duration as f64 / scale, a.delta as f64 / scale);
+    let (each, delta) = (duration / scale, a.delta as f64 / scale);
     let first_number = a.start_number.unwrap_or(1);
     let all = period.duration.map(|d| ((d - delta) / each - 1e-6).ceil().max(0.0) as u64);
     let mut end = all.or(listed(a));
@@ -125,14 +141,27 @@ fn evenly(
             first = ((elapsed - window - delta) / each).floor().max(0.0) as u64;
         }
     }
-    let numbered = a.end_number.map(|last| (last + 1).saturating_sub(first_number));
+    let numbered = a.end_number.map(|last| last.saturating_add(1).saturating_sub(first_number));
     let end = end.into_iter().chain(numbered).chain(listed(a)).min().unwrap_or(0);
-    let first = first.max(end.saturating_sub(MOST as u64));
+    // Of a live stream without a window only the end is of use; of another one, all that is one too many is an error.
+    let from = end.saturating_sub(MOST as u64);
+    let (first, end) =
+        if manifest.is_live { (first.max(from), end) } else { (first, end.min(first.saturating_add(MOST as u64 + 1))) };
     (first..end)
         .map(|i| {
-            let time = i.saturating_mul(duration).saturating_add(a.offset);
-            let mut one = segment(a, first_number.saturating_add(i), time, duration);
-            one.start += delta;
+            let begin = i as f64 * duration;
+            let time = match duration.fract() {
+                0.0 => i.saturating_mul(duration as u64),
+                _ => begin.round() as u64,
+            };
+            let one = Segment {
+                number: first_number.saturating_add(i),
+                time: time.saturating_add(a.offset),
+                start: begin / scale + delta,
+                duration: each,
+                address: None,
+                range: None,
+            };
             (one, 0)
         })
         .collect()
@@ -166,8 +195,8 @@ fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f6
                 }
             }
         };
-        for _ in 0..count.min(MOST as u64) {
-            if found.len() >= MOST || a.end_number.is_some_and(|last| number > last) {
+        for _ in 0..count.min(MOST as u64 + 1) {
+            if found.len() > MOST || a.end_number.is_some_and(|last| number > last) {
                 return found;
             }
             if run.k > 1 && parts_named {
@@ -186,7 +215,7 @@ fn of_timeline(a: &Addressing, runs: &[Run], period: &Period, elapsed: Option<f6
 }
 
 /// The segments that an index tells of. References to further indexes are left out: the caller reads those as well.
-pub fn of_index(index: &SegmentIndex, a: &Addressing, numbered_from: u64) -> Vec<Segment> {
+pub fn of_index(index: &SegmentIndex, a: &Addressing, period: &Period, numbered_from: u64) -> Vec<Segment> {
     let scale = f64::from(index.timescale.max(1));
     let offset = a.offset as f64 / a.timescale.max(1) as f64;
     let mut time = index.earliest;
@@ -205,5 +234,7 @@ pub fn of_index(index: &SegmentIndex, a: &Addressing, numbered_from: u64) -> Vec
         }
         time = time.saturating_add(u64::from(reference.duration));
     }
-    found
+    let shown = within(found.iter().cloned(), period, 0.5 / scale);
+    // A file whose times begin elsewhere, without a word on it in the manifest, is shown whole.
+    if shown.is_empty() { found } else { shown }
 }

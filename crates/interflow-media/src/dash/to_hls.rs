@@ -1,11 +1,13 @@
 //! HLS playlists made of a manifest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+
+use interflow_flow::{Error, Result};
 
 use super::model::{AdaptationSet, Manifest, Media, Period, Representation};
 use super::segments::Segment;
-use super::time;
+use super::{time, wrong};
 use crate::hls::variants::Wish;
 
 /// What is wished for.
@@ -17,6 +19,20 @@ pub struct Wishes {
     pub language: Option<String>,
     /// MPEG-TS segments, each whole in itself.
     pub ts: bool,
+    /// The longest playlist, in bytes.
+    pub most: Option<u64>,
+}
+
+/// The most variants and renditions of a multivariant playlist.
+const VARIANTS: usize = 10_000;
+
+/// What is said when a playlist would be too long.
+fn too_long(most: u64) -> Error {
+    wrong(format!("a playlist of it would be longer than {most} bytes (media.rewritten_bytes)"))
+}
+
+fn check(out: &str, most: Option<u64>) -> Result<()> {
+    most.filter(|most| out.len() as u64 > *most).map_or(Ok(()), |most| Err(too_long(most)))
 }
 
 /// A representation with its set.
@@ -53,48 +69,72 @@ pub fn tracks(period: &Period) -> impl Iterator<Item = Track<'_>> {
     period.sets.iter().flat_map(|set| set.representations.iter().map(move |own| Track { set, own }))
 }
 
+/// The tracks that HLS can carry: it knows no WebM.
+fn playable(period: &Period) -> impl Iterator<Item = Track<'_>> {
+    tracks(period).filter(|t| !t.own.mime.ends_with("/webm"))
+}
+
 /// The track of a period that goes on with a playlist: the one of this name, else the nearest of its kind and language.
 pub fn find<'a>(period: &'a Period, profile: &str, media: Option<Media>, language: &str) -> Option<Track<'a>> {
-    if let Some(track) = tracks(period).find(|t| t.profile() == profile) {
+    if let Some(track) = playable(period).find(|t| t.profile() == profile) {
         return Some(track);
     }
     // Python's names: `0` stands for a set without a name.
     let (_, rest) = profile.split_once('_')?;
     let same_rest = |t: &Track<'_>| t.profile().split_once('_').is_some_and(|(_, r)| r == rest);
-    if let Some(track) = tracks(period).find(same_rest).filter(|t| media.is_none_or(|m| m == t.set.media)) {
+    if let Some(track) = playable(period).find(same_rest).filter(|t| media.is_none_or(|m| m == t.set.media)) {
         return Some(track);
     }
     let bandwidth: u64 = profile.rsplit('_').next()?.parse().ok()?;
     let media = media?;
     let spoken = |t: &Track<'_>| t.set.language.as_deref().unwrap_or_default() == language;
-    let kind = || tracks(period).filter(move |t| t.set.media == media && !t.set.is_trick);
+    let kind = || playable(period).filter(move |t| t.set.media == media && !t.set.is_trick);
     let near = |t: &Track<'_>| t.own.bandwidth.abs_diff(bandwidth);
     kind().filter(spoken).min_by_key(near).or_else(|| kind().min_by_key(near))
 }
 
 /// The multivariant playlist. `link` gives the URL of a track's playlist.
-pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) -> String) -> String {
+///
+/// # Errors
+/// No media that HLS can carry; more than 10,000 variants, or a playlist longer than is wished.
+pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) -> String) -> Result<String> {
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}\n#EXT-X-INDEPENDENT-SEGMENTS", if wishes.ts { 4 } else { 7 });
     let groups = audio_groups(period, wishes);
+    let (texts, videos) = (subtitles(period), videos(period, wishes));
+    let renditions = groups.iter().map(|(_, sounds)| sounds.len()).sum::<usize>() + texts.len();
+    if videos.len().saturating_mul(groups.len().max(1)).saturating_add(renditions) > VARIANTS {
+        return Err(wrong(format!("it has more than {VARIANTS} combinations of picture and sound")));
+    }
+    let empty = out.len();
     let mut named: BTreeMap<String, u32> = BTreeMap::new();
     for (group, sounds) in &groups {
         let main = sounds.iter().position(|t| t.set.roles.iter().any(|r| r == "main")).unwrap_or(0);
         for (i, track) in sounds.iter().enumerate() {
             audio_rendition(&mut out, group, *track, i == main, &mut named, &link(*track));
+            check(&out, wishes.most)?;
         }
     }
-    let texts = subtitles(period);
     for track in &texts {
         text_rendition(&mut out, *track, &mut named, &link(*track));
+        check(&out, wishes.most)?;
     }
-    let videos = videos(period, wishes);
+    let loudest = |sounds: &[Track<'_>]| sounds.iter().map(|s| s.own.bandwidth).max().unwrap_or(0);
+    let sounds: Vec<Sound<'_>> = groups
+        .iter()
+        .map(|(group, sounds)| Sound {
+            group,
+            bandwidth: loudest(sounds),
+            codecs: sounds.iter().find_map(|s| s.own.codecs.as_deref()),
+        })
+        .collect();
     for track in &videos {
-        if groups.is_empty() {
+        if sounds.is_empty() {
             variant(&mut out, *track, None, !texts.is_empty(), &link(*track));
         }
-        for (group, sounds) in &groups {
-            variant(&mut out, *track, Some((group, sounds)), !texts.is_empty(), &link(*track));
+        for sound in &sounds {
+            variant(&mut out, *track, Some(sound), !texts.is_empty(), &link(*track));
+            check(&out, wishes.most)?;
         }
     }
     if videos.is_empty() {
@@ -105,23 +145,31 @@ pub fn master(period: &Period, wishes: &Wishes, mut link: impl FnMut(Track<'_>) 
             }
         }
     }
-    for track in tracks(period).filter(|t| t.set.media == Media::Video && t.set.is_trick) {
-        let _ = writeln!(
-            out,
-            "#EXT-X-I-FRAME-STREAM-INF:{},URI=\"{}\"",
-            picture(track, track.own.bandwidth, &[]),
-            link(track)
-        );
+    let besides = playable(period).filter(|t| match t.set.media {
+        Media::Video => t.set.is_trick,
+        media => media == Media::Image,
+    });
+    let mut besides: Vec<_> = besides.take(VARIANTS).collect();
+    besides.sort_by_key(|t| t.set.media == Media::Image);
+    for track in besides {
+        let name = if track.set.media == Media::Image { "IMAGE" } else { "I-FRAME" };
+        let about = picture(track, track.own.bandwidth, &[]);
+        let _ = writeln!(out, "#EXT-X-{name}-STREAM-INF:{about},URI=\"{}\"", link(track));
+        check(&out, wishes.most)?;
     }
-    for track in tracks(period).filter(|t| t.set.media == Media::Image) {
-        let _ = writeln!(
-            out,
-            "#EXT-X-IMAGE-STREAM-INF:{},URI=\"{}\"",
-            picture(track, track.own.bandwidth, &[]),
-            link(track)
-        );
+    if out.len() == empty {
+        return Err(wrong(
+            "it lists no media that HLS can carry (WebM is none): players of DASH get it at /proxy/mpd/manifest.mpd",
+        ));
     }
-    out
+    Ok(out)
+}
+
+/// A group of sound, as a variant names it.
+struct Sound<'a> {
+    group: &'a str,
+    bandwidth: u64,
+    codecs: Option<&'a str>,
 }
 
 fn family(codecs: Option<&str>) -> &str {
@@ -131,6 +179,7 @@ fn family(codecs: Option<&str>) -> &str {
 /// Sound by codec and channels, the best representation of each set; a player takes one group and chooses within it.
 fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Track<'a>>)> {
     let mut groups: Vec<(String, Vec<Track<'a>>)> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
     let sets: Vec<_> = period.sets.iter().filter(|s| s.media == Media::Audio && !s.is_trick).collect();
     let speaks = |set: &AdaptationSet, wanted: &str| {
         let own = set.language.as_deref().unwrap_or_default();
@@ -139,7 +188,7 @@ fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Tra
     let wanted = wishes.language.as_deref().filter(|w| sets.iter().any(|s| speaks(s, w)));
     for set in sets.into_iter().filter(|s| wanted.is_none_or(|w| speaks(s, w))) {
         let mut best: BTreeMap<String, &Representation> = BTreeMap::new();
-        for own in &set.representations {
+        for own in set.representations.iter().filter(|own| !own.mime.ends_with("/webm")) {
             let name = format!("audio-{}-{}", family(own.codecs.as_deref()), own.channels.as_deref().unwrap_or("x"));
             let kept = best.entry(name).or_insert(own);
             if own.bandwidth > kept.bandwidth {
@@ -147,7 +196,8 @@ fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Tra
             }
         }
         for (name, own) in best {
-            match groups.iter_mut().find(|(n, _)| *n == name) {
+            let place = *places.entry(name.clone()).or_insert(groups.len());
+            match groups.get_mut(place) {
                 Some((_, tracks)) => tracks.push(Track { set, own }),
                 None => groups.push((name, vec![Track { set, own }])),
             }
@@ -157,7 +207,7 @@ fn audio_groups<'a>(period: &'a Period, wishes: &Wishes) -> Vec<(String, Vec<Tra
 }
 
 fn videos<'a>(period: &'a Period, wishes: &Wishes) -> Vec<Track<'a>> {
-    let mut all: Vec<_> = tracks(period).filter(|t| t.set.media == Media::Video && !t.set.is_trick).collect();
+    let mut all: Vec<_> = playable(period).filter(|t| t.set.media == Media::Video && !t.set.is_trick).collect();
     let heights = all.iter().filter_map(|t| t.own.size.map(|(_, h)| h)).collect::<Vec<_>>();
     if let Some(chosen) = wishes.height.and_then(|w| w.choose(heights.iter().copied())) {
         all.retain(|t| t.own.size.is_none_or(|(_, h)| h == chosen));
@@ -167,7 +217,7 @@ fn videos<'a>(period: &'a Period, wishes: &Wishes) -> Vec<Track<'a>> {
 
 /// Text that an HLS player can be given: WebVTT as it is, and both in fragments.
 fn subtitles(period: &Period) -> Vec<Track<'_>> {
-    tracks(period).filter(|t| t.set.media == Media::Text && !t.own.mime.contains("ttml")).collect()
+    playable(period).filter(|t| t.set.media == Media::Text && !t.own.mime.contains("ttml")).collect()
 }
 
 fn quoted(text: &str) -> String {
@@ -253,12 +303,12 @@ fn picture(track: Track<'_>, bandwidth: u64, codecs: &[&str]) -> String {
     out
 }
 
-fn variant(out: &mut String, track: Track<'_>, sound: Option<(&String, &Vec<Track<'_>>)>, subs: bool, url: &str) {
+fn variant(out: &mut String, track: Track<'_>, sound: Option<&Sound<'_>>, subs: bool, url: &str) {
     let (mut bandwidth, mut codecs, mut audio) = (track.own.bandwidth, Vec::new(), String::new());
-    if let Some((group, sounds)) = sound {
-        bandwidth += sounds.iter().map(|s| s.own.bandwidth).max().unwrap_or(0);
-        codecs.extend(sounds.iter().filter_map(|s| s.own.codecs.as_deref()).take(1));
-        audio = format!(",AUDIO=\"{group}\"");
+    if let Some(sound) = sound {
+        bandwidth = bandwidth.saturating_add(sound.bandwidth);
+        codecs.extend(sound.codecs);
+        audio = format!(",AUDIO=\"{}\"", sound.group);
     }
     let subs = if subs { ",SUBTITLES=\"subs\"" } else { "" };
     let _ = writeln!(out, "#EXT-X-STREAM-INF:{}{audio}{subs}\n{url}", picture(track, bandwidth, &codecs));
@@ -289,6 +339,8 @@ pub struct Frame {
     pub start: Option<f64>,
     /// MPEG-TS segments.
     pub ts: bool,
+    /// The longest playlist, in bytes.
+    pub most: Option<u64>,
 }
 
 /// A URL in a media playlist.
@@ -300,12 +352,15 @@ pub enum Wanted<'a> {
 }
 
 /// A media playlist. `link` gives URLs.
+///
+/// # Errors
+/// A playlist longer than the frame allows.
 pub fn media(
     manifest: &Manifest,
     parts: &[Part<'_>],
     frame: Frame,
     mut link: impl FnMut(Wanted<'_>) -> Option<String>,
-) -> String {
+) -> Result<String> {
     let longest = parts.iter().flat_map(|p| &p.segments).map(|s| s.duration).fold(1.0, f64::max);
     let mut out = String::from("#EXTM3U\n");
     let _ = writeln!(out, "#EXT-X-VERSION:{}", if frame.ts { 4 } else { 7 });
@@ -347,7 +402,7 @@ pub fn media(
             }
             if let Some((columns, rows)) = part.track.own.tiles {
                 let (width, height) = part.track.own.size.unwrap_or((0, 0));
-                let each = segment.duration / f64::from((columns * rows).max(1));
+                let each = segment.duration / f64::from(columns.saturating_mul(rows).max(1));
                 let size = format!("{}x{}", width / columns.max(1), height / rows.max(1));
                 let _ = writeln!(out, "#EXT-X-TILES:RESOLUTION={size},LAYOUT={columns}x{rows},DURATION={each:.3}");
             }
@@ -355,10 +410,11 @@ pub fn media(
                 let _ = writeln!(out, "#EXTINF:{:.6},\n{url}", segment.duration);
             }
             expected = Some(segment.start + segment.duration);
+            check(&out, frame.most)?;
         }
     }
     if !manifest.is_live {
         out.push_str("#EXT-X-ENDLIST\n");
     }
-    out
+    Ok(out)
 }

@@ -1,7 +1,10 @@
 //! A manifest whose media passes through us: everything else in it stays, addresses become ours.
 
+use interflow_flow::{Error, Result};
+
 use super::addressing::{Addressing, Filling, Form, fill};
 use super::model::{Manifest, Representation};
+use super::wrong;
 use super::xml::Element;
 use crate::relay::Base;
 
@@ -26,15 +29,39 @@ pub enum Wanted<'a> {
     },
 }
 
+/// URLs, of so many bytes at the most.
+struct Links<'l> {
+    link: &'l mut dyn FnMut(Wanted<'_>) -> String,
+    left: u64,
+}
+
+impl Links<'_> {
+    fn get(&mut self, wanted: Wanted<'_>) -> String {
+        let url = (self.link)(wanted);
+        self.left = self.left.saturating_sub(url.len() as u64);
+        url
+    }
+}
+
+/// What is said of a manifest that would be too long.
+pub fn too_long(most: u64) -> Error {
+    wrong(format!("it would be longer than {most} bytes when rewritten (media.rewritten_bytes)"))
+}
+
 /// Rewrites a manifest in place. `manifest` is the same one, read; `own` our address of it. `decrypted`: the marks of
-/// encryption come out.
+/// encryption come out. `most`: how many bytes of URLs there may be.
+///
+/// # Errors
+/// More than that.
 pub fn rewrite(
     root: &mut Element<'_>,
     manifest: &Manifest,
     own: &str,
     decrypted: bool,
+    most: u64,
     link: &mut dyn FnMut(Wanted<'_>) -> String,
-) {
+) -> Result<()> {
+    let mut links = Links { link, left: most };
     root.children.retain(|c| !matches!(c.name, "BaseURL" | "PatchLocation" | "ContentSteering"));
     for location in root.children.iter_mut().filter(|c| c.name == "Location") {
         location.text = own.to_owned().into();
@@ -59,10 +86,14 @@ pub fn rewrite(
             for (element, representation) in representations.zip(&known.representations) {
                 let timeline = timeline_of(element).or_else(|| timeline.clone());
                 strip(element, decrypted);
-                place_segments(element, representation, timeline, link);
+                place_segments(element, representation, timeline, &mut links);
+                if links.left == 0 {
+                    return Err(too_long(most));
+                }
             }
         }
     }
+    Ok(())
 }
 
 fn strip(element: &mut Element<'_>, decrypted: bool) {
@@ -83,7 +114,7 @@ fn place_segments<'a>(
     element: &mut Element<'a>,
     representation: &Representation,
     timeline: Option<Element<'a>>,
-    link: &mut dyn FnMut(Wanted<'_>) -> String,
+    links: &mut Links<'_>,
 ) {
     let a = &representation.addressing;
     let filling = Filling { id: &representation.id, bandwidth: representation.bandwidth, ..Filling::default() };
@@ -93,11 +124,11 @@ fn place_segments<'a>(
     let mut made = match &a.form {
         Form::Template { media } => {
             let addresses = resolved(representation, &half_filled(media, filling));
-            let url = link(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: true });
+            let url = links.get(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: true });
             let mut made = Element::new("SegmentTemplate");
             made.set("media", format!("{url}{}", identifiers(media)));
             if let Some((address, range)) = &init {
-                made.set("initialization", link(Wanted::Init(address, *range)));
+                made.set("initialization", links.get(Wanted::Init(address, *range)));
             }
             made
         }
@@ -105,15 +136,18 @@ fn place_segments<'a>(
             let mut made = Element::new("SegmentList");
             if let Some((address, range)) = &init {
                 let mut section = Element::new("Initialization");
-                section.set("sourceURL", link(Wanted::Init(address, *range)));
+                section.set("sourceURL", links.get(Wanted::Init(address, *range)));
                 made.children.push(section);
             }
             for (address, range) in media.iter() {
+                if links.left == 0 {
+                    return;
+                }
                 let addresses = resolved(representation, address.as_deref().unwrap_or_default());
                 let mut one = Element::new("SegmentURL");
                 one.set(
                     "media",
-                    link(Wanted::Segment { addresses, range: *range, init: init.clone(), pattern: false }),
+                    links.get(Wanted::Segment { addresses, range: *range, init: init.clone(), pattern: false }),
                 );
                 made.children.push(one);
             }
@@ -122,7 +156,8 @@ fn place_segments<'a>(
         Form::Base { .. } | Form::Whole => {
             let addresses = resolved(representation, "");
             let mut base = Element::new("BaseURL");
-            base.text = link(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: false }).into();
+            base.text =
+                links.get(Wanted::Segment { addresses, range: None, init: init.clone(), pattern: false }).into();
             element.children.insert(0, base);
             let Form::Base { index } = &a.form else { return };
             let mut made = Element::new("SegmentBase");
@@ -137,10 +172,23 @@ fn place_segments<'a>(
             made
         }
     };
+    if let Some(index) = &a.kept.index {
+        let mut section = Element::new("RepresentationIndex");
+        if let Some((first, last)) = index.range {
+            section.set("range", format!("{first}-{last}"));
+        }
+        if let Some(address) = &index.address {
+            let addresses = resolved(representation, &fill(address, filling));
+            section.set("sourceURL", links.get(Wanted::Init(&addresses, None)));
+        }
+        let place = made.children.iter().take_while(|c| c.name == "Initialization").count();
+        made.children.insert(place, section);
+    }
     common(&mut made, a);
     if !matches!(a.form, Form::Base { .. }) {
         // The schema wants the timeline behind the initialization section.
-        let place = made.children.iter().take_while(|c| c.name == "Initialization").count();
+        let place =
+            made.children.iter().take_while(|c| matches!(c.name, "Initialization" | "RepresentationIndex")).count();
         made.children.splice(place..place, timeline);
     }
     element.children.push(made);
@@ -148,10 +196,26 @@ fn place_segments<'a>(
 
 fn common(element: &mut Element<'_>, a: &Addressing) {
     element.set("timescale", a.timescale.max(1).to_string());
-    let numbers = [("duration", a.duration), ("startNumber", a.start_number), ("endNumber", a.end_number)];
-    for (name, value) in numbers {
+    let duration = a.duration.map(|d| d.to_string());
+    let texts = [
+        ("duration", duration),
+        ("startNumber", a.start_number.map(|n| n.to_string())),
+        ("endNumber", a.end_number.map(|n| n.to_string())),
+    ];
+    for (name, value) in texts {
         if let Some(value) = value.filter(|_| !matches!(a.form, Form::Base { .. })) {
-            element.set(name, value.to_string());
+            element.set(name, value);
+        }
+    }
+    let exact = a.kept.index_exact.as_ref().filter(|_| matches!(a.form, Form::Base { .. }));
+    let kept = [
+        ("availabilityTimeComplete", a.kept.complete.as_ref()),
+        ("pdDelta", a.kept.pd_delta.as_ref()),
+        ("indexRangeExact", exact),
+    ];
+    for (name, value) in kept {
+        if let Some(value) = value {
+            element.set(name, value.clone());
         }
     }
     if a.offset > 0 {

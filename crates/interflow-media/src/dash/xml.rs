@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::BufRead as _;
 
-use interflow_flow::Result;
+use interflow_flow::{Error, Result};
 use quick_xml::Reader;
 use quick_xml::escape::{escape, unescape};
 use quick_xml::events::attributes::Attributes;
@@ -13,7 +13,7 @@ use quick_xml::events::{BytesStart, Event};
 use super::wrong;
 
 /// The most elements of a document, timelines apart.
-const MOST: usize = 500_000;
+const MOST: usize = 200_000;
 /// The deepest nesting.
 const DEEPEST: usize = 48;
 
@@ -75,6 +75,14 @@ impl<'a> Element<'a> {
 
     /// Writes it.
     pub fn write(&self, out: &mut String) {
+        self.write_within(out, usize::MAX);
+    }
+
+    /// Writes it, but for what stands behind the first `most` bytes; whether that is all of it.
+    pub fn write_within(&self, out: &mut String, most: usize) -> bool {
+        if out.len() > most {
+            return false;
+        }
         out.push('<');
         out.push_str(self.written);
         for (name, value) in &self.attributes {
@@ -85,15 +93,19 @@ impl<'a> Element<'a> {
             out.push('"');
         }
         if self.children.is_empty() && self.text.is_empty() && self.raw.is_empty() {
-            return out.push_str("/>");
+            out.push_str("/>");
+            return out.len() <= most;
         }
         out.push('>');
         out.push_str(&escape(&*self.text));
         out.push_str(self.raw);
-        self.children.iter().for_each(|c| c.write(out));
+        if !self.children.iter().all(|c| c.write_within(out, most)) {
+            return false;
+        }
         out.push_str("</");
         out.push_str(self.written);
         out.push('>');
+        out.len() <= most
     }
 }
 
@@ -113,7 +125,7 @@ pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
             Event::Start(start) => {
                 count += 1;
                 if count > MOST || open.len() >= DEEPEST {
-                    return Err(wrong("it has too many elements"));
+                    return Err(too_many());
                 }
                 let mut begun = element(text, &start)?;
                 if begun.name == KEPT && !open.is_empty() {
@@ -125,7 +137,7 @@ pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
                 count += 1;
                 let done = element(text, &start)?;
                 match open.last_mut() {
-                    Some(_) if count > MOST => return Err(wrong("it has too many elements")),
+                    Some(_) if count > MOST => return Err(too_many()),
                     Some(parent) => parent.children.push(done),
                     None => return Ok(done),
                 }
@@ -150,6 +162,10 @@ pub fn read(bytes: &[u8]) -> Result<Element<'_>> {
             Event::Eof => return Err(wrong("it ends in the middle of an element")),
         }
     }
+}
+
+fn too_many() -> Error {
+    wrong(format!("it has more than {MOST} elements, or they are nested more than {DEEPEST} deep"))
 }
 
 /// What stands between the tags of an element that was just begun; the reader goes on before its end tag.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use interflow_flow::{Body, Response, ResponseHead, StatusCode};
+use interflow_flow::{Body, Error, Kind, Response, ResponseHead, StatusCode};
+use tokio::sync::Semaphore;
 
 use super::children::Children;
 use super::decrypt;
@@ -14,7 +15,7 @@ use crate::bmff::SegmentIndex;
 use crate::bmff::boxes;
 use crate::cenc::{Init, KeyRing};
 use crate::dash::addressing::{ByteRange, Filling, Form, fill};
-use crate::dash::model::{self, Manifest, Media, Representation};
+use crate::dash::model::{self, Manifest, Media, Period, Representation};
 use crate::dash::segments::{self, Segment};
 use crate::dash::to_hls::{self, Frame, Part, Track, Wishes};
 use crate::dash::xml;
@@ -29,11 +30,35 @@ const HEAD: u64 = 64 << 10;
 /// The most indexes of one file that are read.
 const INDEXES: usize = 64;
 
+/// How large a manifest is that is read off the workers, in bytes.
+const LARGE: usize = 256 << 10;
+/// How many segments of a playlist are written off the workers.
+const MANY: usize = 5000;
+/// How many manifests are read off the workers at once; others wait.
+static PLACES: Semaphore = Semaphore::const_new(4);
+
+/// Does what may take long on a thread of its own, when it is `long`.
+async fn off_workers<T: Send + 'static>(
+    long: bool,
+    run: impl FnOnce() -> interflow_flow::Result<T> + Send + 'static,
+) -> Result<T, Stop> {
+    if !long {
+        return Ok(run()?);
+    }
+    let failed = |e: &dyn std::fmt::Display| Stop::Failed(Error::new(Kind::Internal, format!("a manifest: {e}")));
+    let place = PLACES.acquire().await.map_err(|e| failed(&e))?;
+    let done = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        run()
+    });
+    Ok(done.await.map_err(|e| failed(&e))??)
+}
+
 /// A manifest as it was fetched.
 struct Fetched {
     /// As it came.
     text: Bytes,
-    manifest: Manifest,
+    manifest: Arc<Manifest>,
     /// Where to get it the next time.
     address: String,
 }
@@ -42,13 +67,15 @@ impl Job<'_> {
     async fn mpd(self) -> Result<Fetched, Stop> {
         let asked = self.asked.params.destination("d")?;
         let address = asked.url.to_string();
-        let cap = self.state.config.document_bytes.0;
-        let document = self.state.shared.document(self.ask_whole(asked)?, Keep::Playlist, cap).await?;
+        let limit = self.state.config.playlist_limit();
+        let document = self.state.shared.document_within(self.ask_whole(asked)?, Keep::Playlist, limit).await?;
         if !document.status.is_success() {
             let text = format!("{} answered {} for the manifest", document.url.authority, document.status);
             return Err(Stop::Status(document.status, text));
         }
-        let manifest = model::read(&xml::read(&document.body)?, &Base::of(&document.url))?;
+        let (text, base) = (document.body.clone(), Base::of(&document.url));
+        let read = move || model::read(&xml::read(&text)?, &base).map(Arc::new);
+        let manifest = off_workers(document.body.len() > LARGE, read).await?;
         let address = manifest.location.clone().unwrap_or(address);
         Ok(Fetched { text: document.body, manifest, address })
     }
@@ -57,7 +84,8 @@ impl Job<'_> {
         let params = &self.asked.params;
         let height = params.get("resolution").and_then(Wish::read).or(params.is("max_res").then_some(Wish::Highest));
         let ts = params.get("remux_to_ts").map_or(self.state.config.dash.remux_to_ts, |_| params.is("remux_to_ts"));
-        Wishes { height, language: params.get("language").map(str::to_owned), ts }
+        let most = Some(self.state.config.rewritten_bytes.0);
+        Wishes { height, language: params.get("language").map(str::to_owned), ts, most }
     }
 
     /// The keys of the link.
@@ -84,7 +112,7 @@ impl Job<'_> {
                 ("lang", language),
             ];
             children.url("/proxy/mpd/playlist.m3u8", &parameters)
-        });
+        })?;
         let mut response = playlist(text);
         self.asked.params.shape(&mut response.head.headers, false);
         Ok(response)
@@ -104,18 +132,29 @@ impl Job<'_> {
         let language = params.get("lang").unwrap_or_default();
         let Fetched { manifest, address, .. } = self.mpd().await?;
         let now = self.state.clocks.now(self, &manifest.clocks).await;
-        let mut parts = Vec::new();
+        let (mut parts, mut count) = (Vec::new(), 0);
         for period in manifest.periods.iter().filter(|p| !manifest.is_live || manifest.available + p.start <= now) {
             let Some(track) = to_hls::find(period, profile, media, language) else { continue };
-            let mut listed = segments::list(track.own, period, &manifest, now);
-            if let Some(indexed) = self.indexed(track.own).await? {
-                listed = indexed;
+            let listed = match self.indexed(track.own, period).await? {
+                Some(indexed) => indexed,
+                None => segments::list(track.own, period, &manifest, now)?,
+            };
+            count += listed.len();
+            if count > segments::MOST {
+                return Err(segments::too_many().into());
             }
             parts.push(Part { period, track, segments: listed });
+            tokio::task::yield_now().await;
         }
         let is_text = parts.first().is_some_and(|p| matches!(p.track.set.media, Media::Text | Media::Image));
         if parts.is_empty() {
             return Err(Stop::not_found(format!("the manifest has no track `{profile}`")));
+        }
+        if count == 0 && !manifest.is_live {
+            let text = format!(
+                "the manifest lists no segments of the track `{profile}`: its periods are empty, or past its end"
+            );
+            return Err(Stop::upstream(text));
         }
         self.shorten(&manifest, &mut parts);
         let line = if manifest.is_live {
@@ -128,12 +167,33 @@ impl Job<'_> {
             Some(start) => Some(start),
             None => manifest.delay.filter(|_| manifest.is_live).map(|d| -d),
         };
-        let frame = Frame { sequence: line.sequence, discontinuities: line.discontinuities, start, ts };
+        let most = Some(self.state.config.rewritten_bytes.0);
+        let frame = Frame { sequence: line.sequence, discontinuities: line.discontinuities, start, ts, most };
         let (children, keyed) = (self.asked.children(self.state), params.get("key").is_some());
-        let text = to_hls::media(&manifest, &parts, frame, |wanted| match wanted {
-            to_hls::Wanted::Init(part) => init_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
-            to_hls::Wanted::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
-        });
+        let write = move |manifest: &Manifest, parts: &[Part<'_>]| {
+            to_hls::media(manifest, parts, frame, |wanted| match wanted {
+                to_hls::Wanted::Init(part) => init_of(part.track.own).map(|(a, r)| init_url(&children, &a, r)),
+                to_hls::Wanted::Segment(part, segment) => segment_url(&children, part.track, segment, ts, keyed),
+            })
+        };
+        let text = if count <= MANY {
+            write(&manifest, &parts)?
+        } else {
+            // The track is found again there, since what was found is borrowed.
+            let listed: Vec<_> = parts.into_iter().map(|p| (p.period.start, p.segments)).collect();
+            let (manifest, profile, language) = (Arc::clone(&manifest), profile.to_owned(), language.to_owned());
+            let write = move || {
+                let mut listed = listed.into_iter().peekable();
+                let part = |period| {
+                    let track = to_hls::find(period, &profile, media, &language)?;
+                    let (_, segments) = listed.next_if(|(start, _)| *start == period.start)?;
+                    Some(Part { period, track, segments })
+                };
+                let parts: Vec<_> = manifest.periods.iter().filter_map(part).collect();
+                write(&manifest, &parts)
+            };
+            off_workers(true, write).await?
+        };
         let mut response = playlist(text);
         params.shape(&mut response.head.headers, false);
         Ok(response)
@@ -162,7 +222,7 @@ impl Job<'_> {
     }
 
     /// The segments of a file with an index; `None` when the representation is addressed otherwise.
-    async fn indexed(self, own: &Representation) -> Result<Option<Vec<Segment>>, Stop> {
+    async fn indexed(self, own: &Representation, period: &Period) -> Result<Option<Vec<Segment>>, Stop> {
         let range = match &own.addressing.form {
             Form::Base { index: Some(range) } => *range,
             Form::Base { index: None } => (0, HEAD - 1),
@@ -179,7 +239,7 @@ impl Job<'_> {
             }
             let bytes = self.bytes_from(&own.bases, Some(range)).await?;
             let Some(index) = index_in(&bytes, range.0)? else { continue };
-            found.extend(segments::of_index(&index, &own.addressing, found.len() as u64 + 1));
+            found.extend(segments::of_index(&index, &own.addressing, period, found.len() as u64 + 1));
             let further = index.references.iter().filter(|r| r.index && r.size > 0);
             let further: Vec<_> = further.map(|r| (r.offset, r.offset + u64::from(r.size) - 1)).collect();
             todo.extend(further.into_iter().rev());
@@ -336,19 +396,26 @@ impl Job<'_> {
     /// A manifest whose media passes through us.
     pub async fn mpd_manifest(self) -> Answer {
         let Fetched { text, manifest, address } = self.mpd().await?;
-        let mut root = xml::read(&text)?;
         let keyed = self.keys()?.is_some();
         let children = self.asked.children(self.state);
-        let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
-        to_mpd::rewrite(&mut root, &manifest, &own, keyed, &mut |wanted| match wanted {
-            Wanted::Init(address, range) => init_url(&children, address, range),
-            Wanted::Segment { addresses, range, init, pattern } => {
-                let init = init.filter(|_| keyed);
-                segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
+        let (most, is_large) = (self.state.config.rewritten_bytes.0, text.len() > LARGE);
+        let write = move || {
+            let own = children.url("/proxy/mpd/manifest.mpd", &[("d", &address)]);
+            let mut root = xml::read(&text)?;
+            to_mpd::rewrite(&mut root, &manifest, &own, keyed, most, &mut |wanted| match wanted {
+                Wanted::Init(address, range) => init_url(&children, address, range),
+                Wanted::Segment { addresses, range, init, pattern } => {
+                    let init = init.filter(|_| keyed);
+                    segment_child(&children, "mp4", &addresses, range, init.as_ref(), pattern)
+                }
+            })?;
+            let mut written = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+            if !root.write_within(&mut written, usize::try_from(most).unwrap_or(usize::MAX)) {
+                return Err(to_mpd::too_long(most));
             }
-        });
-        let mut written = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        root.write(&mut written);
+            Ok(written)
+        };
+        let written = off_workers(is_large, write).await?;
         let mut response = Response::full(StatusCode::OK, "application/dash+xml", written);
         response.head.headers.append_parsed(b"Cache-Control", b"no-cache");
         self.asked.params.shape(&mut response.head.headers, false);
@@ -358,7 +425,11 @@ impl Job<'_> {
     async fn relay_part(self, address: crate::relay::Address, range: Option<ByteRange>, work: Option<Work>) -> Answer {
         let ask = self.ask_for(&address.url.to_string(), range)?;
         let origin = format!("{}://{}", ask.url.scheme, ask.url.authority);
-        let response = self.state.shared.get_worked(ask, Keep::Segment, work).await?.response;
+        let is_worked = work.is_some() && self.head.method != interflow_flow::Method::HEAD;
+        let mut response = self.state.shared.get_worked(ask, Keep::Segment, work).await?.response;
+        if is_worked && matches!(response.head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            response.body = decrypt::begun(response.body).await?;
+        }
         let head = fields::back(&response.head);
         let (peer, user) = (self.flow.client.peer, self.flow.user.clone());
         let body = self.state.streams.follow(response.body, "segment", origin, peer, user);

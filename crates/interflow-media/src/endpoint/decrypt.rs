@@ -10,6 +10,7 @@ use interflow_flow::{Body, BodyStream, Error, Frame, Kind, Result, StatusCode};
 
 use super::reply::Stop;
 use crate::cenc::{self, Decrypter, Init, Key, KeyRing, Progressive, RangeDecrypter};
+use crate::relay::pieces::followed;
 use crate::remux::{TsMuxer, TsSegment};
 use crate::sample_aes::{Aes128Cbc, SampleAesTs};
 
@@ -32,8 +33,22 @@ pub fn init(keys: KeyRing, bytes: Bytes) -> std::result::Result<Bytes, Stop> {
 }
 
 /// A segment in clear, as it comes. Its length stays what it was. Without an initialization section the body must
-/// begin with its own. `at`: where in the origin's resource it begins.
+/// begin with its own. `at`: where in the origin's resource it begins. Nothing comes out before media data is reached, so
+/// that a key that is missing shows before the first byte.
 pub fn segment(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Body, Stop> {
+    let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
+    Ok(Changed::held(body, decrypter, remaining))
+}
+
+/// The same for bytes of which a part is wanted, and no more is to be read than that takes.
+pub fn piece(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Body, Stop> {
+    let (body, decrypter, remaining) = decrypted(keys, init, at, body)?;
+    Ok(Changed::body(body, decrypter, remaining))
+}
+
+type Decrypted = (Body, Decrypter, Option<u64>);
+
+fn decrypted(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> std::result::Result<Decrypted, Stop> {
     let decrypter = match init {
         Some(init) => {
             init.check_keys(&keys).map_err(|e| stop(&e))?;
@@ -42,7 +57,24 @@ pub fn segment(keys: KeyRing, init: Option<Arc<Init>>, at: u64, body: Body) -> s
         None => Decrypter::new(keys).at(at),
     };
     let remaining = body.remaining();
-    Ok(Changed::body(body, decrypter, remaining))
+    Ok((body, decrypter.with_length(remaining), remaining))
+}
+
+/// A body of which the first bytes are known to be good: an error before them becomes the answer.
+pub async fn begun(mut body: Body) -> std::result::Result<Body, Stop> {
+    loop {
+        return match body.frame().await {
+            Some(Ok(Frame::Data(first))) if first.is_empty() => continue,
+            Some(Ok(Frame::Data(first))) => Ok(followed(first, body, None)),
+            Some(Ok(Frame::Trailers(_))) => continue,
+            // What a client can put right: a key that is missing.
+            Some(Err(e)) if e.kind() == Kind::Denied => {
+                Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()))
+            }
+            Some(Err(e)) => Err(Stop::upstream(e.message().to_owned())),
+            None => Err(Stop::upstream("the origin's segment is empty")),
+        };
+    }
 }
 
 /// A clear segment as MPEG-TS, fragment by fragment.
@@ -53,6 +85,11 @@ pub fn transport(muxer: &Arc<TsMuxer>, body: Body) -> Body {
 /// An HLS segment under `METHOD=AES-128`, its padding off.
 pub fn aes_128(key: [u8; 16], iv: [u8; 16], body: Body) -> Body {
     Changed::body(body, Aes128Cbc::new(&Key(key), iv), None)
+}
+
+/// An HLS segment under `METHOD=AES-256`, its padding off.
+pub fn aes_256(key: [u8; 32], iv: [u8; 16], body: Body) -> Body {
+    Changed::body(body, Aes128Cbc::new_256(&key, iv), None)
 }
 
 /// An HLS segment of MPEG-TS under `METHOD=SAMPLE-AES`; its length stays what it was.
@@ -69,17 +106,26 @@ pub fn range(file: &Arc<Progressive>, range: Range<u64>, body: Body) -> Body {
 
 /// What changes bytes as they come.
 trait Change: Send + 'static {
+    /// Whether what came out so far may be given out.
+    fn has_begun(&self) -> bool {
+        true
+    }
+
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()>;
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<()>;
 }
 
 impl Change for Decrypter {
+    fn has_begun(&self) -> bool {
+        self.has_media()
+    }
+
     fn push(&mut self, chunk: Bytes, out: &mut Vec<Bytes>) -> Result<()> {
-        Self::push(self, chunk, out).map_err(broken)
+        Ok(Self::push(self, chunk, out)?)
     }
 
     fn finish(&mut self, _: &mut Vec<Bytes>) -> Result<()> {
-        Self::finish(self).map_err(broken)
+        Ok(Self::finish(self)?)
     }
 }
 
@@ -135,18 +181,32 @@ struct Changed<C> {
     ready: VecDeque<Bytes>,
     remaining: Option<u64>,
     over: bool,
+    /// How many bytes are held back until the change has begun.
+    hold: usize,
 }
+
+/// The most bytes before the media data that are held back.
+const HOLD: usize = 8 << 20;
 
 impl<C: Change> Changed<C> {
     fn body(body: Body, change: C, remaining: Option<u64>) -> Body {
-        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false })
+        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: 0 })
+    }
+
+    fn held(body: Body, change: C, remaining: Option<u64>) -> Body {
+        Body::stream(Self { body, change, ready: VecDeque::new(), remaining, over: false, hold: HOLD })
+    }
+
+    fn holds_back(&self) -> bool {
+        self.hold > 0 && !self.over && !self.change.has_begun()
     }
 }
 
 impl<C: Change> BodyStream for Changed<C> {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
         loop {
-            match self.ready.pop_front() {
+            let next = if self.holds_back() { None } else { self.ready.pop_front() };
+            match next {
                 Some(bytes) if bytes.is_empty() => continue,
                 Some(bytes) => {
                     self.remaining = self.remaining.map(|r| r.saturating_sub(bytes.len() as u64));
@@ -167,8 +227,10 @@ impl<C: Change> BodyStream for Changed<C> {
             };
             if let Err(e) = changed {
                 self.over = true;
+                self.ready.clear();
                 return Poll::Ready(Some(Err(e)));
             }
+            self.hold = self.hold.saturating_sub(out.iter().map(Bytes::len).sum());
             self.ready.extend(out);
         }
     }

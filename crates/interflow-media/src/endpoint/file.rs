@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use interflow_flow::{Body, Frame, Kind, Method, Response, ResponseHead, StatusCode};
+use interflow_flow::{Body, Frame, Method, Response, ResponseHead, StatusCode};
 use parking_lot::Mutex;
 
 use super::decrypt;
@@ -159,16 +159,8 @@ impl Job<'_> {
         let mut body = response.body;
         if head.status == StatusCode::OK {
             let _ = head.headers.set("Accept-Ranges", "none");
-            let mut clear = decrypt::segment(keys, init, 0, body)?;
             // A key that is missing shows before the first byte in clear, and is told before our head is sent.
-            body = match clear.frame().await {
-                Some(Ok(Frame::Data(first))) => followed(first, clear, None),
-                Some(Err(e)) if e.kind() == Kind::BadResponse => {
-                    return Err(Stop::Status(StatusCode::UNPROCESSABLE_ENTITY, e.message().to_owned()));
-                }
-                Some(Err(e)) => return Err(e.into()),
-                Some(Ok(Frame::Trailers(_))) | None => Body::Empty,
-            };
+            body = decrypt::begun(decrypt::segment(keys, init, 0, body)?).await?;
         }
         self.asked.params.shape(&mut head.headers, true);
         Ok(Response { head, body: if self.head.method == Method::HEAD { Body::Empty } else { body } })
@@ -208,6 +200,9 @@ impl Job<'_> {
             Some(progressive) => Layout::Progressive(progressive),
             None => self.fragments(ask, &file, first).await?,
         };
+        if let Layout::Fragments(Some(init), _) = &file.layout {
+            init.check_keys(keys).map_err(|e| decrypt::stop(&e))?;
+        }
         Ok(Opened::File(Arc::new(file)))
     }
 
@@ -302,9 +297,10 @@ impl Job<'_> {
                 // From its beginning on, the file says itself how it is encrypted.
                 let init = if at == 0 && own.is_some() { None } else { init.or_else(|| own.clone()) };
                 let length = wanted.end - wanted.start;
-                cut(decrypt::segment(keys.clone(), init, at, body)?, wanted.start - at, length)
+                cut(decrypt::piece(keys.clone(), init, at, body)?, wanted.start - at, length)
             }
         };
+        let body = decrypt::begun(body).await?;
         Ok(Some(Response { head, body }))
     }
 

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_flow::{Body, BodyStream, ByteStr, Frame, Method, Response, ResponseHead, Result, StatusCode};
+use interflow_wire::content_coding;
 use std::task::{Context, Poll};
 
 use super::children::Children;
@@ -19,7 +20,7 @@ use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
 use crate::hls::skip::Stretches;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
 use crate::hls::variants::Wish;
-use crate::hls::{Kind, Options, Place, define::Variables, pathways, rewrite, skip, variants};
+use crate::hls::{Kind, Options, Place, define::Variables, pathways, rewrite_within, skip, variants};
 use crate::relay::address::{self, Address, push_value};
 use crate::relay::fetch::Document;
 use crate::relay::shared::unconditional;
@@ -28,6 +29,9 @@ use crate::sample_aes::parse_iv;
 
 /// The most keys that are fetched to be put into one playlist.
 const KEYS: usize = 64;
+
+/// How much of a coded body is decoded to see what it is, in bytes.
+const SEEN: u64 = 1 << 20;
 
 /// What an address turned out to be.
 pub enum Found {
@@ -80,19 +84,39 @@ impl Job<'_> {
         if !head.status.is_success() {
             return Ok(Found::Other(self.passed_on(head, body)));
         }
-        let mut first = BytesMut::new();
-        while first.trim_ascii_start().len() < 7 {
+        let (mut first, mut seen) = (BytesMut::new(), Vec::new());
+        let unreadable = |e: std::io::Error| {
+            Stop::upstream(format!("{} sent a body with a content coding that cannot be undone: {e}", url.authority))
+        };
+        let mut decoder = content_coding::Decoder::new(&head.headers, SEEN).map_err(unreadable)?;
+        while seen.trim_ascii_start().len() < 7 {
             match body.frame().await {
-                Some(Ok(Frame::Data(data))) => first.extend_from_slice(&data),
+                Some(Ok(Frame::Data(data))) => {
+                    first.extend_from_slice(&data);
+                    let out = seen.len();
+                    match &mut decoder {
+                        // All that is wanted is the beginning: what is too much after it is no fault.
+                        Some(decoder) => match decoder.push_into(&data, &mut seen) {
+                            Err(e) if seen.len() == out => return Err(unreadable(e)),
+                            _ => {}
+                        },
+                        None => seen.extend_from_slice(&data),
+                    }
+                }
                 Some(Ok(Frame::Trailers(_))) => {}
                 Some(Err(e)) => return Err(e.into()),
                 None => break,
             }
         }
+        if let Some(decoder) = &mut decoder
+            && seen.is_empty()
+        {
+            let _ = decoder.finish_into(&mut seen);
+        }
         let kind = head.headers.get_str("content-type").unwrap_or_default().to_ascii_lowercase();
         let claims = named || kind.contains("mpegurl");
-        let is_one = is_playlist(&first);
-        let page = first.trim_ascii_start().starts_with(b"<");
+        let is_one = is_playlist(&seen);
+        let page = seen.trim_ascii_start().starts_with(b"<");
         if !is_one && (claims && page || kind.starts_with("text/html")) {
             return Err(Stop::upstream(format!("{} sent a web page in the place of a playlist", url.authority)));
         }
@@ -100,8 +124,8 @@ impl Job<'_> {
         if !is_one && !claims {
             return Ok(Found::Other(self.passed_on(head, body)));
         }
-        let cap = self.state.config.document_bytes.0;
-        let document = crate::relay::fetch::collect(url, Response { head, body }, cap).await?;
+        let limit = self.state.config.playlist_limit();
+        let document = crate::relay::fetch::collect_within(url, Response { head, body }, limit).await?;
         Ok(Found::Playlist(document))
     }
 
@@ -148,7 +172,7 @@ impl Job<'_> {
         }
         let imported = |(n, v): &(String, String)| Some((n.strip_prefix("v_")?.to_owned(), v.clone()));
         let imported: Vec<_> = params.pairs().iter().filter_map(imported).collect();
-        let variables = Variables::collect(&text, document.url.query(), &imported);
+        let variables = Variables::collect(&text, document.url.query(), &imported)?;
         let is_multivariant = memchr::memmem::find(&text, b"#EXT-X-STREAM-INF").is_some();
         let handed_down = if is_multivariant { variables.pairs() } else { &[] };
         let handed_down = handed_down.iter().map(|(n, v)| (format!("v_{n}"), v.clone())).collect();
@@ -166,7 +190,8 @@ impl Job<'_> {
         }
         let children = self.asked.children_with(self.state, handed_down);
         let mut place = Ours { children: &children, routing, inline, key_url: params.get("key_url") };
-        Ok(rewrite(&text, &base, &options, &mut place))
+        let most = self.state.config.rewritten_bytes.0;
+        Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
     }
 
     fn key_use(self, routing: &Routing<'_>) -> Result<KeyUse, Stop> {
@@ -202,23 +227,31 @@ impl Job<'_> {
         for line in lines(text) {
             let Some((b"EXT-X-KEY" | b"EXT-X-SESSION-KEY", list)) = tag(line.of(text)) else { continue };
             let Some(uri) = attribute_text(list, b"URI") else { continue };
-            let address = base.resolve(&variables.fill(uri));
+            let Some(uri) = variables.fill(uri) else { continue };
+            let address = base.resolve(&uri);
             if found.len() >= KEYS || found.contains_key(&address) || !address::is_http(address.as_bytes()) {
                 continue;
             }
-            if let Ok(key) = self.key(&address).await {
+            if let Ok(key) = self.key::<16>(&address).await {
                 found.insert(address, format!("data:application/octet-stream;base64,{}", STANDARD.encode(key)));
             }
         }
         found
     }
 
-    async fn key(self, address: &str) -> Result<[u8; 16], Stop> {
+    /// A key of so many bytes, from its address or from the address itself (`data:`).
+    async fn key<const N: usize>(self, address: &str) -> Result<[u8; N], Stop> {
+        if let Some(data) = address.get(..5).filter(|s| s.eq_ignore_ascii_case("data:")).and_then(|_| address.get(5..))
+        {
+            let key = data_of(data).and_then(|bytes| <[u8; N]>::try_from(bytes).ok());
+            return key
+                .ok_or_else(|| Stop::upstream(format!("the playlist's data: address holds no key of {N} bytes")));
+        }
         let ask = self.ask_whole(address::parse(address)?)?;
         let document = self.state.shared.document(ask, Keep::Segment, 4096).await?;
-        let key = <[u8; 16]>::try_from(&document.body[..]).ok().filter(|_| document.status.is_success());
+        let key = <[u8; N]>::try_from(&document.body[..]).ok().filter(|_| document.status.is_success());
         key.ok_or_else(|| {
-            Stop::upstream(format!("no key of 16 bytes is at {} ({})", document.url.authority, document.status))
+            Stop::upstream(format!("no key of {N} bytes is at {} ({})", document.url.authority, document.status))
         })
     }
 
@@ -251,21 +284,29 @@ impl Job<'_> {
             .get("iv")
             .and_then(|iv| parse_iv(&format!("0x{iv}")))
             .ok_or_else(|| Stop::bad("`iv` is no vector of 16 bytes"))?;
-        let key = self.key(key).await?;
+        if params.get("method") == Some("AES-256") {
+            let key: [u8; 32] = self.key(key).await?;
+            let mut hasher = blake3::Hasher::new();
+            hasher.update(b"aes-256").update(&key).update(&iv);
+            let run = move |head: &mut ResponseHead, body: Body| {
+                whole_in_clear(head);
+                Ok(decrypt::aes_256(key, iv, body))
+            };
+            let work = Work { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
+            return self.relay(address, "segment", Some(Some(work))).await;
+        }
+        let key: [u8; 16] = self.key(key).await?;
         let samples = params.get("method") == Some("SAMPLE-AES");
         let mut hasher = blake3::Hasher::new();
         hasher.update(if samples { b"sample-aes" } else { b"aes-128" }).update(&key).update(&iv);
         let run = move |head: &mut ResponseHead, body: Body| {
-            (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
-            head.headers.remove("content-range");
-            head.headers.remove("accept-ranges");
             if samples {
+                (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+                head.headers.remove("content-range");
+                head.headers.remove("accept-ranges");
                 return Ok(decrypt::sample_aes(key, iv, body));
             }
-            // The padding comes off, so the length is another.
-            for name in ["content-length", "etag"] {
-                head.headers.remove(name);
-            }
+            whole_in_clear(head);
             Ok(decrypt::aes_128(key, iv, body))
         };
         let work = Work { id: *hasher.finalize().as_bytes(), takes_ranges: true, run: Box::new(run) };
@@ -326,6 +367,25 @@ impl Job<'_> {
         };
         let body = body.ok_or_else(|| Stop::upstream("the origin sent no JSON in the place of a document"))?;
         Ok(Response::full(StatusCode::OK, "application/json", body))
+    }
+}
+
+/// The bytes of a `data:` address behind its scheme (RFC 2397).
+fn data_of(text: &str) -> Option<Vec<u8>> {
+    let (kind, data) = text.split_once(',')?;
+    let data = address::decode_percent(data);
+    if !kind.to_ascii_lowercase().ends_with(";base64") {
+        return Some(data);
+    }
+    let data: Vec<u8> = data.into_iter().filter(|b| !b.is_ascii_whitespace() && *b != b'=').collect();
+    STANDARD_NO_PAD.decode(&data).or_else(|_| URL_SAFE_NO_PAD.decode(&data)).ok()
+}
+
+/// The head of a segment that is decrypted whole: its padding comes off, so the length is another.
+fn whole_in_clear(head: &mut ResponseHead) {
+    (head.status, head.reason) = (StatusCode::OK, Bytes::from_static(b"OK"));
+    for name in ["content-range", "accept-ranges", "content-length", "etag"] {
+        head.headers.remove(name);
     }
 }
 
@@ -423,8 +483,10 @@ impl Ours<'_> {
                     out.extend_from_slice(b"&k=");
                     push_value(crypt.key.as_bytes(), out);
                     out.extend_from_slice(format!("&iv={}", crypt.iv.trim_start_matches('#')).as_bytes());
-                    if crypt.method != "AES-128" {
-                        out.extend_from_slice(b"&method=SAMPLE-AES");
+                    match crypt.method.as_str() {
+                        "AES-128" => {}
+                        "AES-256" => out.extend_from_slice(b"&method=AES-256"),
+                        _ => out.extend_from_slice(b"&method=SAMPLE-AES"),
                     }
                     if let Some((map, range)) = &crypt.map {
                         out.extend_from_slice(b"&init_url=");

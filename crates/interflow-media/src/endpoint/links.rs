@@ -1,14 +1,17 @@
 //! `/generate_url(s)`: links for people and programs to hand on.
 
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use interflow_flow::Body;
+use ipnet::IpNet;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::mount::{Job, State};
 use super::params::plain;
 use super::reply::{Answer, Stop, json};
+use crate::cenc::KeyRing;
 use crate::relay::address::{self, push_value};
 use crate::token::{Grant, Pairs, endpoint_of};
 
@@ -113,6 +116,16 @@ impl LinkWish {
         if let Some(d) = &self.destination_url {
             address::parse(&plain(d)).map_err(|e| e.message().to_owned())?;
         }
+        if let Some(ip) = self.ip.as_deref().map(str::trim).filter(|ip| !ip.is_empty())
+            && ip.parse::<IpAddr>().is_err()
+            && ip.parse::<IpNet>().is_err()
+        {
+            return Err(format!("`{ip}` is no address or network: the link would hold for nobody"));
+        }
+        let text = |name: &str| self.query_params.get(name).and_then(Value::as_str).filter(|v| !v.is_empty());
+        if let Some(key) = text("key") {
+            KeyRing::parse(text("key_id"), key).map_err(|e| format!("`key`: {e}"))?;
+        }
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
         let seal = self.sealed.unwrap_or(self.api_password.is_some() || secret || bound || state.password.is_some());
@@ -151,6 +164,99 @@ impl LinkWish {
         }
         String::from_utf8_lossy(&out).into_owned()
     }
+}
+
+/// The endpoints that links lead to. A name for saving may follow `/proxy/stream`.
+pub const ENDPOINTS: [&str; 18] = [
+    "/proxy/stream",
+    "/proxy/forward",
+    "/proxy/epg",
+    "/proxy/ip",
+    "/proxy/hls/manifest.m3u8",
+    "/proxy/hls/manifest",
+    "/proxy/hls/playlist.m3u8",
+    "/proxy/hls/playlist",
+    "/proxy/hls/key_proxy/manifest.m3u8",
+    "/proxy/mpd/manifest.m3u8",
+    "/proxy/mpd/manifest.mpd",
+    "/proxy/mpd/manifest",
+    "/proxy/mpd/playlist.m3u8",
+    "/proxy/mpd/playlist",
+    "/proxy/mpd/init.mp4",
+    "/proxy/mpd/segment.mp4",
+    "/playlist/playlist",
+    "/playlist/builder",
+];
+
+/// The parameters that endpoints know, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
+pub const PARAMETERS: [&str; 34] = [
+    "d",
+    "url",
+    "key",
+    "key_id",
+    "key_url",
+    "key_only_proxy",
+    "keys",
+    "resolution",
+    "max_res",
+    "language",
+    "skip",
+    "start_offset",
+    "segments",
+    "no_proxy",
+    "force_playlist_proxy",
+    "x_headers",
+    "transformer",
+    "remux_to_ts",
+    "mime_type",
+    "profile_id",
+    "kind",
+    "lang",
+    "init_url",
+    "init_alt",
+    "init_range",
+    "segment_url",
+    "segment_range",
+    "alt",
+    "pattern",
+    "method",
+    "iv",
+    "k",
+    "use_map",
+    "ratelimit",
+];
+
+impl LinkWish {
+    /// The first name of an endpoint or parameter that nothing here knows, with what is known instead.
+    ///
+    /// # Errors
+    /// What is not known: an endpoint or a parameter, its name, and the names that are known.
+    pub fn check_names(&self) -> Result<(), Unknown> {
+        let unknown = |what, name: &str, known: &'static [&'static str]| Unknown { what, name: name.to_owned(), known };
+        if let Some(endpoint) = &self.endpoint {
+            let path = format!("/{}", endpoint.trim_matches('/'));
+            if !ENDPOINTS.contains(&path.as_str()) && endpoint_of(&path) != "/proxy/stream" {
+                return Err(unknown("endpoint", endpoint, &ENDPOINTS));
+            }
+        }
+        let is_free =
+            |name: &str| ["h_", "r_", "rp_", "v_"].iter().any(|p| name.len() > p.len() && name.starts_with(p));
+        match self.query_params.keys().find(|name| !PARAMETERS.contains(&name.as_str()) && !is_free(name)) {
+            Some(name) => Err(unknown("parameter", name, &PARAMETERS)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A name that nothing here knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// `endpoint` or `parameter`.
+    pub what: &'static str,
+    /// The name.
+    pub name: String,
+    /// The names that are known.
+    pub known: &'static [&'static str],
 }
 
 impl Job<'_> {

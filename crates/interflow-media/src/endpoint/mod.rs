@@ -19,6 +19,6 @@ mod xtream;
 
 pub use access::Asked;
 pub use children::Children;
-pub use links::{LinkWish, Linked};
+pub use links::{LinkWish, Linked, Unknown};
 pub use mount::{Media, MediaDoor, Setup};
 pub use params::Params;

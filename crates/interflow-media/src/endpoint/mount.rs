@@ -430,7 +430,10 @@ mod tests {
     #[test]
     fn doors_stand_below_the_path_and_at_the_root_when_wanted() {
         let own = MediaConfig::default();
-        let compat = MediaConfig { compat: CompatConfig { mediaflow: true }, ..MediaConfig::default() };
+        let compat = MediaConfig {
+            compat: CompatConfig { mediaflow: true, ..CompatConfig::default() },
+            ..MediaConfig::default()
+        };
         for (config, path, prefix) in [
             (&own, "/media/proxy/stream", Some("/media")),
             (&own, "/media", None),

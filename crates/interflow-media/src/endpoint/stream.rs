@@ -48,6 +48,7 @@ impl Job<'_> {
     pub async fn relay(self, address: Address, kind: &'static str, segment: Option<Option<Work>>) -> Answer {
         let (state, params) = (self.state, &self.asked.params);
         let is_segment = segment.is_some();
+        let is_worked = matches!(&segment, Some(Some(_)));
         let mut ask = self.ask(address)?;
         let filter = params.get("transformer") == Some("ts_stream");
         let whole = matches!(&segment, Some(Some(work)) if !work.takes_ranges);
@@ -80,6 +81,8 @@ impl Job<'_> {
         let mut head = fields::back(&head);
         if self.head.method == Method::HEAD {
             body = Body::Empty;
+        } else if is_worked && matches!(head.status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            body = super::decrypt::begun(body).await?;
         }
         if filter && head.status.is_success() {
             head.headers.remove("content-length");
@@ -121,19 +124,46 @@ impl Job<'_> {
     }
 }
 
-/// A name for saving (RFC 6266), with the form of RFC 8187 beside it for what ASCII cannot say.
+/// The longest name for saving, in bytes: more is no name of a file on most systems.
+const LONGEST_NAME: usize = 200;
+
+/// A name for saving (RFC 6266), with the form of RFC 8187 beside it for what ASCII cannot say. What could lead to
+/// another folder, hide the ending or break a line is taken out.
 fn disposition(name: &str) -> String {
-    let name = String::from_utf8_lossy(&decode_percent(name)).into_owned();
-    let plain: String = name
-        .chars()
-        .map(|c| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') || c == ' ' { c } else { '_' })
-        .collect();
+    let name = clean(&String::from_utf8_lossy(&decode_percent(name)));
+    let plain: String =
+        name.chars().map(|c| if c.is_ascii_graphic() && c != '%' || c == ' ' { c } else { '_' }).collect();
     if plain == name {
         return format!("attachment; filename=\"{plain}\"");
     }
     let mut coded = Vec::new();
-    push_value(name.replace(['/', ':', ',', '@', '*'], "_").as_bytes(), &mut coded);
+    push_value(name.replace([',', '@', '\''], "_").as_bytes(), &mut coded);
     format!("attachment; filename=\"{plain}\"; filename*=UTF-8''{}", String::from_utf8_lossy(&coded))
+}
+
+/// A name without separators of paths, control characters and marks that turn the direction of writing; `_` stands for
+/// what cannot stand in a name. Its ending stays when it is too long.
+fn clean(name: &str) -> String {
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let allowed = name.chars().filter(|c| !is_hidden(*c));
+    let name: String = allowed
+        .map(|c| if matches!(c, '/' | '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|') { '_' } else { c })
+        .collect();
+    // Neither hidden, nor a folder, nor with an ending that some systems drop.
+    let name = name.trim().trim_start_matches('.').trim_end_matches(['.', ' ']);
+    let (stem, ending) = match name.rfind('.') {
+        Some(at) if name.len() - at <= 16 => name.split_at(at),
+        _ => (name, ""),
+    };
+    let mut room = LONGEST_NAME.saturating_sub(ending.len()).min(stem.len());
+    while !stem.is_char_boundary(room) {
+        room -= 1;
+    }
+    let kept = stem.get(..room).unwrap_or_default();
+    if kept.is_empty() && ending.is_empty() { "download".to_owned() } else { format!("{kept}{ending}") }
 }
 
 #[cfg(test)]
@@ -143,7 +173,13 @@ mod tests {
     #[test]
     fn names_for_saving_are_safe() {
         assert_eq!(disposition("a%20b.mp4"), "attachment; filename=\"a b.mp4\"");
-        assert_eq!(disposition("x%22%0d%0ay"), "attachment; filename=\"x___y\"; filename*=UTF-8''x%22%0D%0Ay");
+        assert_eq!(disposition("x%22%0d%0ay"), "attachment; filename=\"x_y\"");
+        assert_eq!(disposition("..%2f..%5cetc%2fpasswd"), "attachment; filename=\"_.._etc_passwd\"");
+        // The mark would show `movie_gpj.exe` as `movie_exe.jpg`.
+        assert_eq!(disposition("movie_%E2%80%AEgpj.exe"), "attachment; filename=\"movie_gpj.exe\"");
+        assert_eq!(disposition("..."), "attachment; filename=\"download\"");
+        let long = disposition(&format!("{}.mp4", "\u{e4}".repeat(3000)));
+        assert!(long.len() < 2000 && long.ends_with(".mp4"), "{long}");
         assert!(disposition("\u{fc}.ts").ends_with("filename*=UTF-8''%C3%BC.ts"));
     }
 }

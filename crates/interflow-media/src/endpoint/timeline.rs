@@ -1,7 +1,7 @@
 //! What live playlists made of manifests must remember from one request to the next: the clock of the origin, and which
 //! number a segment had.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -62,8 +62,9 @@ impl Lines {
             told.order.push_back(track.to_owned());
         }
         let mut periods = known.unwrap_or_default();
+        let mut ids: HashSet<String> = periods.iter().map(|(id, _)| id.clone()).collect();
         for part in parts {
-            if !periods.iter().any(|(id, _)| *id == part.period.id) {
+            if ids.insert(part.period.id.clone()) {
                 let next = periods.last().map_or(0, |(_, n)| n + 1);
                 periods.push((part.period.id.clone(), next));
             }

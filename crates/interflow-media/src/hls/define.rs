@@ -1,66 +1,120 @@
 //! Variables of playlists (`EXT-X-DEFINE`, RFC 8216bis 4.4.2.3).
 
+use std::collections::HashMap;
+
+use interflow_flow::{Error, Kind, Result};
+
 use super::tags::{attribute_text, lines, tag};
 use crate::endpoint::Params;
 
+/// The most variables of one playlist; further definitions are an error.
+pub const MOST: usize = 1000;
+/// The most bytes of their names and values together.
+pub const MOST_BYTES: usize = 256 << 10;
+/// The longest address or attribute that variables are filled into, in bytes.
+pub const LONGEST: usize = 64 << 10;
+
 /// Names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Variables(Vec<(String, String)>);
+pub struct Variables {
+    pairs: Vec<(String, String)>,
+    /// Where each name stands in the pairs; the first definition holds.
+    index: HashMap<String, usize>,
+    bytes: usize,
+}
 
 impl Variables {
     /// Those that a playlist defines. `query` is its own query upstream, `imported` what its multivariant playlist defined.
-    pub fn collect(text: &[u8], query: Option<&str>, imported: &[(String, String)]) -> Self {
+    ///
+    /// # Errors
+    /// More than [`MOST`] variables, or more than [`MOST_BYTES`] of them.
+    pub fn collect(text: &[u8], query: Option<&str>, imported: &[(String, String)]) -> Result<Self> {
         let mut variables = Self::default();
         if memchr::memmem::find(text, b"#EXT-X-DEFINE").is_none() {
-            return variables;
+            return Ok(variables);
         }
         let query = Params::read(query.unwrap_or_default());
+        let query = by_name(query.pairs().iter().filter(|(_, value)| !value.is_empty()));
+        let imported = by_name(imported.iter());
         for line in lines(text) {
             let Some((b"EXT-X-DEFINE", list)) = tag(line.of(text)) else { continue };
             let attribute = |name: &str| attribute_text(list, name.as_bytes());
-            if let (Some(name), Some(value)) = (attribute("NAME"), attribute("VALUE")) {
-                variables.0.push((name.into(), value.into()));
+            let found = if let (Some(name), Some(value)) = (attribute("NAME"), attribute("VALUE")) {
+                Some((name, value))
             } else if let Some(name) = attribute("QUERYPARAM") {
-                variables.0.extend(query.get(name).map(|value| (name.to_owned(), value.to_owned())));
-            } else if let Some(name) = attribute("IMPORT") {
-                variables.0.extend(imported.iter().find(|(n, _)| n == name).cloned());
+                query.get(name).map(|value| (name, *value))
+            } else {
+                attribute("IMPORT").and_then(|name| Some((name, *imported.get(name)?)))
+            };
+            if let Some((name, value)) = found {
+                variables.add(name, value)?;
             }
         }
-        variables
+        Ok(variables)
+    }
+
+    fn add(&mut self, name: &str, value: &str) -> Result<()> {
+        if self.index.contains_key(name) {
+            return Ok(());
+        }
+        self.bytes += name.len() + value.len();
+        if self.pairs.len() == MOST || self.bytes > MOST_BYTES {
+            let text = format!(
+                "the playlist defines too many variables (EXT-X-DEFINE): at most {MOST} are filled in, of {MOST_BYTES} \
+                 bytes together"
+            );
+            return Err(Error::new(Kind::BadResponse, text));
+        }
+        self.index.insert(name.into(), self.pairs.len());
+        self.pairs.push((name.into(), value.into()));
+        Ok(())
     }
 
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.index.get(name).and_then(|at| self.pairs.get(*at)).map(|(_, value)| value.as_str())
     }
 
     /// All of them.
     pub fn pairs(&self) -> &[(String, String)] {
-        &self.0
+        &self.pairs
     }
 
-    /// The text with `{$name}` filled in; a name that is not defined stays as it stands.
-    pub fn fill(&self, text: &str) -> String {
+    /// The text with `{$name}` filled in; a name that is not defined stays as it stands. `None` when it would be longer
+    /// than [`LONGEST`].
+    pub fn fill(&self, text: &str) -> Option<String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find("{$") {
             let (before, behind) = rest.split_at(at);
             out.push_str(before);
-            let filled = behind.find('}').and_then(|end| Some((end, self.get(behind.get(2..end)?)?)));
-            match filled {
-                Some((end, value)) => {
+            let name = behind.get(2..).and_then(|inside| {
+                // A name is no longer than all variables together.
+                let end = inside.bytes().take(MOST_BYTES).position(|b| matches!(b, b'}' | b'{'))?;
+                inside.get(..end).filter(|_| inside.as_bytes().get(end) == Some(&b'}'))
+            });
+            match name.and_then(|name| Some((name, self.get(name)?))) {
+                Some((name, value)) => {
                     out.push_str(value);
-                    rest = &behind[end + 1..];
+                    if out.len() > LONGEST {
+                        return None;
+                    }
+                    rest = behind.get(name.len() + 3..).unwrap_or_default();
                 }
                 None => {
                     out.push_str("{$");
-                    rest = &behind[2..];
+                    rest = behind.get(2..).unwrap_or_default();
                 }
             }
         }
         out.push_str(rest);
-        out
+        Some(out)
     }
+}
+
+/// The first value of each name.
+fn by_name<'a>(pairs: impl DoubleEndedIterator<Item = &'a (String, String)>) -> HashMap<&'a str, &'a str> {
+    pairs.rev().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
 #[cfg(test)]
@@ -70,8 +124,22 @@ mod tests {
     #[test]
     fn variables_come_from_the_list_the_query_and_the_parent() {
         let text = b"#EXTM3U\n#EXT-X-DEFINE:NAME=\"a\",VALUE=\"1\"\n#EXT-X-DEFINE:QUERYPARAM=\"q\"\n#EXT-X-DEFINE:IMPORT=\"p\"\n";
-        let v = Variables::collect(text, Some("x=y&q=2%203"), &[("p".into(), "4".into())]);
-        assert_eq!(v.fill("{$a}/{$q}/{$p}/{$no}/{$"), "1/2 3/4/{$no}/{$");
-        assert_eq!(Variables::collect(b"#EXTM3U\n", None, &[]), Variables::default());
+        let v = Variables::collect(text, Some("x=y&q=2%203"), &[("p".into(), "4".into())]).unwrap();
+        assert_eq!(v.fill("{$a}/{$q}/{$p}/{$no}/{$").unwrap(), "1/2 3/4/{$no}/{$");
+        assert_eq!(v.fill("{$no{$a}}").unwrap(), "{$no1}");
+        assert_eq!(Variables::collect(b"#EXTM3U\n", None, &[]).unwrap(), Variables::default());
+    }
+
+    #[test]
+    fn the_number_of_variables_and_the_length_of_what_they_are_filled_into_are_bounded() {
+        let define = |n: usize, value: &str| format!("#EXT-X-DEFINE:NAME=\"v{n}\",VALUE=\"{value}\"\n");
+        let many: String = (0..=MOST).map(|n| define(n, "x")).collect();
+        let refused = Variables::collect(many.as_bytes(), None, &[]).unwrap_err().to_string();
+        assert!(refused.contains("EXT-X-DEFINE") && refused.contains("1000"), "{refused}");
+        let long: String = (0..9).map(|n| define(n, &"x".repeat(MOST_BYTES / 8))).collect();
+        assert!(Variables::collect(long.as_bytes(), None, &[]).is_err());
+        let one = Variables::collect(define(1, &"x".repeat(1000)).as_bytes(), None, &[]).unwrap();
+        assert_eq!(one.fill(&"{$v1}".repeat(60)).unwrap().len(), 60_000);
+        assert_eq!(one.fill(&"{$v1}".repeat(1_000_000)), None);
     }
 }

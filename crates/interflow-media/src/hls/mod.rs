@@ -9,4 +9,4 @@ pub mod skip;
 pub mod tags;
 pub mod variants;
 
-pub use rewrite::{Kind, Options, Place, rewrite};
+pub use rewrite::{Kind, Options, Place, rewrite, rewrite_within};

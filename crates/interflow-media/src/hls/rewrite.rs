@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::define::Variables;
-use super::tags::{attribute, attribute_text, lines, loose_attribute, tag};
+use interflow_flow::budget::HELD;
+use interflow_flow::{Error, Kind as FlowKind, Result};
+
+use super::define::{LONGEST, Variables};
+use super::tags::{Line, attribute, attribute_text, lines, loose_attribute, tag};
 use crate::relay::Base;
 use crate::relay::address::{is_http, scheme_of};
 
@@ -66,43 +69,54 @@ pub struct Options {
     pub variables: Variables,
 }
 
+/// How much is written in one go before other work of the same thread has its turn, in bytes.
+const STEP: usize = 64 << 10;
+
 /// Rewrites a playlist that came from `base`.
 pub fn rewrite(text: &[u8], base: &Base, options: &Options, place: &mut impl Place) -> Vec<u8> {
-    let mut r = Rewriter {
-        text,
-        base,
-        options,
-        place,
-        out: Vec::with_capacity(text.len() * 2 + 1024),
-        scratch: String::new(),
-        has_variables: memchr::memmem::find(text, b"{$").is_some(),
-        copied: 0,
-        next: Next::Any,
-        is_media: false,
-        is_transport: memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
-        has_samples: false,
-        sequence: 0,
-        crypt: None,
-        map: None,
-        is_keyed: false,
-        group: (0, false),
-    };
-    r.has_samples = options.apply_keys && !r.is_transport && r.finds_samples();
+    let mut r = Rewriter::new(text, base, options, place);
     let mut start = options.start;
+    lines(text).for_each(|line| r.line(line, &mut start));
+    r.copy(text.len());
+    r.out
+}
+
+/// The same for a playlist that nobody vouches for: other work has its turn meanwhile, what is written counts towards the
+/// process's budget of held bytes, and there is at most `most` of it.
+///
+/// # Errors
+/// [`interflow_flow::Kind::BadResponse`] for a playlist that would grow longer than `most`, or an address longer than
+/// variables may make it; [`interflow_flow::Kind::Overloaded`].
+pub async fn rewrite_within(
+    text: &[u8],
+    base: &Base,
+    options: &Options,
+    place: &mut impl Place,
+    most: u64,
+) -> Result<Vec<u8>> {
+    let mut r = Rewriter::new(text, base, options, place);
+    let mut held = HELD.reserve(0)?;
+    let mut start = options.start;
+    let mut paused = 0;
     for line in lines(text) {
-        let bytes = line.of(text);
-        match bytes.first() {
-            None => continue,
-            Some(b'#') => r.tag(bytes, line.start),
-            Some(_) => r.uri_line(bytes, line.start),
+        r.line(line, &mut start);
+        if r.too_long {
+            let text =
+                format!("an address of the playlist is longer than {LONGEST} bytes with its variables filled in");
+            return Err(Error::new(FlowKind::BadResponse, text));
         }
-        if let Some(offset) = start.take_if(|_| bytes.starts_with(b"#EXTM3U")) {
-            r.copy(line.next);
-            r.out.extend_from_slice(format!("#EXT-X-START:TIME-OFFSET={offset},PRECISE=YES\n").as_bytes());
+        if (r.out.len() + text.len().saturating_sub(r.copied)) as u64 > most {
+            let text = format!("the playlist would be longer than {most} bytes when rewritten (media.rewritten_bytes)");
+            return Err(Error::new(FlowKind::BadResponse, text));
+        }
+        if line.next + r.out.len() >= paused + STEP {
+            paused = line.next + r.out.len();
+            held.grow_to(r.out.capacity() as u64)?;
+            tokio::task::yield_now().await;
         }
     }
     r.copy(text.len());
-    r.out
+    Ok(r.out)
 }
 
 /// What the next line without `#` is.
@@ -122,6 +136,8 @@ struct Rewriter<'a, P> {
     /// Where addresses are put together.
     scratch: String,
     has_variables: bool,
+    /// An address would be too long with its variables filled in.
+    too_long: bool,
     copied: usize,
     next: Next,
     is_media: bool,
@@ -139,7 +155,57 @@ struct Rewriter<'a, P> {
     group: (usize, bool),
 }
 
-impl<P: Place> Rewriter<'_, P> {
+impl<'a, P: Place> Rewriter<'a, P> {
+    fn new(text: &'a [u8], base: &'a Base, options: &'a Options, place: &'a mut P) -> Self {
+        let mut r = Self {
+            text,
+            base,
+            options,
+            place,
+            out: Vec::with_capacity(text.len() + text.len() / 2 + 1024),
+            scratch: String::new(),
+            has_variables: memchr::memmem::find(text, b"{$").is_some(),
+            too_long: false,
+            copied: 0,
+            next: Next::Any,
+            is_media: false,
+            is_transport: memchr::memmem::find(text, b"#EXT-X-MAP").is_none(),
+            has_samples: false,
+            sequence: 0,
+            crypt: None,
+            map: None,
+            is_keyed: false,
+            group: (0, false),
+        };
+        r.has_samples = options.apply_keys && !r.is_transport && r.finds_samples();
+        r
+    }
+
+    /// One line. `start`: what is to stand behind the first one.
+    fn line(&mut self, line: Line, start: &mut Option<f64>) {
+        let bytes = line.of(self.text);
+        match bytes.first() {
+            None => return,
+            Some(b'#') => self.tag(bytes, line.start),
+            Some(_) => self.uri_line(bytes, line.start),
+        }
+        if let Some(offset) = start.take_if(|_| bytes.starts_with(b"#EXTM3U")) {
+            self.copy(line.next);
+            self.out.extend_from_slice(format!("#EXT-X-START:TIME-OFFSET={offset},PRECISE=YES\n").as_bytes());
+        }
+    }
+
+    /// A reference with its variables filled in; one that would be too long is noted, and left out.
+    fn filled<'t>(&mut self, reference: &'t str) -> Cow<'t, str> {
+        if !self.has_variables {
+            return Cow::Borrowed(reference);
+        }
+        Cow::Owned(self.options.variables.fill(reference).unwrap_or_else(|| {
+            self.too_long = true;
+            String::new()
+        }))
+    }
+
     fn copy(&mut self, until: usize) {
         self.out.extend_from_slice(self.text.get(self.copied..until).unwrap_or_default());
         self.copied = until.max(self.copied);
@@ -159,10 +225,7 @@ impl<P: Place> Rewriter<'_, P> {
             Ok(text) => Cow::Borrowed(text),
             Err(_) => String::from_utf8_lossy(raw),
         };
-        let reference = match self.has_variables {
-            true => Cow::Owned(self.options.variables.fill(&reference)),
-            false => reference,
-        };
+        let reference = self.filled(&reference);
         let reference = reference.trim();
         if reference.is_empty() {
             return;
@@ -243,7 +306,7 @@ impl<P: Place> Rewriter<'_, P> {
                 if self.has_samples {
                     self.note_map(list);
                 }
-                let whole = self.crypt.as_ref().is_some_and(|c| c.method == "AES-128");
+                let whole = self.crypt.as_ref().is_some_and(|c| is_of_whole_segments(&c.method));
                 let kind = if self.has_samples && !whole { Kind::Init } else { Kind::Segment };
                 uri(self, b"URI", kind);
             }
@@ -260,8 +323,12 @@ impl<P: Place> Rewriter<'_, P> {
             b"EXT-X-CONTENT-STEERING" => uri(self, b"SERVER-URI", Kind::Steering),
             b"EXT-X-DATERANGE" => {
                 // In their order in the line, whichever that is.
+                let preload = attribute_text(list, b"CLASS") == Some("com.apple.hls.preload");
+                let preloaded = attribute(list, b"X-URI").and_then(|r| list.get(r)).filter(|_| preload);
+                let preloaded = preloaded.map(|address| (&b"X-URI"[..], kind_of_preload(address)));
                 let mut found: Vec<_> = [(&b"X-ASSET-URI"[..], Kind::Playlist), (b"X-ASSET-LIST", Kind::Assets)]
                     .into_iter()
+                    .chain(preloaded)
                     .filter_map(|(attr, kind)| attribute(list, attr).map(|range| (range, kind)))
                     .collect();
                 found.sort_by_key(|(range, _)| range.start);
@@ -276,14 +343,14 @@ impl<P: Place> Rewriter<'_, P> {
     /// Remembers the initialization section, which samples cannot be decrypted without.
     fn note_map(&mut self, list: &[u8]) {
         let Some(reference) = attribute_text(list, b"URI") else { return };
-        let reference = self.options.variables.fill(reference);
+        let reference = self.filled(reference);
         let range = attribute_text(list, b"BYTERANGE").and_then(|r| {
             let (length, first) = r.split_once('@').unwrap_or((r, "0"));
             let (length, first) = (length.trim().parse::<u64>().ok()?, first.trim().parse::<u64>().ok()?);
             Some((first, first.checked_add(length)?.checked_sub(1)?))
         });
         self.map = (!is_foreign(reference.trim())).then(|| (self.base.resolve(reference.trim()), range));
-        if let Some(crypt) = self.crypt.as_mut().filter(|c| c.method != "AES-128") {
+        if let Some(crypt) = self.crypt.as_mut().filter(|c| !is_of_whole_segments(&c.method)) {
             crypt.map.clone_from(&self.map);
         }
     }
@@ -324,13 +391,13 @@ impl<P: Place> Rewriter<'_, P> {
     fn can_apply(&self, list: &[u8]) -> bool {
         let method = attribute_text(list, b"METHOD").unwrap_or_default();
         let is_plain = attribute_text(list, b"KEYFORMAT").unwrap_or("identity") == "identity";
-        let reference = attribute_text(list, b"URI").map(|r| self.options.variables.fill(r)).unwrap_or_default();
+        let reference = attribute_text(list, b"URI").and_then(|r| self.options.variables.fill(r)).unwrap_or_default();
         let known = match method {
-            "AES-128" | "SAMPLE-AES" => true,
+            "AES-128" | "AES-256" | "SAMPLE-AES" => true,
             "SAMPLE-AES-CTR" => !self.is_transport,
             _ => false,
         };
-        self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign(reference.trim())
+        self.options.apply_keys && known && is_plain && !reference.is_empty() && !is_foreign_key(reference.trim())
     }
 
     /// A player would look for a query parameter in its own URL of the playlist, which is ours.
@@ -355,14 +422,14 @@ impl<P: Place> Rewriter<'_, P> {
         };
         let place = list_at + range.start..list_at + range.end;
         let raw = String::from_utf8_lossy(list.get(range).unwrap_or_default()).into_owned();
-        let reference = self.options.variables.fill(&raw);
+        let reference = self.filled(&raw);
         let reference = reference.trim();
         let applied = self.can_apply(list);
         if applied || self.options.apply_keys && of_segments && self.is_applied_here(method, line_at) {
             if of_segments && applied {
                 let iv = attribute_text(list, b"IV").unwrap_or_default();
                 let iv = iv.trim_start_matches("0x").trim_start_matches("0X").to_owned();
-                let map = self.map.clone().filter(|_| method != "AES-128");
+                let map = self.map.clone().filter(|_| !is_of_whole_segments(method));
                 self.crypt = Some(Crypt { key: self.base.resolve(reference), method: method.to_owned(), iv, map });
                 self.is_keyed = true;
             }
@@ -393,6 +460,28 @@ impl<P: Place> Rewriter<'_, P> {
             }
         }
     }
+}
+
+/// What a resource that a player is told to fetch early is, by its address: its URL must be the one that it has elsewhere.
+fn kind_of_preload(address: &[u8]) -> Kind {
+    let path = address.split(|b| matches!(b, b'?' | b'#')).next().unwrap_or_default();
+    if is_playlist_address(address) {
+        Kind::Playlist
+    } else if path.to_ascii_lowercase().ends_with(b".key") {
+        Kind::Key
+    } else {
+        Kind::Segment
+    }
+}
+
+/// Whether a method encrypts segments from their first byte to their last.
+fn is_of_whole_segments(method: &str) -> bool {
+    matches!(method, "AES-128" | "AES-256")
+}
+
+/// Addresses of keys that are none of ours to read; those of `data:` hold the key themselves.
+fn is_foreign_key(reference: &str) -> bool {
+    is_foreign(reference) && !scheme_of(reference).is_some_and(|s| s.eq_ignore_ascii_case("data"))
 }
 
 /// Addresses that are none of ours to fetch: `skd:`, `data:`, `urn:` and the like.

@@ -8,6 +8,8 @@ use interflow_flow::{
     Version,
 };
 
+use interflow_wire::content_coding;
+
 use super::address::{Base, parse};
 use crate::token::Grant;
 
@@ -107,26 +109,45 @@ impl Fetch {
     }
 }
 
-/// Reads an answer whole.
+/// Reads an answer whole, and takes off the codings that an origin put on it though none was asked for.
 ///
 /// # Errors
-/// [`Kind::BadResponse`] for a body over `cap` bytes; the body's own.
+/// [`Kind::BadResponse`] for a body over `cap` bytes, or codings that cannot be undone; the body's own.
 pub async fn collect(url: Url, response: Response, cap: u64) -> Result<Document> {
+    collect_within(url, response, (cap, "media.document_bytes")).await
+}
+
+/// The same with a limit of this key.
+///
+/// # Errors
+/// As [`collect`].
+pub async fn collect_within(url: Url, response: Response, (cap, key): (u64, &str)) -> Result<Document> {
     let Response { head, body } = response;
-    let status = head.status;
+    let (status, mut headers) = (head.status, head.headers);
     let too_large = || {
-        let text = format!("the document at {} is larger than {cap} bytes (media.document_bytes)", url.authority);
+        let text = format!("the document at {} is larger than {cap} bytes ({key})", url.authority);
         Error::new(Kind::BadResponse, text)
     };
     if status.is_success() && body.remaining().is_some_and(|l| l > cap) {
         return Err(too_large());
     }
-    let body = match body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await {
+    let mut body = match body.collect(usize::try_from(cap).unwrap_or(usize::MAX)).await {
         Ok((body, _)) => body,
         Err(CollectError::TooLarge(_)) => return Err(too_large()),
         Err(CollectError::Broken(e)) => return Err(e),
     };
-    Ok(Document { url, status, headers: head.headers, body })
+    if status.is_success() && content_coding::is_coded(&headers) {
+        let decoded = content_coding::decode_held(&headers, &body, cap).await.map_err(|e| {
+            content_coding::overloaded(&e).unwrap_or_else(|| {
+                let coding = headers.get_str("content-encoding").unwrap_or_default();
+                let text = format!("the document at {} came as {coding} and cannot be decoded: {e}", url.authority);
+                Error::new(Kind::BadResponse, text)
+            })
+        })?;
+        body = decoded.unwrap_or(body);
+        content_coding::unlike(&mut headers);
+    }
+    Ok(Document { url, status, headers, body })
 }
 
 /// Something that was read whole.

@@ -169,6 +169,15 @@ impl Shared {
         super::fetch::collect(url, response, cap).await
     }
 
+    /// The same with a limit of this key.
+    ///
+    /// # Errors
+    /// As [`Fetch::document`].
+    pub async fn document_within(&self, ask: Ask, keep: Keep, limit: (u64, &str)) -> Result<Document> {
+        let Fetched { url, response } = self.get(ask, keep).await?;
+        super::fetch::collect_within(url, response, limit).await
+    }
+
     /// Whether this was asked for already.
     pub fn knows(&self, ask: &Ask) -> bool {
         self.has(&key_of(ask))
@@ -330,6 +339,10 @@ fn worked(fetched: Fetched, work: Option<Work>) -> Result<Fetched> {
     let Some(work) = work else { return Ok(fetched) };
     let Fetched { url, response: Response { mut head, mut body } } = fetched;
     if head.status.is_success() {
+        if interflow_wire::content_coding::is_coded(&head.headers) {
+            let text = "the segment came with a content coding, though none was asked for, and cannot be worked on";
+            return Err(Error::new(Kind::BadResponse, text));
+        }
         body = (work.run)(&mut head, body)?;
     }
     Ok(Fetched { url, response: Response { head, body } })

@@ -1,5 +1,7 @@
-//! `METHOD=AES-128`: the whole segment in one chain of blocks, with PKCS#7 padding at its end.
+//! `METHOD=AES-128` and `METHOD=AES-256`: the whole segment in one chain of blocks, with PKCS#7 padding at its end.
 
+use aes::Aes256;
+use aes::cipher::{Array, KeyInit as _};
 use bytes::{Bytes, BytesMut};
 
 use super::Error;
@@ -22,9 +24,15 @@ pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
         .map(u128::to_be_bytes)
 }
 
+/// A key of either length.
+enum WholeKey {
+    Short(AesKey),
+    Long(Box<Aes256>),
+}
+
 /// Decrypts one segment as it comes. At most 16 bytes are held back: they may be a cut block, or the padding.
 pub struct Aes128Cbc {
-    key: AesKey,
+    key: WholeKey,
     chain: Cbc,
     /// Ciphertext that is not given out yet: 1 to 16 bytes once the segment has begun.
     held: BytesMut,
@@ -34,7 +42,23 @@ pub struct Aes128Cbc {
 impl Aes128Cbc {
     /// For a segment from its first byte.
     pub fn new(key: &Key, iv: [u8; 16]) -> Self {
-        Self { key: AesKey::new(key), chain: Cbc::new(iv), held: BytesMut::new(), length: 0 }
+        Self::with(WholeKey::Short(AesKey::new(key)), iv)
+    }
+
+    /// The same under a key of 256 bits (`METHOD=AES-256`).
+    pub fn new_256(key: &[u8; 32], iv: [u8; 16]) -> Self {
+        Self::with(WholeKey::Long(Box::new(Aes256::new(&Array(*key)))), iv)
+    }
+
+    fn with(key: WholeKey, iv: [u8; 16]) -> Self {
+        Self { key, chain: Cbc::new(iv), held: BytesMut::new(), length: 0 }
+    }
+
+    fn decrypt(&mut self, data: &mut [u8]) {
+        match &self.key {
+            WholeKey::Short(key) => self.chain.apply(key, data),
+            WholeKey::Long(key) => self.chain.apply_256(key, data),
+        }
     }
 
     /// Takes the next bytes and puts what is ready into `out`. A chunk that nobody else holds is decrypted where it lies.
@@ -49,13 +73,13 @@ impl Aes128Cbc {
             }
             // More follows, so that this block is not the one with the padding.
             let mut block = std::mem::take(&mut self.held);
-            self.chain.apply(&self.key, &mut block);
+            self.decrypt(&mut block);
             out.push(block.freeze());
         }
         let ready = chunk.len().saturating_sub(1) / BLOCK * BLOCK;
         self.held = chunk.split_off(ready);
         if !chunk.is_empty() {
-            self.chain.apply(&self.key, &mut chunk);
+            self.decrypt(&mut chunk);
             out.push(chunk.freeze());
         }
     }
@@ -67,13 +91,10 @@ impl Aes128Cbc {
     /// noise, so that the answer must not end as if it were whole.
     pub fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), Error> {
         let mut last = std::mem::take(&mut self.held);
-        if self.length == 0 {
-            return Ok(());
-        }
         if last.len() != BLOCK {
             return Err(Error::Length(self.length));
         }
-        self.chain.apply(&self.key, &mut last);
+        self.decrypt(&mut last);
         let n = last.last().map_or(0, |n| usize::from(*n));
         let is_padding = (1..=BLOCK).contains(&n) && last.iter().skip(BLOCK - n).all(|b| usize::from(*b) == n);
         if !is_padding {
@@ -90,7 +111,7 @@ impl Aes128Cbc {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use aes::cipher::{Array, BlockModeEncrypt as _, KeyIvInit as _};
+    use aes::cipher::{BlockModeEncrypt as _, KeyIvInit as _};
     use proptest::prelude::*;
 
     fn encrypt(data: &[u8]) -> Vec<u8> {
@@ -129,7 +150,7 @@ mod tests {
         let mut cipher = Aes128Cbc::new(&Key([8; 16]), iv);
         cipher.push(Bytes::from(data), &mut Vec::new());
         assert_eq!(cipher.finish(&mut Vec::new()), Err(Error::Padding));
-        assert_eq!(decrypt(std::iter::empty(), iv), Ok(Vec::new()));
+        assert_eq!(decrypt(std::iter::empty(), iv), Err(Error::Length(0)), "even nothing has padding");
     }
 
     proptest! {

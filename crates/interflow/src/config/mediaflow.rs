@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use interflow_engine::config::{TimeoutsConfig, UpstreamProxyRule};
 use interflow_flow::units::Span;
 use interflow_media::MediaConfig;
-use interflow_media::config::SegmentRoute;
+use interflow_media::config::{CompatConfig, SegmentRoute};
 use ipnet::IpNet;
 use serde_json::Value as Json;
 use toml::{Table, Value};
@@ -156,8 +156,8 @@ impl Settings {
         let port = self.number("port")?.map(|p| p.clamp(0.0, 65_535.0) as u16).filter(|p| *p != 0);
         let first = config.gateway.listen.first().copied().filter(|a| a.port() != 0);
         if let (Some(first), true) = (first, host.is_some() || port.is_some()) {
-            let address =
-                SocketAddr::new(host.transpose()?.unwrap_or(first.ip()), port.unwrap_or(super::MEDIAFLOW_PORT));
+            let port = port.unwrap_or(CompatConfig::default().port);
+            let address = SocketAddr::new(host.transpose()?.unwrap_or(first.ip()), port);
             if !config.gateway.listen.contains(&address) {
                 config.gateway.listen.push(address);
             }
@@ -289,6 +289,18 @@ mod tests {
         assert_eq!(config.media.trusted_proxies.len(), 2);
         let twin = applied(&[("APP__SERVER__HOST", "0.0.0.0"), ("APP__SERVER__PORT", "8888")]);
         assert!(twin.gateway.listen.contains(&"0.0.0.0:8888".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_port_of_compatibility_can_be_moved_and_turned_off() {
+        for (port, ports) in [(None, vec![7071, 8888]), (Some(9999), vec![7071, 9999]), (Some(0), vec![7071])] {
+            let mut config = Config::default();
+            config.gateway.listen = vec!["127.0.0.1:7071".parse().unwrap()];
+            config.media.compat.mediaflow = true;
+            config.media.compat.port = port.unwrap_or(config.media.compat.port);
+            let found: Vec<u16> = config.engine().gateway.listen.iter().map(|a| a.port()).collect();
+            assert_eq!(found, ports);
+        }
     }
 
     #[test]

@@ -115,20 +115,19 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where mediaflow-proxy listens, and its users look for it.
-const MEDIAFLOW_PORT: u16 = 8888;
-
 impl Config {
     /// The part that the corridor obeys.
     pub fn engine(&self) -> EngineConfig {
         let mut gateway = self.gateway.clone();
+        let port = self.media.compat.port;
         if let Some(first) = gateway.listen.first().copied()
             && self.media.enabled
             && self.media.compat.mediaflow
             && first.port() != 0
-            && !gateway.listen.iter().any(|a| a.port() == MEDIAFLOW_PORT)
+            && port != 0
+            && !gateway.listen.iter().any(|a| a.port() == port)
         {
-            gateway.listen.push(SocketAddr::new(first.ip(), MEDIAFLOW_PORT));
+            gateway.listen.push(SocketAddr::new(first.ip(), port));
         }
         let (mut proxy, mut auth) = (self.proxy.clone(), self.auth.clone());
         if self.compat.greyproxy {

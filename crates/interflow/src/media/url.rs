@@ -5,14 +5,14 @@ use std::sync::Arc;
 use clap::Args;
 use interflow_flow::units::Span;
 use interflow_flow::{Egress, Error, Kind, Reply, Request};
-use interflow_media::endpoint::LinkWish;
+use interflow_media::endpoint::{LinkWish, Unknown};
 use interflow_media::{Media, Setup};
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
 use crate::config::Config;
 use crate::home::Home;
-use crate::rooms::media::secret;
+use crate::rooms::media::{KEY_FILE, secret};
 
 /// What the link is for.
 #[derive(Debug, Args)]
@@ -65,6 +65,15 @@ pub enum Form {
 
 /// Makes and prints the link.
 pub fn run(args: &UrlArgs, config: &Config, home: &Home) -> Result<(), Failure> {
+    let wish = wish(args)?;
+    wish.check_names().map_err(|e| Failure::Usage(unknown(&e)))?;
+    if !args.clear && config.media.link_key.is_empty() && !home.join(KEY_FILE).exists() {
+        anstream::eprintln!(
+            "warning: no instance has used the data folder {} yet: the link is sealed with a key that is made now, and an \
+             instance with another data folder refuses it",
+            home.path().display()
+        );
+    }
     let setup = Setup { config: config.media.clone(), secret: secret(home)?, egress: Arc::new(Nowhere), folder: None };
     let media = Media::new(setup)?;
     let gateway = home.running().and_then(|i| i.gateway).or_else(|| config.engine().gateway.listen.first().copied());
@@ -75,12 +84,22 @@ pub fn run(args: &UrlArgs, config: &Config, home: &Home) -> Result<(), Failure> 
             return Err(Failure::Usage("no gateway is configured: say where players reach it with --base".into()));
         }
     };
-    let linked = media.link(&wish(args)?, &base).map_err(Failure::Usage)?;
+    let linked = media.link(&wish, &base).map_err(Failure::Usage)?;
     match args.format {
         Form::Text => println!("{}", linked.url),
         Form::Json => println!("{}", json!({ "url": linked.url, "expires": linked.expires })),
     }
     Ok(())
+}
+
+/// Says what is not known, and which known name is nearest.
+fn unknown(e: &Unknown) -> String {
+    let distance = |known: &str| strsim::damerau_levenshtein(known, &e.name);
+    let near = e.known.iter().map(|known| (distance(known), known)).min();
+    match near.filter(|(distance, _)| *distance <= (e.name.len() / 3).max(1)) {
+        Some((_, known)) => format!("unknown {} `{}`: did you mean `{known}`?", e.what, e.name),
+        None => format!("unknown {} `{}`: known are {}", e.what, e.name, e.known.join(", ")),
+    }
 }
 
 fn wish(args: &UrlArgs) -> Result<LinkWish, Failure> {

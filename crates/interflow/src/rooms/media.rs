@@ -47,7 +47,10 @@ fn setup(config: &MediaConfig, secret: &[u8], late: &Arc<LateEgress>, folder: &P
     Setup { config: config.clone(), secret: secret.to_vec(), egress, folder: Some(folder.to_owned()) }
 }
 
+/// Where the key of links is kept when the configuration names none, in the data folder.
+pub const KEY_FILE: &str = "media.key";
+
 /// What seals links when the configuration names no key: made once, kept beside the CA.
 pub fn secret(home: &Home) -> Result<Vec<u8>, String> {
-    home.secret("media.key")
+    home.secret(KEY_FILE)
 }

@@ -60,3 +60,28 @@ async fn the_command_line_makes_links_that_work() {
     let answer = gateway.follow(link["url"].as_str().unwrap()).await;
     assert!(answer.status == 200 && answer.text().contains("X-A"), "{}", answer.text());
 }
+
+#[test]
+fn the_command_line_refuses_links_that_could_not_work() {
+    let home = tempfile::tempdir().unwrap();
+    let url = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interflow"));
+        command.args(["media", "url", "http://a.test/x.m3u8", "--base", "http://tv.test/media"]).args(more);
+        let output = command.env("INTERFLOW_HOME", home.path()).current_dir(home.path()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (more, says) in [
+        (&["--ip", "nonsense"][..], "`nonsense` is no address or network"),
+        (&["--endpoint", "/proxy/hls/manifst.m3u8"], "did you mean `/proxy/hls/manifest.m3u8`?"),
+        (&["--endpoint", "/nowhere/at/all"], "unknown endpoint"),
+        (&["--param", "resolutoin=720p"], "did you mean `resolution`?"),
+        (&["--key", "0011:2233"], "16 bytes"),
+    ] {
+        let (done, text) = url(more);
+        assert!(!done && text.contains(says), "{more:?}: {text}");
+    }
+    let (done, text) = url(&["--ip", "10.0.0.0/8", "--param", "h_x-a=1"]);
+    assert!(done && text.contains("warning: no instance has used the data folder"), "{text}");
+    let (done, text) = url(&[]);
+    assert!(done && !text.contains("warning"), "the key is there by now: {text}");
+}

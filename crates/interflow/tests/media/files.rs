@@ -291,3 +291,51 @@ async fn segments_outlive_a_restart_on_disk() {
     assert_eq!(origin.served(), 2, "other credentials are another thing");
     assert!(!folder.join("a.half").exists());
 }
+
+/// Where the first fragment of a file begins.
+fn fragment_of(data: &[u8]) -> usize {
+    interflow_media::bmff::boxes(data, 0).flatten().find(|b| b.kind() == b"moof").unwrap().offset as usize
+}
+
+#[tokio::test]
+async fn a_segment_that_cannot_be_decrypted_is_never_a_good_answer() {
+    let whole = seed("cbcs");
+    let at = fragment_of(&whole);
+    let (init, media) = (whole[..at].to_vec(), whole[at..].to_vec());
+    let mdat = interflow_media::bmff::boxes(&media, 0).flatten().find(|b| b.kind() == b"mdat").unwrap().offset as usize;
+    let mut past_the_end = media.clone();
+    past_the_end[mdat..mdat + 4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+    let (clear_media, cut) = (clear("cbcs")[at..].to_vec(), media[..mdat + 200].to_vec());
+    let origin = Origin::http()
+        .answering(move |r| match r.path() {
+            "/init" => Reply::ok(init.clone()),
+            "/media" => Reply::ok(media.clone()),
+            "/cut" => Reply::status(200).pieces(vec![cut.clone().into()], Duration::ZERO),
+            "/empty" => Reply::ok(Vec::new()),
+            "/noise" => Reply::ok(pattern(5000)),
+            "/past" => Reply::ok(past_the_end.clone()),
+            "/unindexed" => Reply::ok(media[mdat..].to_vec()),
+            _ => Reply::status(404),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let kid = "a1b2c3d4e5f60718293a4b5c6d7e8f90";
+    let path = |name: &str, keys: &str| {
+        let (segment, init) = (encoded(&origin.url(name)), encoded(&origin.url("/init")));
+        format!("/media/proxy/mpd/segment.mp4?segment_url={segment}&init_url={init}{keys}")
+    };
+    let good = gateway.get(&path("/media", KEYS)).await;
+    assert_eq!((good.status, good.body.to_vec()), (200, clear_media));
+    let other = "&key_id=ffffffffffffffffffffffffffffffff&key=00112233445566778899aabbccddeeff";
+    let answer = gateway.get(&path("/media", other)).await;
+    assert!(answer.status == 422 && answer.text().contains(kid), "{} {}", answer.status, answer.text());
+    for name in ["/empty", "/noise", "/past", "/unindexed"] {
+        let answer = gateway.get(&path(name, KEYS)).await;
+        assert!(answer.status == 502, "{name}: {} with {} bytes", answer.status, answer.body.len());
+    }
+    // What breaks once bytes went out is no whole answer.
+    let mut wire = interflow_testkit::Wire::connect(gateway.addr).await.unwrap();
+    wire.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", path("/cut", KEYS), gateway.addr)).await.unwrap();
+    assert!(wire.answer_to("GET").await.is_err(), "the end is missing");
+}

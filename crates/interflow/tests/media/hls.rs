@@ -306,3 +306,78 @@ async fn children_are_resolved_behind_redirects() {
     let text = gateway.follow(&track).await.text();
     assert!(text.contains(&format!("segment_url={}", origin.url("/deep/er/1.m4s"))), "{text}");
 }
+
+#[tokio::test]
+async fn playlists_and_manifests_that_come_coded_are_read() {
+    let gzip = |text: &str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    };
+    const MPD: &str = "<MPD mediaPresentationDuration='PT8S'><Period><AdaptationSet mimeType='video/mp4'><SegmentTemplate media='$Number$.m4s' duration='4'/><Representation id='v' bandwidth='9'/></AdaptationSet></Period></MPD>";
+    let origin = Origin::http()
+        .answering(move |r| {
+            let coded = |text: &str| Reply::ok(gzip(text)).header("Content-Encoding", "gzip");
+            match r.path() {
+                "/m.m3u8" | "/unnamed" => coded(MEDIA),
+                "/m.mpd" => coded(MPD),
+                "/broken.m3u8" => Reply::ok(MEDIA).header("Content-Encoding", "gzip"),
+                "/film" => coded("no playlist at all"),
+                _ => Reply::status(404),
+            }
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    for name in ["/m.m3u8", "/unnamed"] {
+        let answer = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url(name))).await;
+        assert!(answer.status == 200 && answer.text().contains("/proxy/hls/segment.ts?"), "{name}: {}", answer.text());
+        assert_eq!(answer.header("content-encoding"), None);
+    }
+    let manifest = gateway.get(&gateway.path("/proxy/mpd/manifest.m3u8", &origin.url("/m.mpd"))).await;
+    assert!(manifest.status == 200 && manifest.text().contains("#EXT-X-STREAM-INF"), "{}", manifest.text());
+    let broken = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/broken.m3u8"))).await;
+    assert!(broken.status == 502 && broken.text().contains("content coding"), "{} {}", broken.status, broken.text());
+    let other = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/film"))).await;
+    assert_eq!((other.status, other.header("content-encoding")), (200, Some("gzip")), "what is none passes as it came");
+}
+
+#[tokio::test]
+async fn a_small_playlist_does_not_become_a_large_one() {
+    let text = format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(60_000));
+    let text = text + &"{$v}\n".repeat(40_000);
+    let origin = Origin::http().answering(move |_| Reply::ok(text.clone())).start().await;
+    let gateway = Gateway::local();
+    let answer = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/m.m3u8"))).await;
+    assert!(answer.status == 502 && answer.text().contains("media.rewritten_bytes"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn segments_under_keys_of_256_bits_and_keys_in_the_playlist_come_in_clear() {
+    // `openssl enc -aes-256-cbc -K 000102…1f -iv 0…01` and `-aes-128-cbc -K 000102…0f -iv 0…01` of `0123456789abcdef`.
+    const LONG: &str = "1f63080861d16d609ab1a2b0cf69a526c67b5a1f9b72422203ae5474b8c9b645";
+    const SHORT: &str = "ca78d959acca4a53335366860a6a11d4f3d514f1d940b73e2382b6bf87f8d52e";
+    let bytes = |hex: &str| {
+        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect::<Vec<_>>()
+    };
+    let playlist = "#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXT-X-KEY:METHOD=AES-256,URI=\"k\",IV=0x1\n#EXTINF:4,\nlong.ts\n\
+        #EXT-X-KEY:METHOD=AES-128,URI=\"data:;base64,AAECAwQFBgcICQoLDA0ODw==\",IV=0x1\n#EXTINF:4,\nshort.ts\n#EXT-X-ENDLIST\n";
+    let origin = Origin::http()
+        .answering(move |r| match r.path() {
+            "/m.m3u8" => Reply::ok(playlist),
+            "/k" => Reply::ok((0..32).collect::<Vec<u8>>()),
+            "/long.ts" => Reply::ok(bytes(LONG)),
+            "/short.ts" => Reply::ok(bytes(SHORT)),
+            _ => Reply::status(404),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::local();
+    let path = gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/m.m3u8")) + "&keys=apply";
+    let text = gateway.get(&path).await.text();
+    assert!(!text.contains("EXT-X-KEY"), "{text}");
+    for url in urls(&text) {
+        let answer = gateway.follow(&url).await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "0123456789abcdef"), "{url}");
+    }
+}
