@@ -35,7 +35,8 @@ pub struct MediaConfig {
     /// Private, loopback and other special addresses that may be fetched from all the same: `192.168.1.0/24`.
     #[schemars(with = "Vec<String>")]
     pub allow_private: Vec<IpNet>,
-    /// `User-Agent` upstream, when a link gives none.
+    /// `User-Agent` upstream, when a link gives none. In the place of mediaflow-proxy (`compat.mediaflow`), a browser's
+    /// unless another one is set here.
     pub user_agent: String,
     /// How many redirects are followed.
     pub redirects: u8,

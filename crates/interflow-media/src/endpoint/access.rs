@@ -103,7 +103,10 @@ pub fn admit(
         path: path.to_owned(),
         ..asked(params, directives, grant, sealed)
     };
-    let directives = directives(&params);
+    let (directives, mut params) = (directives(&params), params);
+    if path.starts_with("/proxy/mpd") || path == "/proxy/stream" {
+        params.repair();
+    }
     if let Some(user) = by_password(state, &params, &head.headers)? {
         return Ok(asked(params, directives, Grant { user, ..Grant::default() }, true));
     }

@@ -16,6 +16,7 @@ use super::mount::Job;
 use super::reply::{Answer, Stop, playlist};
 use crate::cenc::{Key, KeyRing};
 use crate::config::{KeyUse, SegmentRoute};
+use crate::hls::channel::ChannelOptions;
 use crate::hls::rewrite::{Crypt, extension, is_playlist_address};
 use crate::hls::skip::Stretches;
 use crate::hls::tags::{attribute_text, is_playlist, lines, tag};
@@ -189,7 +190,13 @@ impl Job<'_> {
             self.state.ahead.learn(&document.url.to_string(), ahead::pieces(&text, &base));
         }
         let children = self.asked.children_with(self.state, handed_down);
-        let mut place = Ours { children: &children, routing, inline, key_url: params.get("key_url") };
+        let mut place = Ours {
+            children: &children,
+            routing,
+            inline,
+            key_url: params.get("key_url"),
+            channel: ChannelOptions::default(),
+        };
         let most = self.state.config.rewritten_bytes.0;
         Ok(rewrite_within(&text, &base, &options, &mut place, most).await?)
     }
@@ -357,8 +364,13 @@ impl Job<'_> {
             return Err(Stop::Status(document.status, format!("{} has no such document", document.url.authority)));
         }
         let children = self.asked.children(self.state);
-        let mut place =
-            Ours { children: &children, routing: Routing::of(self)?, inline: HashMap::new(), key_url: None };
+        let mut place = Ours {
+            children: &children,
+            routing: Routing::of(self)?,
+            inline: HashMap::new(),
+            key_url: None,
+            channel: ChannelOptions::default(),
+        };
         let base = Base::of(&document.url);
         let body = if is_steering {
             pathways::steering(&document.body, &base, &mut place)
@@ -460,13 +472,25 @@ struct Ours<'a> {
     routing: Routing<'a>,
     inline: HashMap<String, String>,
     key_url: Option<&'a str>,
+    /// What the list says of the channel that comes next.
+    channel: ChannelOptions,
 }
 
 impl Ours<'_> {
     fn child(&self, path: &str, address: &str, out: &mut Vec<u8>) {
+        self.child_with(path, address, &[], out);
+    }
+
+    fn child_with(&self, path: &str, address: &str, more: &[(String, String)], out: &mut Vec<u8>) {
         let from = self.children.begin(path, out);
         out.extend_from_slice(b"d=");
         push_value(address.as_bytes(), out);
+        for (name, value) in more {
+            out.push(b'&');
+            out.extend_from_slice(name.as_bytes());
+            out.push(b'=');
+            push_value(value.as_bytes(), out);
+        }
         self.children.end(out, from);
     }
 
@@ -508,7 +532,10 @@ impl Place for Ours<'_> {
             return out.extend_from_slice(address.as_bytes());
         }
         match kind {
-            Kind::Playlist => self.child("/proxy/hls/manifest.m3u8", address, out),
+            Kind::Playlist => {
+                let more = self.channel.finish();
+                self.child_with("/proxy/hls/manifest.m3u8", address, &more, out);
+            }
             Kind::Segment => self.segment(address, crypt, out),
             Kind::Init => {
                 let from = self.children.begin(segment_path(extension(address)), out);
@@ -524,10 +551,21 @@ impl Place for Ours<'_> {
             Kind::Data => self.child("/proxy/hls/data", address, out),
             Kind::Steering => self.child("/proxy/hls/steering.json", address, out),
             Kind::Assets => self.child("/proxy/hls/assets.json", address, out),
-            Kind::Channel if is_mpd(address) => self.child("/proxy/mpd/manifest.m3u8", address, out),
-            Kind::Channel => self.child("/proxy/stream", address, out),
+            Kind::Channel => {
+                let more = self.channel.finish();
+                let path = if is_mpd(address) { "/proxy/mpd/manifest.m3u8" } else { "/proxy/stream" };
+                self.child_with(path, address, &more, out);
+            }
             Kind::Guide => self.child("/proxy/epg", address, out),
         }
+    }
+
+    fn channel_option(&mut self, line: &str) -> bool {
+        !self.routing.nothing && self.channel.take(line)
+    }
+
+    fn end_channel(&mut self) {
+        self.channel.finish();
     }
 
     fn inline(&self, address: &str) -> Option<String> {

@@ -128,7 +128,8 @@ impl LinkWish {
         }
         let secret = ["key", "key_id"].iter().any(|k| self.query_params.contains_key(*k));
         let bound = self.expiration.is_some() || self.ip.is_some() || self.path.is_some() || !self.hosts.is_empty();
-        let seal = self.sealed.unwrap_or(self.api_password.is_some() || secret || bound || state.password.is_some());
+        let shown = self.api_password.is_some() || self.query_params.contains_key("api_password");
+        let seal = self.sealed.unwrap_or(shown || secret || bound || state.password.is_some());
         if !seal {
             return Ok(Linked { url: self.in_clear(base, &path), expires: None });
         }
@@ -189,7 +190,9 @@ pub const ENDPOINTS: [&str; 18] = [
 ];
 
 /// The parameters that endpoints know, besides `h_NAME`, `r_NAME`, `rp_NAME` and `v_NAME`.
-pub const PARAMETERS: [&str; 34] = [
+pub const PARAMETERS: [&str; 36] = [
+    "cache_ttl",
+    "filename",
     "d",
     "url",
     "key",
@@ -299,7 +302,9 @@ impl Job<'_> {
 pub async fn with_password(body: Body) -> Result<(Body, Option<String>), Stop> {
     let (bytes, _) = body.collect(LARGEST).await.map_err(|e| Stop::bad(e.to_string()))?;
     let wish: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let shown = wish.as_ref().and_then(|w| w["api_password"].as_str()).map(str::to_owned);
+    let shown =
+        wish.as_ref().and_then(|w| w["api_password"].as_str().or_else(|| w["query_params"]["api_password"].as_str()));
+    let shown = shown.map(str::to_owned);
     Ok((Body::from(bytes), shown))
 }
 

@@ -66,10 +66,17 @@ pub struct State {
     pub streams: Arc<Streams>,
 }
 
+/// `User-Agent` upstream in the place of mediaflow-proxy, whose users' origins expect a browser.
+const BROWSER: &str =
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/136.0.0.0 Safari/537.36";
+
 impl State {
     fn new(setup: Setup, streams: Arc<Streams>) -> Result<Self, String> {
-        let Setup { config, secret, egress, folder } = setup;
+        let Setup { mut config, secret, egress, folder } = setup;
         config.check()?;
+        if config.compat.mediaflow && config.user_agent == MediaConfig::default().user_agent {
+            config.user_agent = BROWSER.into();
+        }
         let read = |key: String, text: &str| resolve(text).map_err(|e| format!("{key}: {e}"));
         let keys = config.link_key.iter().enumerate().map(|(i, k)| {
             read(format!("media.link_key[{i}]"), &k.secret).map(|secret| (k.id.clone(), secret.into_bytes()))
@@ -237,6 +244,10 @@ impl Media {
     ) -> Answer {
         let job = Job { state, decrypts, flow, asked, head };
         let path = asked.path.as_str();
+        if path.starts_with("/proxy/") && asked.params.is("transcode") {
+            let text = "`transcode=true`: nothing is transcoded here; leave it out to get the media as it is";
+            return Err(Stop::Status(StatusCode::NOT_IMPLEMENTED, text.into()));
+        }
         if let Some(name) = below(path, "/proxy/stream") {
             return job.stream(name).await;
         }

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use interflow_flow::{Error, Headers, Kind, Result};
 
+use crate::cenc::KeyRing;
 use crate::relay::address::{self, Address, decode_percent};
 use crate::relay::fields;
 use crate::token::Pairs;
@@ -93,8 +94,12 @@ impl Params {
     /// Takes out keys that were glued to the destination (`d=https://host/x.mpd&key_id=…&key=…`, encoded as a whole).
     pub fn repair(&mut self) {
         let Some((_, d)) = self.pairs.iter_mut().find(|(n, _)| n == "d") else { return };
-        if let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) {
-            let glued = Self::read(&d.split_off(at));
+        let Some(at) = d.find("&key_id=").or_else(|| d.find("&key=")) else { return };
+        let glued = Self::read(d.get(at..).unwrap_or_default());
+        // A parameter of the origin's own may be called so as well.
+        let is_key = |key| KeyRing::parse(glued.get("key_id"), key).is_ok();
+        if glued.get("key").is_none_or(is_key) {
+            d.truncate(at);
             self.add(glued.pairs);
         }
     }
@@ -168,11 +173,13 @@ pub fn plain(text: &str) -> String {
 
 /// Colons that somebody's escaping made quotes of: `https%22//`.
 fn mended(text: &str) -> String {
-    for (broken, right) in
-        [("https\"//", "https://"), ("http\"//", "http://"), ("https:\"//", "https://"), ("http:\"//", "http://")]
-    {
-        if let Some(rest) = text.strip_prefix(broken) {
-            return format!("{right}{rest}");
+    for (scheme, right) in [("https", "https://"), ("http", "http://")] {
+        // Escaped once more than it was read, too.
+        for colon in ["\"", ":\"", "%22", ":%22", "%3A", "%3a"] {
+            let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(colon)?.strip_prefix("//"));
+            if let Some(rest) = rest {
+                return format!("{right}{rest}");
+            }
         }
     }
     text.to_owned()
@@ -210,6 +217,8 @@ mod tests {
             "aHR0cHM6Ly9hLnRlc3QveD95PTE=",
             "https://a.test/x?y=1",
             "https\"//a.test/x?y=1",
+            "https%22//a.test/x?y=1",
+            "https%3A//a.test/x?y=1",
         ] {
             assert_eq!(plain(text), "https://a.test/x?y=1", "{text}");
         }
@@ -220,9 +229,13 @@ mod tests {
 
     #[test]
     fn keys_glued_to_the_destination_come_off() {
-        let mut p = Params::read("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3Dk1%26key%3Dk2");
+        const KEY: &str = "00112233445566778899aabbccddeeff";
+        let mut p = Params::read(&format!("d=http%3A%2F%2Fa%2Fx.mpd%26key_id%3D{KEY}%26key%3D{KEY}"));
         p.repair();
-        assert_eq!((p.get("d"), p.get("key_id"), p.get("key")), (Some("http://a/x.mpd"), Some("k1"), Some("k2")));
+        assert_eq!((p.get("d"), p.get("key_id"), p.get("key")), (Some("http://a/x.mpd"), Some(KEY), Some(KEY)));
+        let mut p = Params::read("d=http%3A%2F%2Fa%2Fx.mpd%3Fa%3D1%26key%3Dabc");
+        p.repair();
+        assert_eq!((p.get("d"), p.get("key")), (Some("http://a/x.mpd?a=1&key=abc"), None), "that one is the origin's");
     }
 
     #[test]

@@ -18,6 +18,7 @@ impl Job<'_> {
             Some(keys) => self.decrypted_file(address, keys, None).await?,
             None => self.relay(address, "stream", None).await?,
         };
+        let name = if name.is_empty() { self.asked.params.get("filename").unwrap_or_default() } else { name };
         if !name.is_empty() && response.head.status.is_success() {
             let _ = response.head.headers.set("Content-Disposition", disposition(name));
         }

@@ -156,15 +156,17 @@ impl Job<'_> {
         }
         let get = |name: &str| params.get(name).unwrap_or_default();
         let (origin, user, name) = (get("xc_origin"), get("xc_user"), get("xc_name"));
-        let text = String::from_utf8_lossy(&document.body);
         let base = &self.asked.base;
-        let escaped = |s: &str| s.replace('/', "\\/");
-        let mut text = text.replace(origin, base).replace(&escaped(origin), &escaped(base));
-        for kind in ["live", "movie", "series", "timeshift"] {
-            text = text.replace(&format!("{base}/{kind}/{user}/"), &format!("{base}/{kind}/{name}/"));
-        }
-        text = text.replace(&format!("{base}/{user}/"), &format!("{base}/{name}/"));
-        if let Ok(mut api) = serde_json::from_str::<Value>(&text)
+        let children = self.asked.children(self.state);
+        let own = |url: &str| match own_url(url, origin, user, base, name) {
+            Some(url) => url,
+            // Logos and the like: nothing of the protocol, so relayed as what they are.
+            None => children.url("/proxy/stream", &[("d", url)]),
+        };
+        let limit = self.state.config.rewritten_bytes.0;
+        let mut text = with_own_urls(&String::from_utf8_lossy(&document.body), origin, limit, own).await?;
+        if text.contains("\"server_info\"")
+            && let Ok(mut api) = serde_json::from_str::<Value>(&text)
             && api.get("server_info").is_some()
         {
             own_server(&mut api, base, name);
@@ -175,6 +177,124 @@ impl Job<'_> {
         fields::secure(&mut response.head);
         Ok(response)
     }
+}
+
+/// How much is looked at in one go before other work of the same thread has its turn, in bytes.
+const STEP: usize = 256 << 10;
+
+/// A text of the provider's with its own URLs replaced. In JSON a URL may be written with escapes (`http:\\/\\/`): what is
+/// replaced is what the string says, not how it is written.
+async fn with_own_urls(
+    text: &str,
+    origin: &str,
+    limit: u64,
+    mut own: impl FnMut(&str) -> String,
+) -> Result<String, Stop> {
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    let mut out = String::with_capacity(text.len() + text.len() / 4);
+    let (mut rest, mut paused) = (text, 0);
+    while !rest.is_empty() {
+        let (before, string, behind) = if is_json { next_string(rest) } else { next_line(rest) };
+        out.push_str(before);
+        let said = match is_json && string.contains('\\') {
+            true => serde_json::from_str::<String>(string).ok(),
+            false => None,
+        };
+        match &said {
+            Some(said) if said.contains(origin) => {
+                out.push_str(&Value::from(replaced(said, origin, &mut own)).to_string());
+            }
+            None if string.contains(origin) => out.push_str(&replaced(string, origin, &mut own)),
+            _ => out.push_str(string),
+        }
+        rest = behind;
+        if out.len() as u64 > limit {
+            return Err(Stop::upstream(format!(
+                "the provider's answer would be longer than {limit} bytes (media.rewritten_bytes)"
+            )));
+        }
+        if out.len() - paused > STEP {
+            paused = out.len();
+            tokio::task::yield_now().await;
+        }
+    }
+    Ok(out)
+}
+
+/// The next string of a JSON text with its quotes, what stands before it and what behind.
+fn next_string(text: &str) -> (&str, &str, &str) {
+    let Some(start) = text.find('"') else { return (text, "", "") };
+    let bytes = text.as_bytes();
+    let mut at = start + 1;
+    while let Some(b) = bytes.get(at) {
+        match b {
+            b'\\' => at += 2,
+            b'"' => break,
+            _ => at += 1,
+        }
+    }
+    let mut end = (at + 1).min(text.len());
+    while !text.is_char_boundary(end) {
+        end += 1;
+    }
+    (&text[..start], &text[start..end], &text[end..])
+}
+
+fn next_line(text: &str) -> (&str, &str, &str) {
+    let end = text.find('\n').map_or(text.len(), |n| n + 1);
+    ("", &text[..end], &text[end..])
+}
+
+/// A text with each URL of this origin replaced.
+fn replaced(text: &str, origin: &str, own: &mut impl FnMut(&str) -> String) -> String {
+    let mut out = String::with_capacity(text.len() + 64);
+    let mut rest = text;
+    while let Some(at) = rest.find(origin) {
+        let (before, url) = rest.split_at(at);
+        out.push_str(before);
+        let stops = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'' | '<' | '>' | '|' | '\\');
+        let end = url.find(stops).unwrap_or(url.len());
+        let is_whole = url.get(origin.len()..end).is_some_and(|path| path.is_empty() || path.starts_with(['/', '?']));
+        let (url, behind) = url.split_at(end.max(origin.len()));
+        // `http://host:80` is none of `http://host:8080`.
+        out.push_str(&if is_whole { own(url) } else { url.to_owned() });
+        rest = behind;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A URL of the protocol on the provider's host as ours; `None` for any other.
+fn own_url(url: &str, origin: &str, user: &str, base: &str, name: &str) -> Option<String> {
+    let path = url.strip_prefix(origin)?;
+    if path.is_empty() || path == "/" {
+        return Some(format!("{base}{path}"));
+    }
+    let (place, query) = path.split_once('?').map_or((path, None), |(place, query)| (place, Some(query)));
+    if matches!(place, "/player_api.php" | "/panel_api.php" | "/get.php" | "/xmltv.php" | "/streaming/timeshift.php") {
+        let mut out = Vec::new();
+        for pair in query.unwrap_or_default().split('&') {
+            out.push(match pair.strip_prefix("username=") {
+                Some(_) => format!("username={name}"),
+                None => pair.to_owned(),
+            });
+        }
+        return Some(format!("{base}{place}?{}", out.join("&")));
+    }
+    let mut segments: Vec<&str> = place.trim_start_matches('/').split('/').collect();
+    let at = match segments.as_slice() {
+        ["live" | "movie" | "series", _, _, _] | ["timeshift", _, _, _, _, _] => 1,
+        ["hlsr", _, _, ..] if segments.len() >= 6 => 2,
+        [_, _, _] => 0,
+        _ => return None,
+    };
+    let own = segments.get_mut(at)?;
+    if address::decode_percent(own) != user.as_bytes() {
+        return None;
+    }
+    *own = name;
+    let query = query.map(|q| format!("?{q}")).unwrap_or_default();
+    Some(format!("{base}/{}{query}", segments.join("/")))
 }
 
 /// Puts our address and the name that the player logged in with into the provider's words on itself.
@@ -246,6 +366,28 @@ mod tests {
             ("/a", ""),
         ] {
             assert_eq!(translate(path, query), None, "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn urls_of_the_provider_are_ours_however_they_are_written() {
+        let (origin, base) = ("http://p.test:8080", "http://us");
+        let own = |url: &str| own_url(url, origin, "ann", base, "NAME").unwrap_or_else(|| format!("<{url}>"));
+        let with = async |text: &str| with_own_urls(text, origin, 1 << 20, own).await.unwrap();
+        let text = r#"[{"direct_source":"http:\/\/p.test:8080\/live\/ann\/x\/5.ts","a":"http:\u002f\u002fp.test:8080/movie/ann/x/6.mkv",
+            "icon":"http://p.test:8080/logos/a.png","n":"quote \" http://p.test:80801/x","m":"http://p.test:8080"}]"#;
+        let read: Value = serde_json::from_str(&with(text).await).unwrap();
+        assert_eq!(read[0]["direct_source"], "http://us/live/NAME/x/5.ts");
+        assert_eq!(read[0]["a"], "http://us/movie/NAME/x/6.mkv");
+        assert_eq!(read[0]["icon"], "<http://p.test:8080/logos/a.png>");
+        assert_eq!(read[0]["n"], "quote \" http://p.test:80801/x");
+        assert_eq!(read[0]["m"], "http://us");
+        let list = with("#EXTINF:-1 tvg-logo=\"http://p.test:8080/l.png\",A\nhttp://p.test:8080/ann/x/7\n").await;
+        assert_eq!(list, "#EXTINF:-1 tvg-logo=\"<http://p.test:8080/l.png>\",A\nhttp://us/NAME/x/7\n");
+        let guide = with("{\"u\":\"http://p.test:8080/xmltv.php?username=ann&password=x\"}").await;
+        assert!(guide.contains("http://us/xmltv.php?username=NAME&password=x"), "{guide}");
+        for broken in ["{\"a\":\"http:\\", "[\"", "{\"\\\u{e4}", "[\"http://p.test:8080"] {
+            with(broken).await;
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! [`rewrite()`] finds every URI and hands it to a [`Place`]; [`variants`] and [`skip`] leave parts out beforehand.
 
+pub mod channel;
 pub mod define;
 pub mod pathways;
 pub mod rewrite;

@@ -52,6 +52,14 @@ pub trait Place {
     /// Writes what stands for this absolute address. `crypt` is there for segments that are to be decrypted.
     fn put(&mut self, kind: Kind, address: &str, crypt: Option<&Crypt>, out: &mut Vec<u8>);
 
+    /// A line about the channel that comes next; whether the channel's URL says it, so that the line goes.
+    fn channel_option(&mut self, _line: &str) -> bool {
+        false
+    }
+
+    /// The channel is over: what was said of it means nothing for the next one.
+    fn end_channel(&mut self) {}
+
     /// A key that is to stand in the playlist itself: its `data:` address.
     fn inline(&self, _address: &str) -> Option<String> {
         None
@@ -186,6 +194,7 @@ impl<'a, P: Place> Rewriter<'a, P> {
         let bytes = line.of(self.text);
         match bytes.first() {
             None => return,
+            Some(b'#') if !self.is_media && self.takes_option(bytes) => self.replace(line.start..line.next, |_| ()),
             Some(b'#') => self.tag(bytes, line.start),
             Some(_) => self.uri_line(bytes, line.start),
         }
@@ -193,6 +202,12 @@ impl<'a, P: Place> Rewriter<'a, P> {
             self.copy(line.next);
             self.out.extend_from_slice(format!("#EXT-X-START:TIME-OFFSET={offset},PRECISE=YES\n").as_bytes());
         }
+    }
+
+    /// Whether a line of a list is about the next channel, and its link says so.
+    fn takes_option(&mut self, line: &[u8]) -> bool {
+        (line.starts_with(b"#EXTVLCOPT:") || line.starts_with(b"#EXTHTTP:") || line.starts_with(b"#KODIPROP:"))
+            && std::str::from_utf8(line).is_ok_and(|line| self.place.channel_option(line))
     }
 
     /// A reference with its variables filled in; one that would be too long is noted, and left out.
@@ -264,10 +279,14 @@ impl<'a, P: Place> Rewriter<'a, P> {
             _ => Kind::Channel,
         };
         self.next = Next::Any;
+        let of_list = !self.is_media;
         if kind == Kind::Segment && self.options.apply_keys {
             self.number_the_vector();
         }
         self.uri(start..start + trimmed.len(), kind);
+        if of_list {
+            self.place.end_channel();
+        }
         if kind == Kind::Segment {
             self.sequence += 1;
             self.is_keyed = false;

@@ -28,6 +28,7 @@ async fn a_player_logs_in_at_its_provider() {
                 )),
                 "/get.php" => Reply::ok(format!("#EXTM3U\n#EXTINF:-1,A\nhttp://{host}/live/ann/x/5.ts\n")),
                 "/live/ann/x/5.ts" => Reply::ok(pattern(500)),
+                "/i.png" => Reply::ok("a logo").header("Content-Type", "image/png"),
                 "/live/ann/x/5.m3u8" => Reply::ok("#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n/hls/t/5_1.ts\n"),
                 _ => Reply::status(404),
             }
@@ -41,7 +42,10 @@ async fn a_player_logs_in_at_its_provider() {
     let api = gateway.get(&format!("/player_api.php?username={name}&password=x")).await.json();
     assert_eq!(api["user_info"]["username"], name);
     assert_eq!(api["server_info"]["port"], gateway.addr.port().to_string());
-    assert_eq!(api["icon"], format!("http://{}/i.png", gateway.addr));
+    let icon = api["icon"].as_str().unwrap();
+    assert!(!icon.contains("hunter22"), "{icon}");
+    let logo = gateway.follow(icon).await;
+    assert_eq!((logo.status, logo.text().as_str()), (200, "a logo"), "{icon}");
     let list = gateway.get(&format!("/get.php?username={name}&password=x&type=m3u_plus")).await.text();
     let channel = list.lines().find(|l| l.starts_with("http")).unwrap();
     assert_eq!(gateway.follow(channel).await.body, pattern(500), "{list}");
@@ -63,8 +67,8 @@ async fn the_command_line_makes_links_that_work() {
 
 #[test]
 fn the_command_line_refuses_links_that_could_not_work() {
-    let home = tempfile::tempdir().unwrap();
-    let url = |more: &[&str]| {
+    let (home, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let url = |home: &tempfile::TempDir, more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_interflow"));
         command.args(["media", "url", "http://a.test/x.m3u8", "--base", "http://tv.test/media"]).args(more);
         let output = command.env("INTERFLOW_HOME", home.path()).current_dir(home.path()).output().unwrap();
@@ -77,11 +81,51 @@ fn the_command_line_refuses_links_that_could_not_work() {
         (&["--param", "resolutoin=720p"], "did you mean `resolution`?"),
         (&["--key", "0011:2233"], "16 bytes"),
     ] {
-        let (done, text) = url(more);
+        let (done, text) = url(&home, more);
         assert!(!done && text.contains(says), "{more:?}: {text}");
     }
-    let (done, text) = url(&["--ip", "10.0.0.0/8", "--param", "h_x-a=1"]);
+    let (done, text) = url(&new, &["--ip", "10.0.0.0/8", "--param", "h_x-a=1"]);
     assert!(done && text.contains("warning: no instance has used the data folder"), "{text}");
-    let (done, text) = url(&[]);
+    let (done, text) = url(&new, &[]);
     assert!(done && !text.contains("warning"), "the key is there by now: {text}");
+}
+
+#[tokio::test]
+async fn what_a_list_says_of_a_channel_its_link_does() {
+    const LIST: &str = "#EXTM3U\n#EXTINF:-1,A\n#EXTVLCOPT:http-user-agent=Box 1\n#EXTHTTP:{\"Cookie\":\"a=b\"}\nhttp://HOST/a\n#EXTINF:-1,B\nhttp://HOST/b\n";
+    let origin = Origin::http()
+        .answering(|r| match r.path() {
+            "/list.m3u" => Reply::ok(LIST.replace("HOST", r.header("host").unwrap_or_default())),
+            _ => Reply::ok("a channel"),
+        })
+        .start()
+        .await;
+    let gateway = Gateway::start(&format!("{LOCAL}[media.compat]\nmediaflow = true\n"));
+    let list = gateway.get(&format!("/playlist/builder?url={}", encoded(&origin.url("/list.m3u")))).await.text();
+    assert!(!list.contains("EXTVLCOPT") && !list.contains("EXTHTTP"), "{list}");
+    for channel in list.lines().filter(|l| l.starts_with("http")) {
+        assert_eq!(gateway.follow(channel).await.text(), "a channel", "{list}");
+    }
+    let seen = origin.requests();
+    assert_eq!((seen[1].header("user-agent"), seen[1].header("cookie")), (Some("Box 1"), Some("a=b")));
+    let agent = seen[2].header("user-agent").unwrap_or_default();
+    assert!(agent.starts_with("Mozilla/5.0") && seen[2].header("cookie").is_none(), "{agent}");
+}
+
+#[tokio::test]
+async fn habits_of_its_clients_are_understood() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n[media.compat]\nmediaflow = true\n"));
+    let wish = serde_json::json!({ "destination_url": origin.url("/bytes/9"), "query_params": { "api_password": "hunter22" } });
+    let made = gateway.post("/generate_url", &wish).await;
+    assert_eq!(made.status, 200, "{}", made.text());
+    let made = made.json();
+    let url = made["url"].as_str().unwrap();
+    assert!(!url.contains("hunter22"), "{url}");
+    assert_eq!(gateway.follow(url).await.body, pattern(9));
+    let front = format!("/proxy/stream?api_password=hunter22&d={}", encoded(&origin.url("/bytes/9")));
+    let named = gateway.get(&format!("{front}&filename=a%2Fb.mp4")).await;
+    assert_eq!(named.header("content-disposition"), Some("attachment; filename=\"a_b.mp4\""));
+    let refused = gateway.get(&format!("{front}&transcode=true")).await;
+    assert!(refused.status == 501 && refused.text().contains("transcode"), "{}", refused.text());
 }

@@ -337,5 +337,6 @@ async fn a_segment_that_cannot_be_decrypted_is_never_a_good_answer() {
     // What breaks once bytes went out is no whole answer.
     let mut wire = interflow_testkit::Wire::connect(gateway.addr).await.unwrap();
     wire.send(format!("GET {} HTTP/1.1\r\nHost: {}\r\n\r\n", path("/cut", KEYS), gateway.addr)).await.unwrap();
-    assert!(wire.answer_to("GET").await.is_err(), "the end is missing");
+    let broken = wire.answer_to("GET").await;
+    assert!(broken.as_ref().map_or(true, |a| a.status == 502), "{:?}", broken.map(|a| (a.status, a.body.len())));
 }

@@ -344,10 +344,10 @@ async fn playlists_and_manifests_that_come_coded_are_read() {
 
 #[tokio::test]
 async fn a_small_playlist_does_not_become_a_large_one() {
-    let text = format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(60_000));
+    let text = format!("#EXTM3U\n#EXT-X-DEFINE:NAME=\"v\",VALUE=\"{}\"\n#EXT-X-TARGETDURATION:4\n", "x".repeat(10_000));
     let text = text + &"{$v}\n".repeat(40_000);
     let origin = Origin::http().answering(move |_| Reply::ok(text.clone())).start().await;
-    let gateway = Gateway::local();
+    let gateway = Gateway::start(&format!("{LOCAL}rewritten_bytes = \"2MiB\"\n"));
     let answer = gateway.get(&gateway.path("/proxy/hls/manifest.m3u8", &origin.url("/m.m3u8"))).await;
     assert!(answer.status == 502 && answer.text().contains("media.rewritten_bytes"), "{}", answer.text());
 }

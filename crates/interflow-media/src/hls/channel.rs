@@ -1,0 +1,179 @@
+//! What an IPTV list says of single channels: header fields and keys for players (`#EXTVLCOPT`, `#EXTHTTP`, `#KODIPROP`).
+//! Here they become parameters of the channel's link, since it is not the player that asks the origin.
+
+use serde_json::{Map, Value};
+
+use crate::cenc::KeyRing;
+use crate::endpoint::Params;
+
+/// The most options of one channel; further lines stay as they stand.
+const MOST: usize = 32;
+/// The longest value of an option that is taken, in bytes.
+const LONGEST: usize = 8 << 10;
+
+/// The options of the channel that comes next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChannelOptions {
+    pairs: Vec<(String, String)>,
+}
+
+impl ChannelOptions {
+    /// Reads a line of a list; whether it is one whose meaning the channel's link now has.
+    pub fn take(&mut self, line: &str) -> bool {
+        let line = line.trim();
+        if self.pairs.len() >= MOST || line.len() > LONGEST {
+            return false;
+        }
+        if let Some(option) = line.strip_prefix("#EXTVLCOPT:") {
+            return self.vlc(option);
+        }
+        if let Some(fields) = line.strip_prefix("#EXTHTTP:") {
+            return self.http(fields);
+        }
+        line.strip_prefix("#KODIPROP:").is_some_and(|property| self.kodi(property))
+    }
+
+    /// The options, as parameters of a link; none are left.
+    pub fn finish(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.pairs)
+    }
+
+    fn field(&mut self, name: &str, value: &str) {
+        let name = match name.trim().to_ascii_lowercase().as_str() {
+            "user-agent" | "useragent" => "user-agent".to_owned(),
+            "referrer" => "referer".to_owned(),
+            other => other.to_owned(),
+        };
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        if is_name && !value.trim().is_empty() {
+            let name = format!("h_{name}");
+            self.pairs.retain(|(n, _)| *n != name);
+            self.pairs.push((name, value.trim().to_owned()));
+        }
+    }
+
+    fn vlc(&mut self, option: &str) -> bool {
+        let Some((name, value)) = option.split_once('=') else { return false };
+        let value = value.trim().trim_matches('"');
+        let name = match name.trim().to_ascii_lowercase().as_str() {
+            "http-user-agent" => "user-agent",
+            "http-referrer" | "http-referer" => "referer",
+            "http-origin" => "origin",
+            "http-cookie" | "http-cookies" => "cookie",
+            _ => return false,
+        };
+        self.field(name, value);
+        true
+    }
+
+    fn http(&mut self, fields: &str) -> bool {
+        let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
+        for (name, value) in &fields {
+            if let Some(value) = value.as_str() {
+                self.field(name, value);
+            }
+        }
+        true
+    }
+
+    fn kodi(&mut self, property: &str) -> bool {
+        let Some((name, value)) = property.split_once('=') else { return false };
+        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
+        match name.strip_prefix("inputstream.adaptive.").unwrap_or_default() {
+            "license_key" => self.keys(value),
+            "drm_legacy" => value.split_once('|').is_some_and(|(scheme, key)| is_clear(scheme) && self.keys(key)),
+            // Goes with its key, which the player no longer needs.
+            "license_type" => is_clear(value),
+            "stream_headers" | "manifest_headers" => {
+                for (name, value) in Params::read(value).pairs() {
+                    self.field(name, value);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Keys written as `KID:KEY,…` or as a JSON Web Key Set. The address of a licence server is left to the player.
+    fn keys(&mut self, text: &str) -> bool {
+        let keys = match serde_json::from_str::<Value>(text) {
+            Ok(Value::Object(set)) => key_set(&set),
+            _ => Some(text.to_owned()).filter(|t| t.contains(':') && !t.contains("://")),
+        };
+        let Some(keys) = keys.filter(|keys| KeyRing::parse(None, keys).is_ok()) else { return false };
+        self.pairs.retain(|(n, _)| n != "key" && n != "key_id");
+        self.pairs.push(("key".into(), keys));
+        true
+    }
+}
+
+fn is_clear(scheme: &str) -> bool {
+    matches!(scheme.trim().to_ascii_lowercase().as_str(), "clearkey" | "org.w3.clearkey")
+}
+
+/// `{"keys":[{"kid":"…","k":"…"}]}`, or `{"KID":"KEY"}`.
+fn key_set(set: &Map<String, Value>) -> Option<String> {
+    let pairs: Option<Vec<String>> = match set.get("keys").and_then(Value::as_array) {
+        Some(keys) => {
+            keys.iter().map(|k| Some(format!("{}:{}", k.get("kid")?.as_str()?, k.get("k")?.as_str()?))).collect()
+        }
+        None => set.iter().map(|(kid, key)| Some(format!("{kid}:{}", key.as_str()?))).collect(),
+    };
+    pairs.map(|p| p.join(",")).filter(|p| !p.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &[&str]) -> (Vec<bool>, Vec<(String, String)>) {
+        let mut options = ChannelOptions::default();
+        let taken = lines.iter().map(|l| options.take(l)).collect();
+        (taken, options.finish())
+    }
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn options_of_players_become_parameters() {
+        let (taken, pairs) = read(&[
+            "#EXTVLCOPT:http-user-agent=Box 1.0",
+            "#EXTVLCOPT:http-referrer=http://r.test/",
+            "#EXTVLCOPT:network-caching=1000",
+            "#EXTHTTP:{\"cookie\":\"a=b\",\"Origin\":\"http://o.test\"}",
+            "#EXTHTTP:nonsense",
+            "#KODIPROP:inputstream.adaptive.stream_headers=X-One=1%202&User-Agent=Other",
+            "#KODIPROP:inputstream=inputstream.adaptive",
+        ]);
+        assert_eq!(taken, [true, true, false, true, false, true, false]);
+        let expected = [
+            pair("h_referer", "http://r.test/"),
+            pair("h_cookie", "a=b"),
+            pair("h_origin", "http://o.test"),
+            pair("h_x-one", "1 2"),
+            pair("h_user-agent", "Other"),
+        ];
+        assert_eq!(pairs, expected);
+    }
+
+    #[test]
+    fn keys_are_read_in_every_form_and_licence_servers_stay() {
+        const KID: &str = "00112233445566778899aabbccddeeff";
+        const KEY: &str = "ffeeddccbbaa99887766554433221100";
+        let web = "{\"keys\":[{\"kty\":\"oct\",\"kid\":\"ABEiM0RVZneImaq7zN3u_w\",\"k\":\"ABEiM0RVZneImaq7zN3u_w\"}]}";
+        for (line, key) in [
+            (format!("license_key={KID}:{KEY}"), Some(format!("{KID}:{KEY}"))),
+            (format!("license_key={{\"{KID}\":\"{KEY}\"}}"), Some(format!("{KID}:{KEY}"))),
+            (format!("license_key={web}"), Some("ABEiM0RVZneImaq7zN3u_w:ABEiM0RVZneImaq7zN3u_w".into())),
+            (format!("drm_legacy=org.w3.clearkey|{KID}:{KEY}"), Some(format!("{KID}:{KEY}"))),
+            ("license_key=https://drm.test/licence".into(), None),
+            ("license_type=com.widevine.alpha".into(), None),
+        ] {
+            let (taken, pairs) = read(&[&format!("#KODIPROP:inputstream.adaptive.{line}")]);
+            assert_eq!(taken, [key.is_some()], "{line}");
+            assert_eq!(pairs, key.map(|k| pair("key", &k)).into_iter().collect::<Vec<_>>(), "{line}");
+        }
+    }
+}
