@@ -104,7 +104,7 @@ pub fn admit(
         ..asked(params, directives, grant, sealed)
     };
     let (directives, mut params) = (directives(&params), params);
-    if path.starts_with("/proxy/mpd") || path == "/proxy/stream" {
+    if path.starts_with("/proxy/mpd") {
         params.repair();
     }
     if let Some(user) = by_password(state, &params, &head.headers)? {
@@ -142,7 +142,9 @@ fn by_token(
     grant.check(now(), origin.ip, method, path).map_err(|e| Stop::forbidden(e.to_string()))?;
     if !grant.child {
         let mut params = Params::of(grant.q.clone());
-        params.repair();
+        if path.starts_with("/proxy/mpd") {
+            params.repair();
+        }
         return Ok((params, directives(&shown), grant));
     }
     let key = state.keys.child_key(token).map_err(|e| Stop::forbidden(e.to_string()))?;
