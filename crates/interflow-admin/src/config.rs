@@ -21,7 +21,8 @@ pub struct AdminConfig {
     pub session_duration: Span,
     /// How long a client may take for the head of a request, and be silent between two requests.
     pub header_timeout: Span,
-    /// Connections that may be open; more are turned away with 503.
+    /// Connections that may be open. When there are more, the oldest one over which no request has come makes room; without
+    /// such a one the new connection is turned away with 503.
     pub max_connections: usize,
     /// How long a client of the event socket may take nothing before it is cut.
     pub events_patience: Span,

@@ -1,8 +1,10 @@
 //! Serves the admin ports: connections are bounded in number and in the time that a request's head may take.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -12,8 +14,9 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::AdminConfig;
 
@@ -39,6 +42,48 @@ impl PortLimits {
     }
 }
 
+/// A connection that is open.
+#[derive(Default)]
+struct Connection {
+    /// A request has come over it.
+    asked: AtomicBool,
+    /// It has to make room for another.
+    leaves: Notify,
+}
+
+/// The connections that are open, oldest first.
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    open: BTreeMap<u64, Arc<Connection>>,
+}
+
+impl Connections {
+    /// Takes a place for a new connection. When none is left, the oldest connection without a request makes room; `None`
+    /// when all have had one.
+    fn enter(&mut self, most: usize) -> Option<(u64, Arc<Connection>)> {
+        if self.open.len() >= most {
+            let silent = self.open.iter().find(|(_, c)| !c.asked.load(Relaxed)).map(|(id, _)| *id)?;
+            if let Some(left) = self.open.remove(&silent) {
+                left.leaves.notify_one();
+            }
+        }
+        let (id, connection) = (self.next, Arc::default());
+        self.next += 1;
+        self.open.insert(id, Arc::clone(&connection));
+        Some((id, connection))
+    }
+}
+
+/// A connection's place, given back when this is dropped.
+struct Place(Arc<Mutex<Connections>>, u64);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.lock().open.remove(&self.1);
+    }
+}
+
 /// Serves until `end` is ready, then lets requests under way finish. Handlers find the client's address in
 /// [`ConnectInfo`].
 pub(crate) async fn serve(
@@ -47,7 +92,7 @@ pub(crate) async fn serve(
     limits: PortLimits,
     end: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let slots = Arc::new(Semaphore::new(limits.max_connections));
+    let connections = Arc::new(Mutex::new(Connections::default()));
     let (closing, open) = watch::channel(false);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(limits.header_timeout).max_buf_size(MAX_HEAD);
@@ -76,26 +121,31 @@ pub(crate) async fn serve(
                 continue;
             }
         };
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+        let entered = connections.lock().enter(limits.max_connections);
+        let Some((id, entered)) = entered else {
             if due() {
                 tracing::warn!(%peer, "admin: {} connections are open (admin.max_connections)", limits.max_connections);
             }
             turn_away(&stream);
             continue;
         };
+        let place = Place(Arc::clone(&connections), id);
         let _ = stream.set_nodelay(true);
+        let asking = Arc::clone(&entered);
         let inner = TowerToHyperService::new(router.clone());
         let service = service_fn(move |mut request: http::Request<Incoming>| {
+            asking.asked.store(true, Relaxed);
             request.extensions_mut().insert(ConnectInfo::<SocketAddr>(peer));
             inner.call(request)
         });
         let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
         let mut closes = open.clone();
         tokio::spawn(async move {
-            let _slot = slot;
+            let _place = place;
             let mut connection = std::pin::pin!(connection);
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
+                () = entered.leaves.notified() => return,
                 () = async { drop(closes.wait_for(|closes| *closes).await) } => {
                     connection.as_mut().graceful_shutdown();
                     connection.await

@@ -33,6 +33,10 @@ async fn ask(
     let unread = |why: &str| Err(Error::new(Kind::Denied, format!("nothing may pass unread, and {why}")));
     let strict = Aside::is_strict(&tracker.flow);
     let (message, frames) = match seen {
+        Seen::Overloaded => {
+            let what = "the memory for WebSocket messages is spent (limits.held_bytes)";
+            return Err(Error::new(Kind::Overloaded, what));
+        }
         Seen::Lost(_) if strict => return unread("this is no WebSocket"),
         Seen::Part(..) if strict => return unread("this message is too large to be held"),
         Seen::Message(_, frames) if strict && frames.size > frames.data.len() as u64 => {

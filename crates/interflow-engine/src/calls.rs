@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
+use interflow_flow::budget::Reservation;
 use interflow_flow::{
     Body, BodyStream, BoxFuture, Direction, Error, Flow, Frame, Headers, Injected, Kind, Message, MessageKind, Phase,
     Result, Timestamp, Verdict,
@@ -54,7 +55,17 @@ pub(crate) fn shown(tracker: &mut Tracker, direction: Direction, headers: &mut H
     let Some(kind) = GrpcKind::of(headers) else { return body };
     headers.remove("content-length");
     let (plan, lent) = (Arc::clone(&tracker.plan), tracker.lend());
-    Body::stream(Shown { body, direction, kind, plan, lent, buffer: BytesMut::new(), asked: None, last: None })
+    Body::stream(Shown {
+        body,
+        direction,
+        kind,
+        plan,
+        lent,
+        buffer: BytesMut::new(),
+        held: Reservation::default(),
+        asked: None,
+        last: None,
+    })
 }
 
 struct Shown {
@@ -64,6 +75,8 @@ struct Shown {
     plan: Arc<Plan>,
     lent: Lent,
     buffer: BytesMut,
+    /// Counts the buffer towards the process's budget.
+    held: Reservation,
     /// What the stages say of the message that they are being shown.
     asked: Option<BoxFuture<'static, Result<Option<Bytes>>>>,
     /// What ended the body; the buffer may still hold messages.
@@ -95,7 +108,10 @@ impl BodyStream for Shown {
             }
             match ready!(self.body.poll_frame(cx)) {
                 Some(Ok(Frame::Data(data))) if self.kind.lost => return Poll::Ready(Some(Ok(Frame::Data(data)))),
-                Some(Ok(Frame::Data(data))) => self.buffer.extend_from_slice(&data),
+                Some(Ok(Frame::Data(data))) => {
+                    self.held.resize(self.buffer.len() + data.len())?;
+                    self.buffer.extend_from_slice(&data);
+                }
                 Some(Err(e)) => return Poll::Ready(Some(Err(e))),
                 last => self.last = Some(last),
             }

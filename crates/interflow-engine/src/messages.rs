@@ -1,6 +1,7 @@
 //! Messages seen as they pass: server-sent events, gRPC messages, WebSocket messages. A tap changes and delays nothing.
 
 use bytes::{Bytes, BytesMut};
+use interflow_flow::budget::Reservation;
 use interflow_flow::{Direction, Flow, Headers, Message, MessageKind, Timestamp};
 use interflow_wire::grpc::{self, GrpcMessage};
 use interflow_wire::sse::SseParser;
@@ -41,7 +42,7 @@ pub(crate) struct MessageTap {
 
 enum Kind {
     Events(SseParser),
-    Grpc(GrpcKind, BytesMut),
+    Grpc(GrpcKind, BytesMut, Reservation),
     /// What came could not be told apart, and nothing behind it can.
     Lost,
 }
@@ -53,7 +54,7 @@ impl MessageTap {
         let kind = if media_type(headers)?.eq_ignore_ascii_case("text/event-stream") {
             Kind::Events(SseParser::new(LARGEST))
         } else {
-            Kind::Grpc(GrpcKind::of(headers)?, BytesMut::new())
+            Kind::Grpc(GrpcKind::of(headers)?, BytesMut::new(), Reservation::default())
         };
         (!headers.contains("content-encoding")).then_some(Self { direction, kind })
     }
@@ -64,7 +65,10 @@ impl MessageTap {
         let mut give = |kind, payload| see(&Message { direction, kind, payload, at });
         let whole = match &mut self.kind {
             Kind::Events(parser) => events(parser, bytes, |raw| give(MessageKind::Event, raw)),
-            Kind::Grpc(kind, buffer) => grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data)),
+            Kind::Grpc(kind, buffer, held) => {
+                let read = grpc_messages(kind, buffer, bytes, |data| give(MessageKind::Grpc, data));
+                read.filter(|()| held.resize(buffer.len()).is_ok())
+            }
             Kind::Lost => return,
         };
         if whole.is_none() {
@@ -146,6 +150,8 @@ pub(crate) enum Seen {
     Part(Bytes, bool),
     /// From here on nothing can be told apart: these bytes, and all that come, go on as they are.
     Lost(Bytes),
+    /// As [`Lost`](Self::Lost), since the memory for messages is spent.
+    Overloaded,
 }
 
 impl WebSocketLeg {
@@ -193,6 +199,12 @@ impl WebSocketLeg {
                     at: Timestamp::now(),
                 };
                 Some(Seen::Message(seen, message))
+            }
+            Err(WebSocketError::Overloaded) => {
+                // Whoever only looks has passed these bytes on; whoever decides by them has to end the connection.
+                self.decoder = None;
+                self.buffer.clear();
+                Some(Seen::Overloaded)
             }
             Err(_) => {
                 let mut rest = BytesMut::from(&decoder.take_held()[..]);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
+use interflow_flow::budget::Reservation;
 use interflow_flow::{
     Direction, Error, Kind, Message, MessageKind, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Version,
 };
@@ -82,6 +83,8 @@ struct Carried {
     put_in: [Vec<Message>; 2],
     /// How many bytes they take.
     unread: [usize; 2],
+    /// Counts them towards the process's budget.
+    held: [Reservation; 2],
 }
 
 impl Carried {
@@ -97,6 +100,7 @@ impl Carried {
             let what = "the messages that a stage puts in are not read by the one they go to";
             return Err(Error::new(Kind::BodyTooLarge, what));
         }
+        self.held[other].resize(self.unread[other])?;
         waiting[other].notify_one();
         Ok(())
     }
@@ -127,8 +131,16 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     let moved = tokio::time::Instant::now();
     let bytes = TunnelBytes::default();
     let (followed, closed) = (tracker.is_followed(), [false; 2]);
-    let carried =
-        Mutex::new(Carried { tracker, bytes, moved, closed, followed, put_in: Default::default(), unread: [0; 2] });
+    let carried = Mutex::new(Carried {
+        tracker,
+        bytes,
+        moved,
+        closed,
+        followed,
+        put_in: Default::default(),
+        unread: [0; 2],
+        held: Default::default(),
+    });
     let (over, waiting) = (Notify::new(), &[Notify::new(), Notify::new()]);
     let shared = (&carried, &over);
     let up =
@@ -154,19 +166,22 @@ async fn carry(tracker: Tracker, client: Io, upstream: Io, legs: Legs, idle: Dur
     match end {
         Ok(()) => tracker.tunnelled(bytes),
         Err(e) => {
-            if websocket && matches!(e.kind(), Kind::Denied | Kind::BodyTooLarge) {
-                farewell(&mut client_write, e.message()).await;
+            if websocket && matches!(e.kind(), Kind::Denied | Kind::BodyTooLarge | Kind::Overloaded) {
+                farewell(&mut client_write, &e).await;
             }
             tracker.tunnel_failed(&e, bytes);
         }
     }
 }
 
-/// Tells the client why its WebSocket ends: a close frame with 1008, a policy's violation (RFC 6455 7.4.1).
-async fn farewell(client: &mut WriteHalf<Io>, why: &str) {
+/// Tells the client why its WebSocket ends: a close frame with 1008, a policy's violation (RFC 6455 7.4.1), or 1013, try
+/// again later (IANA's registry of close codes).
+async fn farewell(client: &mut WriteHalf<Io>, e: &Error) {
+    let code: u16 = if e.kind() == Kind::Overloaded { 1013 } else { 1008 };
+    let why = e.message();
     // A control frame holds 125 bytes (5.5), two of which are the code.
     let why = why.get(..why.floor_char_boundary(120)).unwrap_or_default();
-    let payload = [&1008_u16.to_be_bytes()[..], why.as_bytes()].concat();
+    let payload = [&code.to_be_bytes()[..], why.as_bytes()].concat();
     let mut frame = Vec::new();
     websocket::write_frame(&mut frame, websocket::Opcode::Close, &payload, None);
     let told = async {
@@ -241,6 +256,7 @@ impl Pump<'_> {
         let Some(leg) = self.leg.as_mut().filter(|leg| leg.is_between_messages()) else { return Ok(()) };
         let carried = &mut *self.shared.0.lock().await;
         carried.unread[side(self.direction)] = 0;
+        let _held = std::mem::take(&mut carried.held[side(self.direction)]);
         for message in std::mem::take(&mut carried.put_in[side(self.direction)]) {
             if self.direction == Direction::Response {
                 carried.tracker.message(&message);
@@ -276,9 +292,13 @@ impl Pump<'_> {
             out.extend_from_slice(bytes);
             leg.push(bytes);
             while let Some(seen) = leg.next() {
-                if let Seen::Message(message, _) = seen {
-                    carried.closed[side(self.direction)] |= message.kind == MessageKind::Close;
-                    tracker.message(&message);
+                match seen {
+                    Seen::Message(message, _) => {
+                        carried.closed[side(self.direction)] |= message.kind == MessageKind::Close;
+                        tracker.message(&message);
+                    }
+                    Seen::Overloaded => tracker.flow.tag("messages:overloaded"),
+                    Seen::Part(..) | Seen::Lost(_) => {}
                 }
             }
         } else {

@@ -104,7 +104,7 @@ impl Body {
         while let Some(frame) = self.frame().await {
             match frame.map_err(CollectError::Broken)? {
                 Frame::Data(data) if first.len() + all.len() + data.len() > cap => {
-                    let mut read: Vec<Bytes> = [first, all.freeze(), data].into();
+                    let mut read: Vec<Bytes> = [first, held.hold(all), data].into();
                     read.retain(|b| !b.is_empty());
                     return Err(CollectError::TooLarge(Self::stream(Rejoined { read: read.into_iter(), rest: self })));
                 }

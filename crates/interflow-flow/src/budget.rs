@@ -106,11 +106,31 @@ impl Reservation {
         Ok(())
     }
 
+    /// Reserves this many bytes in all from here on, more or fewer than before. What is small is not counted.
+    ///
+    /// # Errors
+    /// As [`MemoryBudget::reserve`]; what was reserved before stays so.
+    pub fn resize(&mut self, bytes: usize) -> Result<(), Error> {
+        let bytes = if bytes < SMALL { 0 } else { bytes as u64 };
+        if bytes < self.bytes {
+            self.budget.held.fetch_sub(self.bytes - bytes, Relaxed);
+            self.bytes = bytes;
+        }
+        self.grow_to(bytes)
+    }
+
     /// The bytes, which hold the reservation until the last handle to them is dropped.
     #[must_use]
     pub fn hold(self, bytes: impl Into<Bytes>) -> Bytes {
         let bytes = bytes.into();
         if self.bytes == 0 { bytes } else { Bytes::from_owner(Held { bytes, _reservation: self }) }
+    }
+}
+
+/// Nothing of the process's budget yet.
+impl Default for Reservation {
+    fn default() -> Self {
+        Self { budget: &HELD, bytes: 0 }
     }
 }
 
@@ -161,6 +181,14 @@ mod tests {
         assert_eq!(BUDGET.held(), 100, "a part holds the whole");
         drop(part);
         assert_eq!(BUDGET.held(), 0);
+        let mut some = BUDGET.reserve(0).unwrap();
+        BUDGET.set_limit(10_000);
+        some.resize(9000).unwrap();
+        some.resize(5000).unwrap();
+        assert_eq!(BUDGET.held(), 5000);
+        assert!(some.resize(10_001).is_err());
+        some.resize(SMALL - 1).unwrap();
+        assert_eq!(BUDGET.held(), 0, "what is small is not counted");
         BUDGET.set_limit(0);
         assert!(BUDGET.reserve(u64::MAX).is_ok());
         assert_eq!(BUDGET.held(), 0);

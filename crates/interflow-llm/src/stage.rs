@@ -8,10 +8,12 @@ use interflow_flow::{
     RequestHead, ResponseHead, Result, Scope, Stage, Step, Transport, Verdict,
 };
 
+use bytes::Bytes;
 use interflow_wire::content_coding::{self as coding, Decoder};
 
 use crate::events::Framing;
 use crate::gateway::{Gateway, Upstream};
+use crate::spans::Marked;
 use crate::usage::{self, Scanner};
 use crate::{Exchange, Operation, live, provider, recognise, spans};
 
@@ -104,7 +106,12 @@ impl Stage for Recogniser {
                 return Err(Verdict::Deny(e));
             }
             if let Ok(plain) = plain {
-                read_request(flow.note_mut::<Exchange>(), plain.as_ref().unwrap_or(&raw));
+                let body = plain.as_ref().unwrap_or(&raw);
+                match read_request(flow.note_mut::<Exchange>(), body).await {
+                    Err(spans::MarkError::Overloaded(e)) => return Err(Verdict::Deny(e)),
+                    // What cannot be read tells nothing; whoever must understand it says so.
+                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
+                }
             }
             Ok(Body::from(raw))
         })
@@ -167,9 +174,9 @@ fn read_message(exchange: &mut Exchange, message: &Message) {
     }
 }
 
-/// Notes what a request's body tells. One that cannot be read tells nothing; whoever must understand it says so.
-fn read_request(exchange: &mut Exchange, body: &[u8]) {
-    let Ok(marked) = spans::mark(body, false) else { return };
+/// Notes what a request's body tells.
+async fn read_request(exchange: &mut Exchange, body: &Bytes) -> Result<(), spans::MarkError> {
+    let marked = spans::mark_held(body, false, |marked| Marked { spans: Vec::new(), ..marked }).await?;
     // Where the path names the model, a body's word for it decides nothing.
     if exchange.model.is_none() {
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());
@@ -178,6 +185,7 @@ fn read_request(exchange: &mut Exchange, body: &[u8]) {
     exchange.stream = exchange.stream || marked.stream.unwrap_or(exchange.provider == crate::Provider::Ollama);
     exchange.max_output = marked.max_output;
     exchange.estimated_input = (marked.text_bytes as u64).div_ceil(4);
+    Ok(())
 }
 
 /// Reads an answer as it passes.

@@ -16,6 +16,7 @@ use crate::config::OnFailure;
 use crate::index::{Gate, Picked, RequestIndex};
 use crate::needs::{acts_when_asked, counts, is_mark, looks_back, needs_body};
 use crate::program::{Program, Rule};
+use crate::readings;
 use crate::service::Ask;
 use crate::state::RuleState;
 
@@ -121,7 +122,7 @@ impl Bound {
         for phase in [Phase::RequestHead, Phase::RequestBody, Phase::ResponseHead, Phase::ResponseBody] {
             let List { entries, index, .. } = &mut lists[phase as usize];
             for entry in entries {
-                entry.gate = Gate::new(&program.rules[entry.rule as usize].cond, phase, index.is_some());
+                entry.gate = Gate::new(&program.rules[entry.rule as usize], phase, index.is_some());
             }
         }
         let has = |phase: Phase| !lists[phase as usize].entries.is_empty();
@@ -141,7 +142,7 @@ impl Bound {
 
     fn pick(&self, at: &At<'_>) -> Option<Picked> {
         let index = self.list(at.phase).index.as_ref()?;
-        at.request().map(|r| index.pick(r))
+        at.request().map(|r| readings::pick(index, r))
     }
 
     /// Goes through the rules of a phase until one ends the flow or must wait.
@@ -197,7 +198,7 @@ impl Bound {
         {
             return before;
         }
-        let answer = rule.cond.ask(&at.view(&self.program));
+        let answer = readings::ask(rule, at, &self.program);
         let Truth::Known(holds) = answer else { return false };
         if rule.remembers {
             at.state().decide(entry.rule, holds);

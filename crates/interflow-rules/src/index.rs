@@ -8,6 +8,8 @@ use interflow_query::{Expr, Key, Pattern, Term, Test};
 use smallvec::SmallVec;
 
 use crate::cond::Cond;
+use crate::program::Rule;
+use crate::readings::{Judged, is_ambiguous};
 use crate::text::{Mode, Place, TextTest};
 
 /// What a condition demands of the host.
@@ -187,25 +189,35 @@ fn holds_text(text: &[u8], wanted: &[u8]) -> bool {
 
 /// What lets most flows go past a rule without its condition being asked.
 #[derive(Debug, Default)]
-pub(crate) struct Gate(Option<Vec<Anchor>>);
+pub(crate) struct Gate {
+    anchors: Option<Vec<Anchor>>,
+    /// The rule is asked about every reading of the path.
+    readings: bool,
+}
 
 impl Gate {
     /// The gate before a condition that is asked when `phase` comes. `indexed`: what it demands of the request has been
     /// looked up already.
-    pub fn new(cond: &Cond, phase: Phase, indexed: bool) -> Self {
+    pub fn new(rule: &Rule, phase: Phase, indexed: bool) -> Self {
+        Self { readings: rule.judged == Judged::Any, ..Self::of(&rule.cond, phase, indexed) }
+    }
+
+    fn of(cond: &Cond, phase: Phase, indexed: bool) -> Self {
         let of = match phase {
             Phase::RequestHead | Phase::RequestBody if !indexed => Of::Request,
             Phase::ResponseHead | Phase::ResponseBody if indexed => Of::Response,
             Phase::ResponseHead | Phase::ResponseBody => Of::Both,
-            _ => return Self(None),
+            _ => return Self::default(),
         };
-        Self(anchors(cond, of))
+        Self { anchors: anchors(cond, of), readings: false }
     }
 
     /// Whether the condition may hold.
     pub fn is_open(&self, request: Option<&RequestHead>, response: Option<&ResponseHead>) -> bool {
-        match (&self.0, request) {
-            (Some(anchors), Some(request)) => anchors.iter().any(|a| a.holds(request, response)),
+        match (&self.anchors, request) {
+            (Some(anchors), Some(request)) if !(self.readings && is_ambiguous(request)) => {
+                anchors.iter().any(|a| a.holds(request, response))
+            }
             _ => true,
         }
     }
@@ -474,14 +486,14 @@ mod tests {
             ("-status:404", [true; 4]),
         ] {
             let cond = cond(text);
-            let gate = Gate::new(&cond, Phase::ResponseHead, false);
+            let gate = Gate::of(&cond, Phase::ResponseHead, false);
             for (flow, open) in flows.iter().zip(open) {
                 assert_eq!(gate.is_open(flow.request.as_ref(), flow.response.as_ref()), open, "{text}");
                 assert!(open || !cond.ask(&flow.view(Phase::ResponseHead, &constants)).holds(), "{text}");
             }
         }
         // Before there is a response nothing is known of it.
-        let early = Gate::new(&cond("status:404"), Phase::RequestHead, false);
+        let early = Gate::of(&cond("status:404"), Phase::RequestHead, false);
         assert!(early.is_open(flows[0].request.as_ref(), None));
     }
 

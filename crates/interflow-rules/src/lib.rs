@@ -33,6 +33,7 @@ mod paths;
 pub mod phases;
 mod program;
 mod read;
+mod readings;
 mod replay;
 mod sample;
 mod script;

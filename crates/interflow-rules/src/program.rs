@@ -20,6 +20,7 @@ use crate::given::{AnswerBody, CaptureFrom, Edit, InjectText, JsonValue};
 use crate::index::HostIndex;
 use crate::phases;
 use crate::read::{Content, Parsed, Seg, Source, read_all};
+use crate::readings::Judged;
 use crate::service::{Service, ServiceDef};
 use crate::surroundings::Surroundings;
 use crate::template::Template;
@@ -47,6 +48,8 @@ pub struct Rule {
     pub(crate) captures: Vec<(Place, Regex)>,
     /// Whether it acts in several phases, so that the first decision holds for the others.
     pub(crate) remembers: bool,
+    /// Of which readings of the path its condition must hold.
+    pub(crate) judged: Judged,
     /// How often it matched; kept over a reload.
     pub(crate) matches: Arc<AtomicU64>,
 }
@@ -268,6 +271,7 @@ impl<'c> Compiler<'c> {
             cond: def.when.0,
             actions,
             remembers: false,
+            judged: Judged::default(),
             matches: Arc::default(),
         };
         self.add(rule, parsed.problem(&at, Some(&name), ""));
@@ -286,6 +290,7 @@ impl<'c> Compiler<'c> {
 
     fn add(&mut self, mut rule: Rule, place: Problem) {
         rule.remembers = rule.phases().len() > 1;
+        rule.judged = Judged::of(&rule);
         let mut read = Vec::new();
         for (_, action) in &rule.actions {
             templates(action, &mut |t| read.extend(t.variables().map(ToOwned::to_owned)));

@@ -528,6 +528,42 @@ fn every_action_has_its_row() {
 }
 
 #[tokio::test]
+async fn rules_that_decide_by_the_path_are_asked_about_every_way_to_read_it() {
+    let blocked = |rule: &str, path: &str, status: &str| {
+        format!("rules: [{rule}]\ntests: [{{request: {{url: 'http://a{path}'}}, expect: {status}}}]")
+    };
+    for path in
+        ["/admin/x", "/pub/..;/admin/x", "/pub/%2e%2e/admin/x", "/pub/%5c..%5cadmin/x", "//admin/x?q=1", "/%61dmin/x"]
+    {
+        for when in ["path:/admin/*", "{path: '/admin/*'}", "{url: 'http://a/admin/*'}", "path:/admin/* host:a"] {
+            for action in ["block", "{answer: {status: 403}}"] {
+                let rule = format!(
+                    "{{name: r, when: {}, then: {action}}}",
+                    when.replace("path:/admin/* host:a", "'path:/admin/* host:a'")
+                );
+                check(path, &blocked(&rule, path, "{matched: [r]}")).await;
+            }
+        }
+    }
+    // What spares a request the rules behind it holds only of a path that every origin reads so.
+    let rules = "{name: pass, when: 'path:/pub/*', then: stop}, {name: rest, then: block}";
+    for (path, passes) in [
+        ("/pub/x", true),
+        ("/pub/a%20b", true),
+        ("/pub/..;/admin", false),
+        ("/pub/%2e%2e/admin", false),
+        ("/pub/%00", false),
+    ] {
+        let expect =
+            if passes { "{matched: [pass], not_matched: [rest]}" } else { "{not_matched: [pass], matched: [rest]}" };
+        check(path, &blocked(rules, path, expect)).await;
+    }
+    // A rule that decides nothing of the kind sees the path as it stands.
+    let tags = "{name: t, when: 'path:/admin', then: {tag: t}}";
+    check("tag", &blocked(tags, "/%61dmin", "{not_matched: [t]}")).await;
+}
+
+#[tokio::test]
 async fn what_is_done_at_connect_holds_for_requests_in_tunnels() {
     for (name, text) in [
         (

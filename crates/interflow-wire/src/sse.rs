@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
+use interflow_flow::budget::Reservation;
 
 /// Reads an event stream.
 ///
@@ -18,6 +19,8 @@ pub struct SseParser {
     /// The last line ended in a CR that was the last byte then: a LF that follows belongs to it.
     after_cr: bool,
     started: bool,
+    /// Counts what is held of an event that is not all there.
+    held: Reservation,
 }
 
 /// A block of lines up to its empty line, that one included.
@@ -35,15 +38,24 @@ pub struct SseEvent {
     pub retry: Option<u64>,
 }
 
-/// An event that goes over the limit; [`SseParser::rest`] has its bytes.
+/// An event that goes over the limit, or for which the process's [budget](interflow_flow::budget) of held bytes has no
+/// room; [`SseParser::rest`] has its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an event of the stream is larger than the limit")]
+#[error("an event of the stream is larger than may be held")]
 pub struct EventTooLarge;
 
 impl SseParser {
     /// A parser for a stream whose events take at most `max_event` bytes each.
     pub fn new(max_event: usize) -> Self {
-        Self { buf: BytesMut::new(), max_event, line: 0, searched: 0, after_cr: false, started: false }
+        Self {
+            buf: BytesMut::new(),
+            max_event,
+            line: 0,
+            searched: 0,
+            after_cr: false,
+            started: false,
+            held: Reservation::default(),
+        }
     }
 
     /// Adds bytes that have come. Take the events out before adding more: the limit is checked there.
@@ -60,7 +72,8 @@ impl SseParser {
             self.join_crlf();
             let Some(found) = self.buf.get(self.searched..).and_then(|rest| memchr::memchr2(b'\r', b'\n', rest)) else {
                 self.searched = self.buf.len();
-                return if self.buf.len() > self.max_event { Err(EventTooLarge) } else { Ok(None) };
+                let fits = self.buf.len() <= self.max_event && self.held.resize(self.buf.len()).is_ok();
+                return if fits { Ok(None) } else { Err(EventTooLarge) };
             };
             let end = self.searched + found;
             let empty = self.is_empty_line(end);
@@ -83,6 +96,7 @@ impl SseParser {
     /// An event that is cut off is never dispatched. The parser starts anew after it.
     pub fn rest(&mut self) -> Bytes {
         (self.line, self.searched, self.after_cr) = (0, 0, false);
+        self.held = Reservation::default();
         self.buf.split().freeze()
     }
 

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use interflow_engine::access::AccessRules;
 use interflow_flow::{Authority, Host};
+use interflow_llm::UpstreamConfig;
 
 use crate::config::Config;
 
@@ -31,7 +32,27 @@ pub fn warnings(config: &Config, proxy: &[SocketAddr], admin: Option<SocketAddr>
             elsewhere(addr)
         ));
     }
+    all.extend(spent_by_anybody(config));
     all
+}
+
+/// A gateway that adds the operator's keys to what anybody sends.
+fn spent_by_anybody(config: &Config) -> Option<String> {
+    let addr = config.engine().gateway.listen.iter().copied().find(|a| is_exposed(*a))?;
+    let stored = |u: &UpstreamConfig| {
+        [&u.key, &u.access_key, &u.profile, &u.role_arn, &u.service_account, &u.client_secret]
+            .iter()
+            .any(|s| s.is_some())
+    };
+    let keys = !config.keys.provider.is_empty() || config.llm.upstream.values().any(stored);
+    (keys && config.keys.required == Some(false)).then(|| {
+        format!(
+            "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.required is \
+             false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \
+             (gateway.listen){}",
+            elsewhere(addr)
+        )
+    })
 }
 
 /// The same by the configuration alone.
@@ -96,6 +117,26 @@ mod tests {
         assert!(said.len() == 2 && said[0].contains("0.0.0.0:7070") && said[1].contains("0.0.0.0:7072"), "{said:?}");
         assert!(said[0].contains("auth.users") && said[1].contains("admin.listen"), "{said:?}");
         assert!(of_config(&Config::default()).is_empty());
+    }
+
+    #[test]
+    fn a_gateway_that_lets_anybody_spend_the_providers_keys_is_warned_of() {
+        for (text, warned) in [
+            ("[keys]\nrequired = false\n[keys.provider]\nopenai = \"env:K\"", true),
+            ("[keys]\nrequired = false\n[llm.upstream.openai]\nkey = \"env:K\"", true),
+            ("[keys]\nrequired = true\n[keys.provider]\nopenai = \"env:K\"", false),
+            ("[keys.provider]\nopenai = \"env:K\"", false),
+            ("[keys]\nrequired = false", false),
+        ] {
+            for (listen, beyond) in [("0.0.0.0:7071", true), ("127.0.0.1:7071", false)] {
+                let said = of_config(&config(&format!("[gateway]\nlisten = [\"{listen}\"]\n{text}")));
+                assert_eq!(
+                    said.iter().any(|s| s.contains("keys.required")),
+                    warned && beyond,
+                    "{listen} {text}: {said:?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -276,6 +276,30 @@ fn instance(home: &Path, config: &str, log: Stdio) -> (Child, SocketAddr) {
     (child, announced["proxy"][0].as_str().unwrap().parse().unwrap())
 }
 
+#[tokio::test]
+async fn the_summary_tells_of_clients_that_do_not_trust_the_ca() {
+    let home = tempfile::tempdir().unwrap();
+    let origin = Origin::https().start().await;
+    let child = interflow(home.path(), &["exec", "--danger-insecure-upstream", "--", "sh", "-c", WAITS])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (proxy, host) = (proxy_of(home.path()), origin.authority());
+    for _ in 0..2 {
+        let wire = client::connect_tunnel(proxy, &host, None).await.unwrap();
+        let name = host.split(':').next().unwrap();
+        let trusts = client_trusting(origin.ca().pem(), &["http/1.1"]);
+        assert!(wire.into_tls(name, trusts).await.is_err(), "it is shown a certificate that it does not trust");
+    }
+    let said = text(&end(home.path(), child).stderr);
+    assert!(
+        said.contains("2 TLS handshakes were refused or abandoned by the client: it probably does not trust the CA")
+            && said.contains("flows list error:client_tls"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_trace_log_beside_the_configuration_does_not_grow_without_traffic() {
     let home = tempfile::tempdir().unwrap();

@@ -137,7 +137,13 @@ async fn put_into_coded(
         Err(interflow_flow::CollectError::TooLarge(body)) => return Ok(body),
         Err(interflow_flow::CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
     };
-    let plain = coding::decode(&head.headers, &bytes, LARGEST_PLAIN).ok().flatten();
+    let plain = match coding::decode_held(&head.headers, &bytes, LARGEST_PLAIN).await {
+        Ok(plain) => plain,
+        Err(e) => match coding::overloaded(&e) {
+            Some(e) => return Err(Verdict::Deny(e)),
+            None => None,
+        },
+    };
     let bytes = match plain.and_then(|plain| swap.swap(&plain)) {
         None => bytes,
         Some((plain, found)) => {

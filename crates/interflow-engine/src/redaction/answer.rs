@@ -104,9 +104,10 @@ fn look(pen: &mut Scanning, choice: &Choice, head: &ResponseHead, body: &Bytes) 
         return Ok(redaction.output.map(String::into_bytes));
     }
     let mut marked = spans::mark(body, true).map_err(|e| unreadable(&e))?;
-    // What the owner wants out of answers goes, signed or not.
-    for span in marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed) {
-        span.kind = SpanKind::Text;
+    match choice.outbound {
+        // The client sends it back, and the provider refuses it when its signature no longer holds.
+        OutboundMode::Redact => marked.spans.retain(|span| span.kind != SpanKind::Signed),
+        _ => marked.spans.iter_mut().filter(|s| s.kind == SpanKind::Signed).for_each(|s| s.kind = SpanKind::Text),
     }
     let spans = json_spans(body, &marked);
     let redaction = choice.redactor.redact_spans(body, spans, &mut session).map_err(|e| unreadable(&e))?;

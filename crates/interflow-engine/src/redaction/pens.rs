@@ -138,6 +138,12 @@ impl Scanning {
         }
     }
 
+    /// Text that a provider signed is not changed: the client sends it back, and the provider refuses it when its signature
+    /// no longer holds.
+    fn spares(&self, kind: &SpanKind) -> bool {
+        self.mode == OutboundMode::Redact && *kind == SpanKind::Signed
+    }
+
     fn failed(e: RedactError) -> Halt {
         Halt::new("response_unreadable", format!("the answer could not be looked at: {e}"))
     }
@@ -166,6 +172,9 @@ impl Scanning {
 
 impl Pen for Scanning {
     fn whole(&mut self, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        if self.spares(kind) {
+            return Ok(None);
+        }
         let nested = *kind == SpanKind::Json || may_hold_json(raw.as_bytes());
         let part = match kind {
             SpanKind::Name => JsonPart::Name,
@@ -184,6 +193,9 @@ impl Pen for Scanning {
     }
 
     fn piece(&mut self, channel: u64, raw: &str, kind: &SpanKind) -> Result<Option<String>, Halt> {
+        if self.spares(kind) {
+            return Ok(None);
+        }
         let form = if *kind == SpanKind::Json { Form::Json } else { Form::Plain };
         let text = self.halves.join(channel, raw);
         let mut out = String::new();

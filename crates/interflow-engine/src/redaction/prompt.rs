@@ -51,6 +51,13 @@ fn overloaded(e: &interflow_flow::Error) -> Refusal {
     refusal
 }
 
+fn undecodable(e: std::io::Error) -> Refusal {
+    match coding::overloaded(&e) {
+        Some(e) => overloaded(&e),
+        None => bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
+    }
+}
+
 fn bad(code: &'static str, message: impl Into<String>) -> Refusal {
     refusal(StatusCode::BAD_REQUEST, "invalid_request", code, message)
 }
@@ -163,9 +170,10 @@ pub(super) fn note(room: &Redaction, flow: &mut Flow, choice: &Choice, outcome: 
     told.micros += micros;
 }
 
-/// Looks at a body that stays as it is.
+/// Looks at a small body that stays as it is.
 fn look(settings: Arc<RedactSettings>, choice: Arc<Choice>, headers: &Headers, raw: Bytes) -> Result<Outcome, Refusal> {
-    let read = Prompt::read(&settings, headers, raw)?;
+    let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
+    let read = Prompt::read(&settings, headers, raw, plain)?;
     let session = one_way(&choice);
     Job { settings, choice, session, read, opinion: SecondOpinion::default() }.run()
 }
@@ -185,9 +193,11 @@ async fn work(
     strict: bool,
 ) -> Result<(Outcome, SharedSession), Refusal> {
     let large = is_large(&head.headers, raw);
+    let plain = coding::decode_held(&head.headers, raw, settings.max_body as u64).await.map_err(undecodable)?;
     let read = {
         let (settings, headers, raw) = (Arc::clone(settings), head.headers.clone(), raw.clone());
-        beside(large, move || Prompt::read(&settings, &headers, raw)).await?
+        let large = large || plain.as_ref().is_some_and(|plain| plain.len() > LARGE);
+        beside(large, move || Prompt::read(&settings, &headers, raw, plain)).await?
     };
     let session = session(room, choice, flow, head, &read, strict);
     let outcome = finish(settings, choice, &session, read, strict).await?;
@@ -386,12 +396,7 @@ impl Shape {
 }
 
 impl Prompt {
-    fn read(settings: &RedactSettings, headers: &Headers, raw: Bytes) -> Result<Self, Refusal> {
-        let undecodable = |e: std::io::Error| match coding::overloaded(&e) {
-            Some(e) => overloaded(&e),
-            None => bad("unsupported_content_encoding", format!("the body cannot be decoded: {e}")),
-        };
-        let plain = coding::decode(headers, &raw, settings.max_body as u64).map_err(undecodable)?;
+    fn read(settings: &RedactSettings, headers: &Headers, raw: Bytes, plain: Option<Bytes>) -> Result<Self, Refusal> {
         let body = plain.as_deref().unwrap_or(&raw);
         let media_type = headers.get_str("content-type").unwrap_or_default();
         let shape = match form::boundary(media_type) {
@@ -414,7 +419,10 @@ impl Prompt {
 }
 
 fn mark(body: &[u8], settings: &RedactSettings) -> Result<Marked, Refusal> {
-    spans::mark(body, settings.metadata).map_err(|e| bad("bad_json", format!("the body cannot be read: {e}")))
+    spans::mark(body, settings.metadata).map_err(|e| match e {
+        spans::MarkError::Overloaded(e) => overloaded(&e),
+        spans::MarkError::Json(e) => bad("bad_json", format!("the body cannot be read: {e}")),
+    })
 }
 
 /// The work on one body, which needs nothing of the flow.

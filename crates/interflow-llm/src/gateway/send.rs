@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use interflow_flow::budget::HELD;
 use interflow_flow::{
     Authority, Body, BoxFuture, ByteStr, Direction, Error, Flow, Handler, Interest, Kind, Message, Phase, Request,
     RequestHead, Response, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
@@ -13,6 +14,7 @@ use interflow_flow::{
 
 use super::token::Token;
 use super::{Gateway, Table, Upstream, aws, renamed, upstream};
+use crate::spans::MarkError;
 use crate::{Exchange, Operation, Provider, Refusal, model_in_path, spans};
 use interflow_wire::content_coding as coding;
 
@@ -38,6 +40,32 @@ impl Sender {
         // Upstreams that may be tried again are asked by the handler, whose authority is our own.
         let straight = flow.authority != Authority::from(flow.client.local);
         table.get(&name).filter(|u| straight || !u.tries_again()).cloned()
+    }
+
+    /// Signs a request that goes to Bedrock, once nothing of it changes any more.
+    fn signed(
+        &self,
+        flow: &Flow,
+        head: &mut RequestHead,
+        upstream: Option<Arc<Upstream>>,
+        body: Body,
+    ) -> Result<Body, Verdict> {
+        if flow.note::<Exchange>().is_none_or(|e| e.provider != Provider::Bedrock) {
+            return Ok(body);
+        }
+        let signer = upstream.or_else(|| self.0.table().get("bedrock").cloned());
+        let redacted = flow.tags.iter().any(|t| t == "redacted");
+        let token = flow.note::<Sent>().and_then(|s| s.token.as_ref());
+        let refused = match signer.as_deref() {
+            Some(u) if u.aws.is_some() => match sign(u, token, head, &body) {
+                Ok(()) => return Ok(body),
+                Err(refusal) => refusal,
+            },
+            _ if aws::is_signed(head) && (redacted || flow.transport == Transport::Gateway) => unsigned(),
+            _ => return Ok(body),
+        };
+        let response = refused.answer(Provider::Bedrock, flow.id);
+        Err(Verdict::Answer(Box::new(response)))
     }
 }
 
@@ -97,26 +125,14 @@ impl Stage for Sender {
         if let Some(path) = upstream.as_deref().and_then(|u| path_renamed(&table, u, exchange, &head.url.path)) {
             head.url.path = path.into();
         }
-        let body = match (&upstream, body) {
-            (Some(upstream), Body::Full(raw)) => Body::from(with_model(&table, upstream, exchange, head, raw)),
-            (_, body) => body,
-        };
-        if exchange.provider != Provider::Bedrock {
-            return Step::Now(Ok(body));
+        let name = upstream.as_deref().and_then(|u| name_in_body(&table, u, exchange, head)).map(str::to_owned);
+        match (name, body) {
+            (Some(name), Body::Full(raw)) => Step::later(async move {
+                let body = with_model(&table, head, raw, &name).await.map_err(Verdict::Deny)?;
+                self.signed(flow, head, upstream, Body::from(body))
+            }),
+            (_, body) => Step::Now(self.signed(flow, head, upstream, body)),
         }
-        let signer = upstream.or_else(|| table.get("bedrock").cloned());
-        let redacted = flow.tags.iter().any(|t| t == "redacted");
-        let token = flow.note::<Sent>().and_then(|s| s.token.as_ref());
-        let refused = match signer.as_deref() {
-            Some(u) if u.aws.is_some() => match sign(u, token, head, &body) {
-                Ok(()) => return Step::Now(Ok(body)),
-                Err(refusal) => refusal,
-            },
-            _ if aws::is_signed(head) && (redacted || flow.transport == Transport::Gateway) => unsigned(),
-            _ => return Step::Now(Ok(body)),
-        };
-        let response = refused.answer(Provider::Bedrock, flow.id);
-        Step::Now(Err(Verdict::Answer(Box::new(response))))
     }
 
     fn response_head<'a>(
@@ -199,17 +215,32 @@ fn sign(upstream: &Upstream, token: Option<&Token>, head: &mut RequestHead, body
     Ok(())
 }
 
-/// The body with the model's other name, when it has one.
-fn with_model(table: &Table, upstream: &Upstream, exchange: &Exchange, head: &mut RequestHead, raw: Bytes) -> Bytes {
-    let Some(name) = exchange.model.as_deref().and_then(|m| renamed(table, upstream, m)) else { return raw };
-    if model_in_path(exchange.provider, &head.url.path).is_some() {
-        return raw;
-    }
-    let Ok(plain) = coding::decode(&head.headers, &raw, table.max_body as u64) else { return raw };
-    let body = plain.as_deref().unwrap_or(&raw);
-    let Some(range) = spans::mark(body, false).ok().and_then(|m| m.model) else { return raw };
+/// The model's other name, when it has one and stands in the body.
+fn name_in_body<'t>(
+    table: &'t Table,
+    upstream: &'t Upstream,
+    exchange: &Exchange,
+    head: &RequestHead,
+) -> Option<&'t str> {
+    let name = renamed(table, upstream, exchange.model.as_deref()?)?;
+    model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
+}
+
+/// The body with the model's other name. One that cannot be read goes on as it came.
+async fn with_model(table: &Table, head: &mut RequestHead, raw: Bytes, name: &str) -> Result<Bytes> {
+    let plain = match coding::decode_held(&head.headers, &raw, table.max_body as u64).await {
+        Ok(plain) => plain,
+        Err(e) => return coding::overloaded(&e).map_or(Ok(raw), Err),
+    };
+    let body = plain.as_ref().unwrap_or(&raw);
+    let range = match spans::mark_held(body, false, |marked| marked.model).await {
+        Ok(Some(range)) => range,
+        Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
+        Err(MarkError::Overloaded(e)) => return Err(e),
+    };
+    let held = HELD.reserve(body.len() as u64)?;
     head.headers.remove("content-encoding");
-    put_name(body, range, name).into()
+    Ok(held.hold(put_name(body, range, name)))
 }
 
 /// The path with the model's other name, where paths name it and it has one.
@@ -330,7 +361,7 @@ impl Serving {
                 };
                 let foreign = !upstream.is_at_host_of(&self.upstream);
                 let asked = Asked { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
-                let Some(request) = Self::request(&table, &upstream, &asked) else { break };
+                let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
                 let sent = self.send(&upstream, request, deadline).await;
                 if let Last::Answered(response) = &sent
                     && !self.upstream.retry_on.contains(&response.head.status.as_u16())
@@ -369,11 +400,14 @@ impl Serving {
     }
 
     /// The request as this upstream gets it; `None` when it has no place.
-    fn request(table: &Table, upstream: &Upstream, asked: &Asked<'_>) -> Option<Request> {
+    async fn request(table: &Table, upstream: &Upstream, asked: &Asked<'_>) -> Result<Option<Request>> {
         let Asked { exchange, head, raw, token, foreign } = *asked;
-        let door = table.find(&head.url.path, head.headers.contains("anthropic-version"))?;
+        let url = table
+            .find(&head.url.path, head.headers.contains("anthropic-version"))
+            .and_then(|door| upstream.url(door.rest, &head.headers));
+        let Some(url) = url else { return Ok(None) };
         let mut head = head.clone();
-        head.url = upstream.url(door.rest, &head.headers)?;
+        head.url = url;
         if let Some(path) = path_renamed(table, upstream, exchange, &head.url.path) {
             head.url.path = path.into();
         }
@@ -382,11 +416,15 @@ impl Serving {
             upstream::take_out_credentials(&mut head);
         }
         upstream.authorize(&mut head, token);
-        let body = Body::from(with_model(table, upstream, exchange, &mut head, raw.clone()));
+        let raw = raw.clone();
+        let body = match name_in_body(table, upstream, exchange, &head) {
+            Some(name) => Body::from(with_model(table, &mut head, raw, name).await?),
+            None => Body::from(raw),
+        };
         if upstream.aws.is_some() && sign(upstream, token, &mut head, &body).is_err() {
-            return None;
+            return Ok(None);
         }
-        Some(Request { head, body })
+        Ok(Some(Request { head, body }))
     }
 
     async fn send(&self, upstream: &Upstream, request: Request, deadline: Instant) -> Last {

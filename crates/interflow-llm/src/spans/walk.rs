@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
+use interflow_flow::budget::Reservation;
 use interflow_wire::json::{JsonError, Reader, Token};
+use tokio::sync::Semaphore;
 
 use super::fields;
 use super::media::{self, Blob};
@@ -44,19 +47,55 @@ pub enum Ended {
     All,
 }
 
-/// Marks the texts of a request's or of a whole answer's body.
+/// Why the texts of a body cannot be marked.
+#[derive(Debug, thiserror::Error)]
+pub enum MarkError {
+    /// What is no JSON, is nested too deeply, or has too many texts.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// The process's [budget](interflow_flow::budget) of held bytes has no room for the marks.
+    #[error("{}", .0.message())]
+    Overloaded(interflow_flow::Error),
+}
+
+/// Marks the texts of a request's or of a whole answer's body. While this works, the marks count towards the process's
+/// budget of held bytes.
 ///
 /// # Errors
-/// What is no JSON, or is nested too deeply.
-pub fn mark(json: &[u8], metadata: bool) -> Result<Marked, JsonError> {
+/// What is no JSON, is nested too deeply, or has too many texts; a budget that is spent.
+pub fn mark(json: &[u8], metadata: bool) -> Result<Marked, MarkError> {
     Walk::new(json, metadata, false).run(b"")
+}
+
+/// A held body up to this size is marked on the thread that asks.
+const SMALL: usize = 128 << 10;
+
+/// How many large bodies are marked at once; others wait.
+static PLACES: Semaphore = Semaphore::const_new(2);
+
+/// As [`mark`], off the worker when the body is a large one; `read` takes what is needed of the marks.
+///
+/// # Errors
+/// As [`mark`].
+pub async fn mark_held<T: Send + 'static>(
+    json: &Bytes,
+    metadata: bool,
+    read: impl FnOnce(Marked) -> T + Send + 'static,
+) -> Result<T, MarkError> {
+    if json.len() <= SMALL {
+        return mark(json, metadata).map(read);
+    }
+    let broken = |_| MarkError::Json(JsonError { at: 0, reason: "the work on the body was cut short" });
+    let _place = PLACES.acquire().await.ok();
+    let json = json.clone();
+    tokio::task::spawn_blocking(move || mark(&json, metadata).map(read)).await.map_err(broken)?
 }
 
 /// Marks the texts of one event of a stream; `name` is the event's own name, where the payload does not hold it.
 ///
 /// # Errors
 /// As [`mark`].
-pub fn event(json: &[u8], name: Option<&str>) -> Result<Marked, JsonError> {
+pub fn event(json: &[u8], name: Option<&str>) -> Result<Marked, MarkError> {
     Walk::new(json, false, true).run(name.unwrap_or_default().as_bytes())
 }
 
@@ -97,6 +136,8 @@ struct Walk<'j> {
     metadata: bool,
     events: bool,
     out: Marked,
+    /// Counts the spans.
+    held: Reservation,
 }
 
 impl<'j> Walk<'j> {
@@ -108,10 +149,11 @@ impl<'j> Walk<'j> {
             metadata,
             events,
             out: Marked::default(),
+            held: Reservation::default(),
         }
     }
 
-    fn run(mut self, name: &[u8]) -> Result<Marked, JsonError> {
+    fn run(mut self, name: &[u8]) -> Result<Marked, MarkError> {
         while let Some(token) = self.reader.next_token()? {
             match token {
                 Token::Object(at) => self.open(at, true),
@@ -134,7 +176,11 @@ impl<'j> Walk<'j> {
             }
             if self.out.spans.len() > MAX_TEXTS {
                 let at = self.out.spans.last().map_or(0, |span| span.range.start);
-                return Err(JsonError { at, reason: "the body has too many texts" });
+                return Err(JsonError { at, reason: "the body has too many texts" }.into());
+            }
+            let size = self.out.spans.capacity() * size_of::<Span>();
+            if size as u64 > self.held.bytes() {
+                self.held.resize(size).map_err(MarkError::Overloaded)?;
             }
         }
         Ok(self.out)

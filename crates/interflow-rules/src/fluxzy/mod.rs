@@ -168,6 +168,7 @@ fn rule(ledger: &mut Ledger<'_>, entry: &Node<'_>) {
             stop: false,
             captures: Vec::new(),
             remembers: false,
+            judged: Default::default(),
             matches: Default::default(),
         };
         ledger.read.rules.push((rule, place.clone()));

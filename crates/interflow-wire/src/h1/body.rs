@@ -19,7 +19,7 @@ pub enum Decoded {
 }
 
 /// A body on its way through the buffer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
     limits: HeadLimits,
@@ -84,6 +84,21 @@ impl BodyDecoder {
                 Ok(())
             }
             _ => Err(self.error(Rule::Incomplete)),
+        }
+    }
+
+    /// Whether the rest of the body stands in these bytes, with nothing behind it or something; `None` when it does not.
+    pub fn ends_in(&self, bytes: &[u8]) -> Option<usize> {
+        if let State::Length(left) = self.state {
+            return bytes.len().checked_sub(usize::try_from(left).ok()?);
+        }
+        let (mut decoder, mut rest) = (self.clone(), BytesMut::from(bytes));
+        loop {
+            match decoder.decode(&mut rest).ok()? {
+                Decoded::Done => return Some(rest.len()),
+                Decoded::NeedMore => return None,
+                Decoded::Data(_) | Decoded::Trailers(_) => {}
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Joins the frames of one direction into messages.
 
 use bytes::{Bytes, BytesMut};
+use interflow_flow::budget::Reservation;
 
 use super::deflate::Inflater;
 use super::{Deflate, FrameHeader, Opcode, Sender, WebSocketError, apply_mask, parse_frame_header};
@@ -100,6 +101,8 @@ struct Assembly {
     size: u64,
     data: BytesMut,
     raw: BytesMut,
+    /// Counts them towards the process's budget, from the first fragment until the message is dropped.
+    held: [Reservation; 2],
 }
 
 impl Decoder {
@@ -112,7 +115,7 @@ impl Decoder {
     /// Takes the next item from the front of `buf`; `None` when more bytes are needed.
     ///
     /// # Errors
-    /// Frames that break RFC 6455 or do not decompress. To go on as a tunnel, forward [`take_held`](Self::take_held),
+    /// Frames that break RFC 6455 or do not decompress; [`WebSocketError::Overloaded`]. To go on as a tunnel, forward [`take_held`](Self::take_held),
     /// then `buf`, and do not come back.
     pub fn decode(&mut self, buf: &mut BytesMut) -> Result<Option<Item>, WebSocketError> {
         loop {
@@ -182,6 +185,7 @@ impl Decoder {
             }
             _ => assembly.add(&payload, max),
         }
+        assembly.count()?;
         Ok(ended)
     }
 
@@ -206,6 +210,7 @@ impl Decoder {
             && message.compressed
         {
             inflater.finish(&mut |plain| message.add(plain, self.options.max_message))?;
+            message.count()?;
         }
         Ok(self.message.take().map(|message| {
             let kind = if message.text { MessageType::Text } else { MessageType::Binary };
@@ -221,20 +226,29 @@ impl Decoder {
             return None;
         }
         message.passed = true;
-        Some(Item::Part { raw: message.raw.split().freeze(), compressed: message.compressed })
+        let [_, held] = &mut message.held;
+        let raw = std::mem::take(held).hold(message.raw.split());
+        Some(Item::Part { raw, compressed: message.compressed })
     }
 }
 
 impl Assembly {
     fn into_message(self, kind: MessageType) -> Message {
+        let [data, raw] = self.held;
         Message {
             kind,
-            data: self.data.freeze(),
+            data: data.hold(self.data),
             size: self.size,
             compressed: self.compressed,
-            raw: self.raw.freeze(),
+            raw: raw.hold(self.raw),
             passed: self.passed,
         }
+    }
+
+    fn count(&mut self) -> Result<(), WebSocketError> {
+        let [data, raw] = &mut self.held;
+        let counted = data.resize(self.data.len()).and_then(|()| raw.resize(self.raw.len()));
+        counted.map_err(|_| WebSocketError::Overloaded)
     }
 
     fn add(&mut self, plain: &[u8], max: usize) {

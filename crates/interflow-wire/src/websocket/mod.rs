@@ -47,6 +47,9 @@ pub enum WebSocketError {
     /// It would have to be held as a whole to be written anew.
     #[error("a WebSocket message that must be written anew is larger than the limit")]
     TooLarge,
+    /// The process's [budget](interflow_flow::budget) of held bytes is spent.
+    #[error("the memory for WebSocket messages is spent (limits.held_bytes)")]
+    Overloaded,
     /// RFC 7692 7.1, or another extension.
     #[error("the WebSocket extensions that were agreed on are not known")]
     Extension,

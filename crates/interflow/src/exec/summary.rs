@@ -48,9 +48,9 @@ pub fn print(store: &EmbeddedStore, began: Timestamp, aside: Option<&Path>) {
     let refused: u64 = hosts.values().map(|h| h.refused).sum();
     if refused > 0 {
         anstream::eprintln!(
-            "{dim}  {} refused the certificate: the program does not trust Interflow's CA; \
-             `interflow flows list error:client_tls` shows why{dim:#}",
-            counted(refused, "connection")
+            "{dim}  {} refused or abandoned by the client: it probably does not trust the CA (see \
+             `interflow flows list error:client_tls`){dim:#}",
+            if refused == 1 { "1 TLS handshake was".to_owned() } else { format!("{refused} TLS handshakes were") }
         );
     }
     for (name, host) in &hosts {

@@ -28,6 +28,24 @@ async fn the_admin_port_answers_when_clients_of_the_proxy_have_taken_all_descrip
 }
 
 #[tokio::test]
+async fn silent_clients_of_the_admin_port_make_room_for_one_that_asks() {
+    let home = Home::new().await;
+    let running = home.start("[admin]\nmax_connections = 8\nheader_timeout = \"10m\"\n");
+    let mut used = Wire::connect(running.admin).await.unwrap();
+    used.send(format!("GET /livez HTTP/1.1\r\nHost: {}\r\n\r\n", running.admin)).await.unwrap();
+    assert_eq!(used.answer().await.unwrap().status, 200);
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(Wire::connect(running.admin).await.unwrap());
+    }
+    for _ in 0..20 {
+        assert_eq!(running.admin("GET", "/livez", "").await.status, 200);
+    }
+    used.send(format!("GET /livez HTTP/1.1\r\nHost: {}\r\n\r\n", running.admin)).await.unwrap();
+    assert_eq!(used.answer().await.unwrap().status, 200, "a connection that was used stays");
+}
+
+#[tokio::test]
 async fn open_logs_in_once_and_the_token_is_printed_to_terminals_alone() {
     let home = Home::new().await;
     assert!(home.say(&["open", "--print"]).fails(1).contains("interflow run"));

@@ -75,6 +75,44 @@ async fn a_provider_that_answers_html_is_told_apart_by_outbound() {
 }
 
 #[tokio::test]
+async fn thinking_that_the_provider_signed_keeps_its_bytes_when_answers_are_redacted() {
+    let home = Home::new().await;
+    let thought = r#"{"type":"thinking","thinking":"SSN 123-45-6789","signature":"EqQBCgIYAhIM"}"#;
+    let whole = format!(
+        r#"{{"id":"m","type":"message","role":"assistant","content":[{thought},{{"type":"text","text":"SSN 123-45-6789"}}]}}"#
+    );
+    let delta = |index: u8, delta: &str| {
+        format!(
+            "event: content_block_delta\ndata: {{\"type\":\"content_block_delta\",\"index\":{index},\"delta\":{delta}}}\n\n"
+        )
+    };
+    let thinks = delta(0, r#"{"type":"thinking_delta","thinking":"SSN 123-45-6789"}"#);
+    let signs = delta(0, r#"{"type":"signature_delta","signature":"EqQBCgIYAhIM"}"#);
+    let stream = format!(
+        "{thinks}{signs}{}event: message_stop\ndata: {{\"type\":\"message_stop\"}}\n\n",
+        delta(1, r#"{"type":"text_delta","text":"SSN 123-45-6789"}"#)
+    );
+    for (body, media_type, kept) in [(&whole, "application/json", thought), (&stream, "text/event-stream", &thinks)] {
+        let answer = body.clone();
+        let provider = Origin::http()
+            .answering(move |_| Reply::ok(answer.clone()).header("Content-Type", media_type))
+            .start()
+            .await;
+        for (outbound, passes) in [("redact", true), ("block", false)] {
+            let running = home.start(&format!(
+                "[redact]\noutbound = \"{outbound}\"\n[llm.upstream.anthropic]\ntarget = \"{}\"\n",
+                provider.url("")
+            ));
+            let ask = r#"{"model":"claude-x","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}"#;
+            let said = running.post("/anthropic/v1/messages", "x-api-key: k\r\n", ask).await.text();
+            assert_eq!(said.contains(kept), passes, "{outbound}: {said}");
+            assert_eq!(said.matches("123-45-6789").count(), usize::from(passes), "{outbound}: {said}");
+            running.stop();
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_policy_with_an_unknown_type_keeps_the_instance_from_starting() {
     let home = Home::new().await;
     std::fs::write(home.dir.path().join("policy.toml"), "[kind.shoe-size]\nstrategy = { use = \"mask\" }\n").unwrap();

@@ -6,6 +6,7 @@ mod accounts;
 mod admin_port;
 mod bad_input;
 mod filter;
+mod held;
 mod instance;
 mod providers;
 mod recorded;

@@ -2,6 +2,7 @@
 
 mod body;
 mod conn;
+mod counted;
 mod head;
 mod opening;
 mod upload;

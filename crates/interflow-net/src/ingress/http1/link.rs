@@ -54,6 +54,8 @@ pub(super) struct State {
     /// Interim heads to be written, while they may be.
     pub interim: Option<Vec<u8>>,
     driver: Option<Waker>,
+    /// Whoever waits for the body.
+    reader: Option<Waker>,
     body_timeout: Duration,
     keep_half_closed: bool,
     body_alarm: Alarm,
@@ -85,6 +87,7 @@ impl Link {
             flowing: false,
             interim: None,
             driver: None,
+            reader: None,
             body_timeout: options.body_timeout,
             keep_half_closed: options.keep_half_closed,
             body_alarm: Alarm::default(),
@@ -190,18 +193,33 @@ impl State {
     /// is all that a close of both sides looks like until we write. Half-closed clients are kept where the options say
     /// so, and as long as further requests that they sent are to be answered; but a person is never asked for one.
     ///
-    /// What the client sends meanwhile is kept; when that is too much, or a body is still to come, nothing is read here.
+    /// A client that ends its sending side in the middle of a request body is gone in any case.
+    ///
+    /// What the client sends meanwhile is kept, as the rest of the body or as what follows; when that is too much,
+    /// nothing is read here.
     pub(super) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        while matches!(self.upload, Upload::Done) && !self.ended && self.buf.len() < AHEAD_MAX {
-            if let Err(e) = ready!(self.poll_first(cx)) {
+        while !matches!(self.upload, Upload::Failed) && !self.ended && self.buf.len() < AHEAD_MAX {
+            let read = ready!(self.poll_first(cx));
+            // Somebody else may wait for it.
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
+            }
+            if let Err(e) = read {
                 return Poll::Ready(e);
             }
         }
-        let left = self.ended && matches!(self.upload, Upload::Done);
-        if left && (self.held || !self.keep_half_closed && self.buf.is_empty()) {
-            return Poll::Ready(io::ErrorKind::UnexpectedEof.into());
+        if !self.ended {
+            return Poll::Pending;
         }
-        Poll::Pending
+        // How much stands behind the request; `None` when the request itself is cut off.
+        let behind = match &self.upload {
+            Upload::Done => Some(self.buf.len()),
+            Upload::Open(decoder) | Upload::Abandoned(decoder) => decoder.ends_in(&self.buf),
+            // Whoever reads the body has been told.
+            Upload::Failed => return Poll::Pending,
+        };
+        let kept = behind.is_some_and(|behind| !self.held && (self.keep_half_closed || behind > 0));
+        if kept { Poll::Pending } else { Poll::Ready(io::ErrorKind::UnexpectedEof.into()) }
     }
 
     /// The next frame of the request's body.
@@ -234,10 +252,17 @@ impl State {
                         Error::new(Kind::ClientGone, "the client went away in the middle of a request body").because(e)
                     );
                 }
-                Poll::Pending => break Err(ready!(self.poll_body_timeout(cx))),
+                Poll::Pending => {
+                    self.reader = Some(cx.waker().clone());
+                    break Err(ready!(self.poll_body_timeout(cx)));
+                }
             }
         };
         self.waiting_since = None;
+        if self.reader.take().is_some() {
+            // Whoever watches for the client's leaving has to ask for it anew.
+            self.wake_driver(Some(cx.waker()));
+        }
         self.settle(&polled, cx.waker());
         Poll::Ready(polled.transpose())
     }

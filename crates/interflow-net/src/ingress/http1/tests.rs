@@ -348,12 +348,12 @@ async fn leaving(how: Leaves, request: &str, keep_half_closed: bool) -> (Result<
     let alive = count.clone();
     let go = Arc::new(tokio::sync::Notify::new());
     let going = go.clone();
-    let service = Arc::new(Answers(move |_| {
+    let service = Arc::new(Answers(move |incoming: Incoming| {
         let guard = Alive::new(&alive);
         let going = going.clone();
         async move {
             going.notified().await;
-            drop(guard);
+            drop((guard, incoming.body));
             ok(Body::Empty)
         }
     }));
@@ -397,6 +397,25 @@ async fn a_client_that_leaves_behind_its_request_ends_it() {
             let (ended, answer) = leaving(how, request, false).await;
             assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone, "{how:?} {request}");
             assert_eq!(answer, "");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_before_its_body_was_read_ends_the_request() {
+    let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    let length = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf";
+    for how in [Leaves::Resets, Leaves::Closes, Leaves::HalfCloses] {
+        for (request, whole) in [(chunked, false), (length, false), (&format!("{chunked}0\r\n\r\n"), true)] {
+            for keep_half_closed in [false, true] {
+                // A whole request of a client that only half-closes is served where the options say so.
+                if whole && keep_half_closed && how != Leaves::Resets {
+                    continue;
+                }
+                let (ended, answer) = leaving(how, request, keep_half_closed).await;
+                assert_eq!(ended.unwrap_err().kind(), Kind::ClientGone, "{how:?} {request}");
+                assert_eq!(answer, "");
+            }
         }
     }
 }

@@ -1,0 +1,124 @@
+//! What is held in memory counts, and is let go of when its client leaves.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use interflow_testkit::{Origin, Reply, Wire};
+
+use crate::CHAT;
+use crate::instance::{Home, Running};
+
+/// One of the instance's metrics.
+async fn metric(running: &Running, name: &str) -> u64 {
+    let page = running.admin("GET", "/metrics", "").await.text();
+    let line = page.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+    line.and_then(|v| v.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {page}")) as u64
+}
+
+/// Small on the wire, large without its coding, and larger still once its texts are marked.
+fn attack() -> Vec<u8> {
+    let numbers = "1,".repeat(900_000);
+    let body = format!(r#"{{"model":"gpt-4o","messages":[],"x":[{numbers}1]}}"#);
+    let mut coder = GzEncoder::new(Vec::new(), Compression::best());
+    coder.write_all(body.as_bytes()).unwrap();
+    coder.finish().unwrap()
+}
+
+#[tokio::test]
+async fn requests_that_grow_in_memory_are_refused_when_it_is_spent_with_and_without_redaction() {
+    for mode in ["off", "flag", "redact"] {
+        let home = Home::new().await;
+        let config =
+            format!("[limits]\nheld_bytes = \"48MiB\"\n[redact]\ngateway = \"{mode}\"\nintercepted = \"{mode}\"\n");
+        let running = home.start(&config);
+        let body = attack();
+        let ask = |gateway: bool| {
+            let to = if gateway { running.gateway } else { running.proxy };
+            let url = if gateway { String::new() } else { home.provider.url("") };
+            let head = format!(
+                "POST {url}/v1/chat/completions HTTP/1.1\r\nHost: {to}\r\nContent-Type: application/json\r\n\
+                 Content-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let body = body.clone();
+            async move {
+                let mut wire = Wire::connect(to).await.unwrap();
+                wire.send([head.as_bytes(), &body].concat()).await.unwrap();
+                wire.answer().await.unwrap()
+            }
+        };
+        let answers = futures_util::future::join_all((0..12).map(|i| ask(i % 2 == 0))).await;
+        assert!(answers.iter().all(|a| a.status == 503), "{mode}: {answers:?}");
+        assert!(answers[0].text().contains("limits.held_bytes"), "{mode}: {answers:?}");
+        assert!(metric(&running, "interflow_held_bytes_refused_total").await >= 12);
+        running.until(async || metric(&running, "interflow_held_bytes").await == 0).await;
+        assert_eq!(running.post("/v1/chat/completions", "", CHAT).await.status, 200, "{mode}: others are served");
+    }
+}
+
+/// The head of a WebSocket frame of 4 MiB, and its first half.
+fn half_a_message() -> Vec<u8> {
+    let mut bytes = vec![0x82, 0xff];
+    bytes.extend_from_slice(&(4_u64 << 20).to_be_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.resize(bytes.len() + (2 << 20), b'x');
+    bytes
+}
+
+#[tokio::test]
+async fn messages_of_websockets_count_and_are_no_longer_looked_at_when_the_memory_is_spent() {
+    for (limit, counted) in [("1GiB", true), ("1MiB", false)] {
+        let home = Home::new().await;
+        let running = home.start(&format!("[limits]\nheld_bytes = \"{limit}\"\n"));
+        let origin = Origin::http().start().await;
+        let mut wire = Wire::connect(running.proxy).await.unwrap();
+        wire.send(format!(
+            "GET {} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+             Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            origin.url("/ws")
+        ))
+        .await
+        .unwrap();
+        assert_eq!(wire.answer_head().await.unwrap().status, 101);
+        wire.send(half_a_message()).await.unwrap();
+        if counted {
+            running.until(async || metric(&running, "interflow_held_bytes").await >= 2 << 20).await;
+        } else {
+            running.until(async || metric(&running, "interflow_held_bytes_refused_total").await > 0).await;
+            assert!(metric(&running, "interflow_held_bytes").await <= 1 << 20);
+        }
+        // Nobody decides by the message: all of it passes, and comes back.
+        wire.send(vec![b'x'; 2 << 20]).await.unwrap();
+        assert_eq!(wire.exactly(2).await.unwrap()[0], 0x82);
+        drop(wire);
+        running.until(async || metric(&running, "interflow_held_bytes").await == 0).await;
+    }
+}
+
+#[tokio::test]
+async fn clients_that_leave_give_their_places_back_at_once() {
+    let home = Home::new().await;
+    let provider = Origin::http().answering(|_| Reply::ok("{}").delay(Duration::from_secs(600))).start().await;
+    let quota = "[[quota.rule]]\nname = \"two\"\nper = \"global\"\nallow = { concurrent = 2 }\n";
+    let running = home.start(&format!("{quota}[llm.upstream.openai]\ntarget = \"{}\"\n", provider.url("")));
+    let ask = async || {
+        let mut wire = Wire::connect(running.gateway).await.unwrap();
+        wire.send(format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{CHAT}",
+            CHAT.len()
+        ))
+        .await
+        .unwrap();
+        wire
+    };
+    let first = [ask().await, ask().await];
+    provider.wait_for_requests(2).await;
+    assert_eq!(running.post("/v1/chat/completions", "", CHAT).await.status, 429, "both places are taken");
+    drop(first);
+    running.until(async || metric(&running, "philter_proxy_active_requests").await == 0).await;
+    let _next = [ask().await, ask().await];
+    provider.wait_for_requests(4).await;
+}
