@@ -15,7 +15,6 @@ use interflow_wire::fingerprint::Http2Shape;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::counted::Counted;
 use super::opening;
 use crate::egress::http1::{ExchangeOptions, LazyTimer};
 use crate::egress::pool::PoolLimits;
@@ -76,7 +75,7 @@ impl H2Conn {
         }
         let (send, mut connection) = builder
             .max_send_buffer_size(SEND_BUFFER)
-            .handshake::<_, Bytes>(Counted::new(io))
+            .handshake::<_, Bytes>(io)
             .await
             .map_err(|e| Error::new(Kind::UpstreamClosed, "the HTTP/2 connection could not be begun").because(e))?;
         let closed = Arc::new(AtomicBool::new(false));

@@ -2,7 +2,6 @@
 
 mod body;
 mod conn;
-mod counted;
 mod head;
 mod opening;
 mod upload;

@@ -176,29 +176,6 @@ async fn after_goaway_a_new_connection_is_made() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_sends_frames_without_end_that_carry_nothing_is_left() {
-    let ping = [0, 0, 8, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    let window = [0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1];
-    for frame in [&ping[..], &settings, &window] {
-        let frame = frame.to_vec();
-        let origin = Origin::new(move |_, stream| {
-            let frame = frame.clone();
-            async move {
-                let (mut read, mut write) = stream.into_split();
-                tokio::spawn(async move { tokio::io::copy(&mut read, &mut tokio::io::sink()).await });
-                write.write_all(&settings).await.unwrap();
-                while write.write_all(&frame.repeat(100)).await.is_ok() {}
-            }
-        })
-        .await;
-        let (egress, route) = (egress(), h2_route(&origin));
-        let error = soon(Leg::new().send(&egress, &route, get(&route))).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::UpstreamClosed, "{error}");
-    }
-}
-
-#[tokio::test]
 async fn a_stream_reset_otherwise_is_told_and_not_tried_again() {
     let origin = origin(|_, m, (_, mut respond)| async move {
         if m == 0 {

@@ -9,8 +9,8 @@ use interflow_flow::ByteStr;
 use interflow_wire::http2_opening::{Opening, Read};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::control::{Control, Flood};
 use super::stalled::Stalled;
-use crate::http2_control::{Control, Flood};
 
 /// Where the fingerprint is found once the first request is there.
 pub(super) type Fingerprint = Arc<OnceLock<ByteStr>>;
@@ -25,7 +25,7 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn new(io: Stalled) -> (Self, Fingerprint, Flood) {
         let found = Fingerprint::default();
-        let (control, flood) = Control::of_client();
+        let (control, flood) = Control::new();
         let watched = Self { io, opening: Some(Box::default()), found: Arc::clone(&found), control: Box::new(control) };
         (watched, found, flood)
     }

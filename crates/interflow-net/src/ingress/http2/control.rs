@@ -1,5 +1,5 @@
-//! Counts the frames of an HTTP/2 peer that carry nothing: answering or storing them costs us, and sending them costs the
-//! peer nothing (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate bounds resets and the size of heads;
+//! Counts the frames of a client that carry no request: answering or storing them costs us, and sending them costs the
+//! client nothing (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate bounds resets and the size of heads;
 //! this bounds the rest, as Envoy does.
 
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// Set once a peer has sent too many.
-pub(crate) type Flood = Arc<AtomicBool>;
+/// Set once a client has sent too many.
+pub(super) type Flood = Arc<AtomicBool>;
 
 /// The frames of a kind that are allowed at first.
 const BURST: u32 = 1000;
@@ -101,7 +101,7 @@ impl Allowance {
 }
 
 /// The frames of one connection.
-pub(crate) struct Control {
+pub(super) struct Control {
     read: Scan,
     written: Scan,
     /// What has to be answered: PING, SETTINGS; and RST_STREAM, GOAWAY.
@@ -111,32 +111,19 @@ pub(crate) struct Control {
     ignored: Allowance,
     empty: Allowance,
     flood: Flood,
-    /// The peer is an upstream.
-    upstream: bool,
 }
 
 impl Control {
-    /// For the frames of a client.
-    pub fn of_client() -> (Self, Flood) {
-        Self::new(PREFACE, 0, false)
-    }
-
-    /// For the frames of an upstream.
-    pub fn of_upstream() -> (Self, Flood) {
-        Self::new(0, PREFACE, true)
-    }
-
-    fn new(read: usize, written: usize, upstream: bool) -> (Self, Flood) {
+    pub fn new() -> (Self, Flood) {
         let flood = Flood::default();
         let control = Self {
-            read: Scan::behind(read),
-            written: Scan::behind(written),
+            read: Scan::behind(PREFACE),
+            written: Scan::behind(0),
             answered: Allowance::new(BURST),
             window: Allowance::new(BURST),
             ignored: Allowance::new(BURST),
             empty: Allowance::new(BURST_EMPTY),
             flood: Arc::clone(&flood),
-            upstream,
         };
         (control, flood)
     }
@@ -146,7 +133,7 @@ impl Control {
         self.flood.load(Relaxed)
     }
 
-    /// Bytes from the peer.
+    /// Bytes from the client.
     pub fn read(&mut self, bytes: &[u8]) {
         let Self { read, answered, window, ignored, empty, flood, .. } = self;
         read.see(bytes, |kind, flags, length| {
@@ -170,17 +157,14 @@ impl Control {
         });
     }
 
-    /// Bytes to the peer: for what it is sent, it may answer.
+    /// Bytes to the client: for what it is sent, it may answer.
     pub fn written(&mut self, bytes: &[u8]) {
-        let Self { written, answered, window, upstream, .. } = self;
-        written.see(bytes, |kind, _, _| match kind {
-            DATA => {
+        let Self { written, answered, window, .. } = self;
+        written.see(bytes, |kind, _, _| {
+            if kind == DATA {
                 answered.earn(1);
                 window.earn(10);
             }
-            // An upstream may refuse each request, and answer each ping.
-            HEADERS | PING if *upstream => answered.earn(2),
-            _ => {}
         });
     }
 }
