@@ -32,6 +32,7 @@ mod loops;
 mod messages;
 mod no_proxy;
 mod opened;
+mod originals;
 mod otlp;
 mod pages;
 pub mod pinning;

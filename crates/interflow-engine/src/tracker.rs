@@ -16,6 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 use crate::accounts::Passing;
 use crate::calls::Lent;
 use crate::messages::MessageTap;
+use crate::originals;
 use crate::plan::Plan;
 use crate::redaction;
 use crate::settings::Settings;
@@ -24,7 +25,7 @@ use crate::unrecorded::NotRecorded;
 
 /// What the two legs of a flow both write to.
 pub(crate) struct Shared {
-    capture: Mutex<Option<Box<dyn Capture>>>,
+    pub(crate) capture: Mutex<Option<Box<dyn Capture>>>,
     /// Microseconds at which the request body was over; 0: not yet.
     request_body: AtomicU64,
 }
@@ -88,8 +89,13 @@ impl Tracker {
         if self.flow.note::<NotRecorded>().is_some() {
             return;
         }
+        let original = originals::of_request(&mut self.flow, &self.plan);
         let Some(capture) = settings.recorder.as_ref().and_then(|r| r.begin(&self.flow, head)) else { return };
-        self.shared = Some(Arc::new(Shared { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) }));
+        let shared = Arc::new(Shared { capture: Mutex::new(Some(capture)), request_body: AtomicU64::new(0) });
+        if let Some(original) = original {
+            shared.original_request(*original);
+        }
+        self.shared = Some(shared);
     }
 
     fn captured(&self, see: impl FnOnce(&mut dyn Capture, &Flow)) {
@@ -136,8 +142,12 @@ impl Tracker {
     pub fn response(&mut self, head: &ResponseHead) {
         self.status = head.status.as_u16();
         self.flow.status = Some(head.status);
+        let original = originals::of_response(&mut self.flow, &self.plan);
         if !self.shown {
             self.captured(|c, flow| c.response(flow, head));
+            if let (Some(shared), Some(original)) = (&self.shared, original) {
+                shared.original_response(&self.flow, *original);
+            }
         }
     }
 

@@ -116,6 +116,19 @@ pub trait Capture: Send {
     /// The response's head.
     fn response(&mut self, flow: &Flow, head: &ResponseHead);
 
+    /// The head of the request as it came, before it was edited; `body` says that its body was edited too, whose bytes then
+    /// come with [`original_data`](Self::original_data).
+    fn original_request(&mut self, _head: &RequestHead, _body: bool) {}
+
+    /// The same of the response.
+    fn original_response(&mut self, _flow: &Flow, _head: &ResponseHead, _body: bool) {}
+
+    /// Bytes of a body as they came, before they were edited.
+    fn original_data(&mut self, _direction: Direction, _chunk: &Bytes) {}
+
+    /// The body as it came could not be held until now: none of it follows.
+    fn original_lost(&mut self, _direction: Direction) {}
+
     /// A message; for event streams and gRPC it stands beside the same bytes given as data.
     fn message(&mut self, message: &Message);
 

@@ -86,7 +86,7 @@ impl fmt::Display for Url {
 }
 
 /// The head of a request, its target resolved.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     /// The method, case as sent.
     pub method: Method,
@@ -101,7 +101,7 @@ pub struct RequestHead {
 }
 
 /// The head of a response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code.
     pub status: StatusCode,

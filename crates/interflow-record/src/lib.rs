@@ -8,6 +8,7 @@ mod error;
 pub mod formats;
 mod heads;
 mod model;
+mod originals;
 mod recorder;
 pub(crate) mod serial;
 mod store;
@@ -24,6 +25,7 @@ pub use model::{
     BodyRow, ClientRow, ClientTlsRow, Digest, ErrorRow, FlowKind, FlowRow, FlowState, FlowSummary, InterimRow, Label,
     MessageRow, Missing, ProcessRow, RequestRow, ResponseRow, TunnelRow, UpstreamRow, UpstreamTlsRow, media_type,
 };
+pub use originals::{OriginalRequestRow, OriginalResponseRow, OriginalRow};
 pub use recorder::StoreRecorder;
 pub use store::{
     Annotation, BodyReader, CheckReport, EmbeddedStore, Event, HeadMask, ListOptions, NewFlow, Order, Progress,

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use interflow_flow::{Authority, Direction, FlowId, Headers, Host, MessageKind, Scheme, Timestamp, Timings, Transport};
 use serde::{Deserialize, Serialize};
 
+use crate::originals::OriginalRow;
 use crate::serial;
 
 /// Text that is usually a constant: protocol versions, error kinds.
@@ -82,6 +83,9 @@ pub struct FlowRow {
     /// The response, once its head had come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<ResponseRow>,
+    /// The request and the response as they came in, where they were edited here; `request` and `response` are what went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Box<OriginalRow>>,
     /// Moments in microseconds after `started`, and durations in microseconds.
     #[serde(with = "serial::timings")]
     pub timings: Timings,
@@ -228,7 +232,7 @@ pub struct UpstreamTlsRow {
 }
 
 /// A request's head and what is known of its body.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestRow {
     /// The method, case as sent.
     pub method: String,
@@ -261,7 +265,7 @@ pub struct InterimRow {
 }
 
 /// A response's head and what is known of its body.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRow {
     /// The status code.
     pub status: u16,
@@ -520,6 +524,7 @@ impl FlowRow {
             request: None,
             interim: Vec::new(),
             response: None,
+            original: None,
             timings: Timings::default(),
             error: None,
             tunnel: None,

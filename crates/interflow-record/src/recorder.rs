@@ -17,7 +17,7 @@ use crate::heads::{Heads, Share};
 use crate::model::{FlowState, Missing};
 use crate::store::queue::Queue;
 use crate::store::refs::side;
-use crate::store::slot::{Begin, End, News, Slot, Snapshot};
+use crate::store::slot::{Begin, End, News, OriginalNews, RequestBegin, Slot, Snapshot};
 
 /// News of a flow are handed to the writer when they hold this much; less waits for the writer's sweep.
 const FLUSH_BYTES: usize = 64 << 10;
@@ -77,6 +77,7 @@ impl Recorder for StoreRecorder {
             heads: self.heads,
             bodies: self.bodies,
             decrypted_media: self.decrypted_media,
+            original: None,
             is_tunnel: head.is_none(),
             ended: false,
         }))
@@ -98,8 +99,18 @@ struct StoreCapture {
     heads: Heads,
     bodies: bool,
     decrypted_media: bool,
+    /// Of a flow that was edited: what may still be kept of what came in.
+    original: Option<Box<OriginalRoom>>,
     is_tunnel: bool,
     ended: bool,
+}
+
+/// What may still be kept of the bodies as they came in, as in [`StoreCapture`].
+#[derive(Clone, Copy)]
+struct OriginalRoom {
+    room: [u64; 2],
+    reasons: [Missing; 2],
+    over: [bool; 2],
 }
 
 impl StoreCapture {
@@ -120,6 +131,31 @@ impl StoreCapture {
         if push {
             self.queue.push(self.slot.clone());
         }
+    }
+
+    /// How much of a response's body is recorded.
+    fn share_of_response(&self, flow: &Flow, head: &ResponseHead) -> Share {
+        match flow.note::<DecryptedMedia>() {
+            Some(_) if !self.decrypted_media => Share { room: 0, reason: Missing::Decrypted, hashed: false },
+            _ => self.heads.share(Direction::Response, &head.headers),
+        }
+    }
+
+    /// Makes room for a body as it came in, and tells of its head.
+    fn begin_original(&mut self, direction: Direction, share: Share, tell: impl FnOnce(&mut OriginalNews) -> usize) {
+        let at = side(direction);
+        let all = [Missing::Capped; 2];
+        let room =
+            self.original.get_or_insert_with(|| OriginalRoom { room: [0; 2], reasons: all, over: [true; 2] }.into());
+        (room.room[at], room.reasons[at]) = (share.room, share.reason);
+        room.over[at] = !self.bodies || share.room == 0;
+        let withheld = room.over[at].then_some(if self.bodies { share.reason } else { Missing::Capped });
+        self.tell(|news| {
+            let original = news.original.get_or_insert_default();
+            original.hashed[at] = share.hashed;
+            original.missing[at] = withheld;
+            tell(original) + PIECE
+        });
     }
 
     /// How much of `len` bytes may be kept, by the cap at `place` and the state of the queue.
@@ -193,10 +229,7 @@ impl Capture for StoreCapture {
     }
 
     fn response(&mut self, flow: &Flow, head: &ResponseHead) {
-        let share = match flow.note::<DecryptedMedia>() {
-            Some(_) if !self.decrypted_media => Share { room: 0, reason: Missing::Decrypted, hashed: false },
-            _ => self.heads.share(Direction::Response, &head.headers),
-        };
+        let share = self.share_of_response(flow, head);
         (self.room[1], self.reasons[1]) = (share.room, share.reason);
         self.over[1] = !self.bodies || share.room == 0;
         let withheld = (self.bodies && share.room == 0).then_some(share.reason);
@@ -206,6 +239,67 @@ impl Capture for StoreCapture {
             news.response = Some(head.clone());
             news.see(flow);
             head.headers.size() + PIECE
+        });
+    }
+
+    fn original_request(&mut self, head: &RequestHead, body: bool) {
+        let share = self.heads.share(Direction::Request, &head.headers);
+        self.begin_original(Direction::Request, share, |news| {
+            news.request = Some((head.url.clone(), RequestBegin::of(head), body));
+            head.headers.size() + head.url.path.len()
+        });
+    }
+
+    fn original_response(&mut self, flow: &Flow, head: &ResponseHead, body: bool) {
+        let share = self.share_of_response(flow, head);
+        self.begin_original(Direction::Response, share, |news| {
+            news.response = Some((head.clone(), body));
+            head.headers.size()
+        });
+    }
+
+    fn original_data(&mut self, direction: Direction, chunk: &Bytes) {
+        let (at, admits) = (side(direction), self.queue.admits());
+        let Some(room) = self.original.as_mut().filter(|_| !chunk.is_empty()) else { return };
+        let mut keep = 0;
+        let mut missing = None;
+        if !room.over[at] {
+            if admits {
+                keep = room.room[at].min(chunk.len() as u64) as usize;
+                room.room[at] -= keep as u64;
+                // Of a body that is no longer than its room nothing is missing, whatever is said here.
+                missing = (room.room[at] == 0).then_some(room.reasons[at]);
+            } else {
+                self.queue.dropped_bytes.fetch_add(chunk.len() as u64, Relaxed);
+                missing = Some(Missing::Dropped);
+            }
+            room.over[at] = missing.is_some();
+        }
+        self.tell(|news| {
+            let original = news.original.get_or_insert_default();
+            original.sizes[at] += chunk.len() as u64;
+            if original.missing[at].is_some() {
+                return 1;
+            }
+            original.missing[at] = missing;
+            if keep > 0 {
+                original.data[at].push(chunk.slice(..keep));
+            }
+            keep + PIECE
+        });
+    }
+
+    fn original_lost(&mut self, direction: Direction) {
+        let at = side(direction);
+        if let Some(room) = &mut self.original {
+            room.over[at] = true;
+        }
+        self.tell(|news| {
+            let original = news.original.get_or_insert_default();
+            // How long it was nobody knows: longer than nothing.
+            original.sizes[at] = original.sizes[at].max(1);
+            original.missing[at] = Some(Missing::Dropped);
+            PIECE
         });
     }
 

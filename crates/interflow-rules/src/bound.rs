@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use interflow_flow::{
-    Body, ByteStr, Direction, Error, Flow, Headers, Interest, Kind, Message, Phase, RequestHead, ResponseHead, Result,
-    Scope, Stage, Step, Verdict, Way,
+    Body, ByteStr, Direction, Error, Flow, Interest, Kind, Message, Phase, RequestHead, ResponseHead, Result, Scope,
+    Stage, Step, Verdict, Way,
 };
 use interflow_query::Truth;
 
-use crate::act::{At, Effect, RequestAt, Waiting, act, uncache};
+use crate::act::{At, Effect, RequestAt, Waiting, act, capture, uncache};
 use crate::action::Action;
 use crate::body::{self, Seen};
 use crate::config::OnFailure;
 use crate::index::{Gate, Picked, RequestIndex};
 use crate::needs::{acts_when_asked, counts, is_mark, looks_back, needs_body};
+use crate::originals;
 use crate::program::{Program, Rule};
 use crate::readings;
 use crate::service::Ask;
@@ -33,6 +34,8 @@ struct Entry {
     /// Whether its condition counts how often it is asked, or is a matter of chance, and all its actions are marks: a tunnel
     /// that is opened leaves it to the requests inside.
     left_to_requests: bool,
+    /// Whether one of its actions may edit the message.
+    edits: bool,
     gate: Gate,
 }
 
@@ -97,6 +100,7 @@ impl Bound {
                         whole: false,
                         asks_body,
                         left_to_requests: counts(rule),
+                        edits: false,
                         gate: Gate::default(),
                     });
                 }
@@ -104,6 +108,7 @@ impl Bound {
                 entry.actions.push(i as u16);
                 entry.whole |= needs_body(action);
                 entry.left_to_requests &= is_mark(action);
+                entry.edits |= !action.only_annotates();
             }
         }
         let looks_back: Vec<u32> =
@@ -163,6 +168,9 @@ impl Bound {
                 continue;
             }
             let rule = &self.program.rules[entry.rule as usize];
+            if entry.edits {
+                at.remember();
+            }
             while let Some(i) = entry.actions.get(from.action) {
                 from.action += 1;
                 match act(at, &rule.actions[usize::from(*i)].1, rule, &self.program) {
@@ -280,6 +288,7 @@ impl Bound {
 
     /// What a phase leaves for later ones.
     fn leave(&self, at: &mut At<'_>) {
+        at.keep_original(None);
         if !at.work.is_empty() {
             let work = std::mem::take(&mut at.work);
             at.state().pending = Some(work);
@@ -292,6 +301,7 @@ impl Bound {
         // A note is made only for flows that there is something to remember of.
         if at.flow.note::<RuleState>().is_some_and(|s| s.pending.is_some()) {
             at.work = at.state().pending.take().unwrap_or_default();
+            at.remember();
         }
         let picked = self.pick(&at);
         if self.wants_whole(&mut at, picked.as_ref(), &body) {
@@ -340,7 +350,7 @@ impl Bound {
             return false;
         }
         // An event stream may never end: a condition on its body stays open rather than hold it back.
-        let endless = matches!(body, Body::Stream(_)) && head_of(at).is_some_and(body::is_event_stream);
+        let endless = matches!(body, Body::Stream(_)) && at.head().is_some_and(body::is_event_stream);
         let entries = &self.list(at.phase).entries;
         entries.iter().enumerate().any(|(i, entry)| {
             if !(entry.whole || entry.asks_body && !endless) || picked.is_some_and(|p| p[i / 64] & 1 << (i % 64) == 0) {
@@ -387,7 +397,7 @@ impl Bound {
     }
 
     fn must_wait(&self, at: &At<'_>, body: &Body) -> bool {
-        let Some(headers) = head_of(at) else { return false };
+        let Some(headers) = at.head() else { return false };
         // Many an origin reads no request without a length, which an edit on the way cannot tell beforehand.
         let short =
             || headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok()).is_some_and(|n| n <= SHORT);
@@ -397,7 +407,7 @@ impl Bound {
 
     /// Reads the body as far as it may be held.
     async fn read(&self, at: &mut At<'_>, body: Body) -> Result<Seen> {
-        let headers = head_of(at).cloned().unwrap_or_default();
+        let headers = at.head().cloned().unwrap_or_default();
         let cap = usize::try_from(self.program.config.max_body.0).unwrap_or(usize::MAX);
         let seen = body::collect(body, &headers, cap).await?;
         match &seen {
@@ -422,10 +432,12 @@ impl Bound {
         }
         let messages = self.messages.then(|| crate::messages::Watched::new(self, &at, side)).flatten();
         if work.is_empty() && messages.is_none() {
+            at.keep_original(None);
             return Ok(body::unchanged(seen));
         }
         let Some(headers) = at.head_mut() else { return Ok(body::unchanged(seen)) };
         let too_large = matches!(seen, Seen::Stream(Body::Stream(_))) && work.needs_whole(headers);
+        let mut original = None;
         let finished = if too_large {
             let what = "a rule needs the whole body, which is larger than rules.max_body: raise that, or use an edit that streams (find)";
             Failed::Kept(Error::new(Kind::BodyTooLarge, what), seen)
@@ -435,8 +447,14 @@ impl Bound {
                 _ => None,
             };
             let by = work.by.join("`, `");
+            let seen = if work.edits() { originals::seen(seen, &mut original) } else { seen };
             match body::finish(work, seen, headers) {
-                Ok(body) => return Ok(crate::messages::watch(messages, body, headers)),
+                Ok(body) => {
+                    let original = original.filter(|o| originals::differs(o, &body));
+                    let body = crate::messages::watch(messages, body, headers);
+                    at.keep_original(original);
+                    return Ok(body);
+                }
                 Err(e) => {
                     let e = if by.is_empty() { e } else { Error::new(e.kind(), format!("rule `{by}`: {e}")) };
                     match spare {
@@ -447,6 +465,7 @@ impl Bound {
             }
         };
         at.flow.tag("rule_failed");
+        at.keep_original(None);
         match (finished, self.program.config.on_failure) {
             (Failed::Kept(e, seen), OnFailure::Pass) => {
                 tracing::warn!(flow = %at.flow.id, "the body passes unchanged: {e}");
@@ -493,35 +512,6 @@ fn next_picked(picked: &Picked, from: usize) -> usize {
 /// Asks a condition without counting.
 fn quiet(rule: &Rule, at: &At<'_>, program: &Program) -> Truth {
     if acts_when_asked(rule) { Truth::NotYet } else { rule.cond.ask(&at.view(program)) }
-}
-
-fn head_of<'h>(at: &'h At<'_>) -> Option<&'h Headers> {
-    match at.side() {
-        Direction::Response => at.response.as_ref().map(|r| &r.headers),
-        Direction::Request => at.request().map(|r| &r.headers),
-    }
-}
-
-/// Takes the groups of the condition's regexes into variables.
-fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
-    if rule.captures.is_empty() {
-        return;
-    }
-    let mut found = Vec::new();
-    {
-        let view = at.view(program);
-        for (place, regex) in &rule.captures {
-            let _ = place.ask(&view, &mut |value| {
-                let Some(groups) = regex.captures(value) else { return false };
-                found.extend(crate::text::names(regex).filter_map(|n| {
-                    Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
-                }));
-                true
-            });
-        }
-    }
-    let state = at.state();
-    found.into_iter().for_each(|(name, value)| state.set(&name, value));
 }
 
 /// Whether a rule of the list leaves a mark on the flow.
@@ -630,6 +620,7 @@ impl Stage for Bound {
         request: &'a RequestHead,
         head: &'a mut ResponseHead,
     ) -> Step<'a, Verdict> {
+        let mut before = None;
         if let Some(state) = flow.note::<RuleState>() {
             if state.sticky {
                 let at = At::new(Phase::ResponseHead, flow);
@@ -637,16 +628,17 @@ impl Stage for Bound {
                 self.program.around.sessions.keep_cookies(&host, &head.headers);
             }
             if flow.note::<RuleState>().is_some_and(|s| s.uncached) {
+                before = Some(Box::new(originals::Before::Response(head.clone())));
                 uncache(&mut head.headers);
             }
         }
         if self.keeps_response {
             flow.note_mut::<RuleState>().response = Some(Arc::new(head.clone()));
-        } else if self.rests(Phase::ResponseHead, flow, request, Some(head)) {
+        } else if before.is_none() && self.rests(Phase::ResponseHead, flow, request, Some(head)) {
             return Step::Now(Verdict::Continue);
         }
         let at = At::new(Phase::ResponseHead, flow);
-        self.plain(At { request: RequestAt::Seen(request), response: Some(head), ..at })
+        self.plain(At { request: RequestAt::Seen(request), response: Some(head), before, ..at })
     }
 
     fn response_body<'a>(

@@ -28,6 +28,7 @@ mod json;
 mod messages;
 pub mod mitmproxy;
 mod needs;
+mod originals;
 mod params;
 mod paths;
 pub mod phases;

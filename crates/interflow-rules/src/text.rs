@@ -269,8 +269,18 @@ impl Place {
             Self::Tag => known(view.flow.tags.iter().map(|t| t.as_str().as_bytes()), fits),
             Self::OwnerTag => {
                 let own = |t: &&interflow_flow::ByteStr| {
-                    !["ruled", "held", "redacted", "answered", "rule_failed", "replay", "other_host", "unread"]
-                        .contains(&t.as_str())
+                    ![
+                        "ruled",
+                        "edited",
+                        "held",
+                        "redacted",
+                        "answered",
+                        "rule_failed",
+                        "replay",
+                        "other_host",
+                        "unread",
+                    ]
+                    .contains(&t.as_str())
                         && !t.starts_with("comment:")
                         && !t.starts_with("colour:")
                 };

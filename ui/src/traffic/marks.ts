@@ -18,6 +18,7 @@ const SIGNS: [string, string, string, Mark['tone']][] = [
   ['redacted', 'redacted', 'something was taken out on the way', 'info'],
   ['redact:flagged', 'private', 'it holds something that redaction would take out', 'bad'],
   ['ruled', 'rule', 'a rule did something to it', 'info'],
+  ['edited', 'edited', 'it was edited on the way; what came in is recorded too', 'info'],
   ['held', 'held', 'it waited for somebody to decide', 'info'],
   ['would_deny', 'would deny', 'it would be denied if access were enforced', 'bad'],
 ];

@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Headers};
 use interflow_record::view::{self as written_form, Kind, Place, Schemas, TextKind};
-use interflow_record::{BodyRow, FlowRow, Store, content};
+use interflow_record::{BodyReader, BodyRow, FlowRow, Store, content};
 use serde::Deserialize;
 
 use super::error::{ApiError, Result};
@@ -59,6 +59,8 @@ pub(crate) struct BodyParams {
     view: View,
     offset: u64,
     limit: Option<u64>,
+    /// As it came in, before it was edited here.
+    original: bool,
     /// The full name of the message, where neither head nor method says it.
     message: Option<String>,
 }
@@ -70,7 +72,14 @@ pub(crate) async fn body(
     Params(params): Params<BodyParams>,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    let mut row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
+    if params.original {
+        if !row.is_edited(side) {
+            let message = format!("the {} of flow {id} was not edited, or its original is not recorded", side.as_str());
+            return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message).remedy("ask without `original`"));
+        }
+        row = row.as_it_came();
+    }
     let Some(known) = row.body(side).copied() else {
         let message = format!("flow {id} has no {}", side.as_str());
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", message));
@@ -84,6 +93,17 @@ pub(crate) async fn body(
         hostile::set(&mut response, MISSING, missing.as_str());
     }
     Ok(response)
+}
+
+/// Opens a body as it was sent, or as it came in.
+fn read(
+    store: &dyn Store,
+    id: FlowId,
+    side: Direction,
+    original: bool,
+    range: Range<u64>,
+) -> interflow_record::Result<BodyReader> {
+    if original { store.original_body(id, side, range) } else { store.body(id, side, range) }
 }
 
 fn raw(
@@ -104,9 +124,9 @@ fn raw(
     };
     let end = params.limit.map_or(known.kept, |l| params.offset.saturating_add(l).min(known.kept));
     let window = chosen.clone().unwrap_or(params.offset.min(end)..end);
-    let wanted = window.clone();
+    let (wanted, original) = (window.clone(), params.original);
     let body = written(permit, move |pipe| {
-        let mut reader = store.body(id, side, wanted).map_err(std::io::Error::other)?;
+        let mut reader = read(&*store, id, side, original, wanted).map_err(std::io::Error::other)?;
         std::io::copy(&mut reader, pipe).map(drop)
     });
     let status = if chosen.is_some() { StatusCode::PARTIAL_CONTENT } else { StatusCode::OK };
@@ -177,12 +197,12 @@ async fn shown(
     }
     let (start, end) = (params.offset as usize, end as usize);
     let empty = Headers::new();
-    let (schemas, message) = (Arc::clone(&state.schemas), params.message.clone());
+    let (schemas, message, original) = (Arc::clone(&state.schemas), params.message.clone(), params.original);
     ask(state, move |store, _| {
         let headers = row.headers(side).unwrap_or(&empty);
         let window = match view {
-            View::Hex => Window::plain(store, &row, side, known, start, end)?,
-            _ => Window::decoded(store, &row, side, headers, start, end)?,
+            View::Hex => Window::plain(store, &row, (side, original), known, start, end)?,
+            _ => Window::decoded(store, &row, (side, original), headers, start, end)?,
         };
         let mut response = match view {
             View::Raw | View::Decoded => {
@@ -251,12 +271,12 @@ impl Window {
     fn plain(
         store: &dyn Store,
         row: &FlowRow,
-        side: Direction,
+        (side, original): (Direction, bool),
         known: BodyRow,
         start: usize,
         end: usize,
     ) -> Result<Self> {
-        let bytes = store.body(row.id, side, start as u64..end as u64)?.read_all(end)?;
+        let bytes = read(store, row.id, side, original, start as u64..end as u64)?.read_all(end)?;
         Ok(Self { bytes, truncated: known.kept > end as u64, error: None })
     }
 
@@ -264,13 +284,13 @@ impl Window {
     fn decoded(
         store: &dyn Store,
         row: &FlowRow,
-        side: Direction,
+        (side, original): (Direction, bool),
         headers: &Headers,
         start: usize,
         end: usize,
     ) -> Result<Self> {
         let sent = end as u64 + CODING_SLACK;
-        let bytes = store.body(row.id, side, 0..sent)?.read_all(sent as usize)?;
+        let bytes = read(store, row.id, side, original, 0..sent)?.read_all(sent as usize)?;
         let decoded = content::decoded(headers, bytes, end);
         let bytes = decoded.bytes.slice(start.min(decoded.bytes.len())..);
         Ok(Self { bytes, truncated: decoded.truncated, error: decoded.error })

@@ -218,6 +218,7 @@ fn of_flows() -> Vec<Route> {
             body::body,
         )
         .param("view", "string", "raw (default), decoded, text, hex, json-pretty or pretty (by the media type)")
+        .param("original", "boolean", "as it came in, before a rule or somebody who held it edited it")
         .param("message", "string", "with pretty: the full name of the message of Protocol Buffers")
         .param("offset", "integer", "where the view begins, in bytes of what it shows")
         .param("limit", "integer", "how many bytes it shows; 1 MiB for a view, everything for raw"),

@@ -428,6 +428,7 @@ fn detail() -> Value {
             ("tags", list(&text())),
             ("comment", text()),
             ("parent", text()),
+            ("original", named("Original")),
             ("archive", json!({"type": "object"})),
         ],
     )
@@ -471,6 +472,15 @@ fn flows() -> Value {
         "Request": object(
             &[("method", text()), ("path", text()), ("version", text()), ("headers", named("Headers")), ("body", named("Body"))],
             &[("protocol", text()), ("trailers", named("Headers"))],
+        ),
+        "Original": object(&[], &[("request", named("OriginalRequest")), ("response", named("OriginalResponse"))]),
+        "OriginalRequest": object(
+            &[("url", text()), ("method", text()), ("path", text()), ("version", text()), ("headers", named("Headers")), ("body", named("Body")), ("body_edited", flag())],
+            &[("protocol", text()), ("trailers", named("Headers"))],
+        ),
+        "OriginalResponse": object(
+            &[("status", number()), ("version", text()), ("headers", named("Headers")), ("body", named("Body")), ("body_edited", flag())],
+            &[("reason", named("Bytes")), ("trailers", named("Headers"))],
         ),
         "Interim": object(&[("status", number()), ("headers", named("Headers"))], &[]),
         "Response": object(

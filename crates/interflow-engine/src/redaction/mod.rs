@@ -27,7 +27,7 @@ use interflow_flow::{
     Step, Transport, Verdict,
 };
 use interflow_llm::{Exchange, Operation, Refusal, live};
-use interflow_redact::{Memo, OutboundMode, RedactConfig, Session};
+use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
 use parking_lot::Mutex;
 
 use aside::Aside;
@@ -36,6 +36,14 @@ use choice::Choice;
 pub use choice::RedactSettings;
 pub use filter::FilterDoor;
 pub use policies::{PolicyFileView, PolicyRefused, RouteView};
+
+/// The name of the stage that takes out what requests hold.
+pub(crate) const STAGE: &str = "redact";
+
+/// Whether redaction takes something out of this flow's request, or would; `None` when it has not looked at the flow.
+pub(crate) fn takes_out(flow: &Flow) -> Option<bool> {
+    Some(flow.note::<Note>()?.choice.as_ref()?.mode == RedactMode::Redact)
+}
 
 /// The room. One per process; its settings change with the config.
 pub struct Redaction {
@@ -198,7 +206,7 @@ struct Redact(Arc<Redaction>);
 
 impl Stage for Redact {
     fn name(&self) -> &'static str {
-        "redact"
+        STAGE
     }
 
     fn interest(&self, scope: &Scope<'_>) -> Interest {

@@ -48,9 +48,11 @@ impl<W: Write> Exporter for JsonlWriter<W> {
             contents.body(row, direction)?.read_to_end(&mut bytes)?;
             Ok(bytes.into())
         };
+        // Bodies as they came in stay in the store, and so does all else that was not sent.
+        let sent = row.original.is_some().then(|| FlowRow { original: None, ..row.clone() });
         let line = Line {
             interflow: VERSION,
-            flow: row,
+            flow: sent.as_ref().unwrap_or(row),
             request_body: read(Direction::Request)?,
             response_body: read(Direction::Response)?,
             messages: contents.messages(row)?.collect::<io::Result<_>>()?,
@@ -110,7 +112,7 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
     }
     sound(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
     Ok(WholeFlow {
-        row: line.flow,
+        row: FlowRow { original: None, ..line.flow },
         request_body: line.request_body,
         response_body: line.response_body,
         messages: line.messages,

@@ -136,6 +136,27 @@ impl Contents for Stored<'_> {
     }
 }
 
+/// The contents of a store's flows [as they came in](FlowRow::as_it_came).
+#[derive(Clone, Copy)]
+pub struct AsTheyCame<'s>(pub &'s dyn Store);
+
+impl Contents for AsTheyCame<'_> {
+    fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        match flow.body(direction) {
+            Some(body) if body.kept > 0 => {
+                let reader = self.0.original_body(flow.id, direction, 0..u64::MAX).map_err(io::Error::other)?;
+                Ok(Box::new(reader))
+            }
+            _ => Ok(Box::new(io::empty())),
+        }
+    }
+
+    fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
+        let all = Stored(self.0).messages(flow)?.collect::<Vec<_>>();
+        Ok(Box::new(all.into_iter()))
+    }
+}
+
 macro_rules! formats {
     ($($format:ident $name:literal $extensions:tt $import:literal $doc:literal;)*) => {
         /// A format of recorded flows.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use interflow_flow::{FlowId, Headers, Timestamp, Timings};
 
+use super::refs::SIDES;
 use super::varint::{Input, put, put_field, put_nested, put_number};
 use crate::error::Result;
 use crate::model::*;
+use crate::originals::*;
 
 /// Tags of the outermost fields; never reused for something else.
 mod tag {
@@ -28,10 +30,17 @@ mod tag {
     pub const INLINE_RESPONSE: u8 = 13;
     pub const ARCHIVE: u8 = 14;
     pub const PASSTHROUGH: u8 = 15;
+    pub const ORIGINAL_REQUEST: u8 = 16;
+    pub const ORIGINAL_RESPONSE: u8 = 17;
+    pub const INLINE_ORIGINAL_REQUEST: u8 = 18;
+    pub const INLINE_ORIGINAL_RESPONSE: u8 = 19;
+    /// Those of the bodies' ends, by their places.
+    pub const INLINE: [u8; super::SIDES] =
+        [INLINE_REQUEST, INLINE_RESPONSE, INLINE_ORIGINAL_REQUEST, INLINE_ORIGINAL_RESPONSE];
 }
 
 /// Writes the blob. `inline` are the bodies' ends that lie in no chunk.
-pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
+pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; SIDES]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     put_nested(&mut out, tag::CLIENT, |o| client(o, &row.client));
     if let Some(u) = &row.upstream {
@@ -50,12 +59,10 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
         });
     }
     if let Some(r) = &row.response {
-        put_nested(&mut out, tag::RESPONSE, |o| {
-            message_part(o, &r.headers, &r.trailers, &r.body);
-            put_field(o, 10, &r.reason);
-            put_field(o, 11, r.version.as_bytes());
-            put_number(o, 12, r.status.into());
-        });
+        put_nested(&mut out, tag::RESPONSE, |o| response(o, r));
+    }
+    if let Some(original) = &row.original {
+        originals(&mut out, original);
     }
     put_nested(&mut out, tag::TIMINGS, |o| timings(o, &row.timings));
     if let Some(e) = &row.error {
@@ -79,7 +86,7 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
     if let Some(json) = row.archive.as_ref().and_then(|a| serde_json::to_vec(a).ok()) {
         put_field(&mut out, tag::ARCHIVE, &json);
     }
-    for (t, bytes) in [tag::INLINE_REQUEST, tag::INLINE_RESPONSE].into_iter().zip(inline) {
+    for (t, bytes) in tag::INLINE.into_iter().zip(inline) {
         if !bytes.is_empty() {
             put_field(&mut out, t, bytes);
         }
@@ -87,10 +94,63 @@ pub(crate) fn encode(row: &FlowRow, inline: [&[u8]; 2]) -> Vec<u8> {
     out
 }
 
-/// Reads the blob into the row; gives the inline ends of both bodies. The row's columns must be filled in before:
+fn response(o: &mut Vec<u8>, r: &ResponseRow) {
+    message_part(o, &r.headers, &r.trailers, &r.body);
+    put_field(o, 10, &r.reason);
+    put_field(o, 11, r.version.as_bytes());
+    put_number(o, 12, r.status.into());
+}
+
+fn originals(out: &mut Vec<u8>, original: &OriginalRow) {
+    if let Some(OriginalRequestRow { url, head: r, body_edited }) = &original.request {
+        put_nested(out, tag::ORIGINAL_REQUEST, |o| {
+            message_part(o, &r.headers, &r.trailers, &r.body);
+            text(o, 10, r.protocol.as_deref());
+            put_field(o, 11, url.as_bytes());
+            put_field(o, 12, r.method.as_bytes());
+            put_field(o, 13, r.path.as_bytes());
+            put_field(o, 14, r.version.as_bytes());
+            flag(o, 15, *body_edited);
+        });
+    }
+    if let Some(OriginalResponseRow { head, body_edited }) = &original.response {
+        put_nested(out, tag::ORIGINAL_RESPONSE, |o| {
+            response(o, head);
+            flag(o, 15, *body_edited);
+        });
+    }
+}
+
+fn read_original_request(input: Input<'_>) -> Result<OriginalRequestRow> {
+    let mut head = RequestRow::default();
+    read_request(input, &mut head)?;
+    let (mut url, mut body_edited, mut input) = (String::new(), false, input);
+    while let Some((t, field)) = input.field()? {
+        match t {
+            11 => url = field.text(),
+            12 => head.method = field.text(),
+            13 => head.path = field.text(),
+            14 => head.version = label(field),
+            15 => body_edited = true,
+            _ => {}
+        }
+    }
+    Ok(OriginalRequestRow { url, head, body_edited })
+}
+
+fn read_original_response(input: Input<'_>) -> Result<OriginalResponseRow> {
+    let head = read_response(input)?;
+    let (mut body_edited, mut input) = (false, input);
+    while let Some((t, _)) = input.field()? {
+        body_edited |= t == 15;
+    }
+    Ok(OriginalResponseRow { head, body_edited })
+}
+
+/// Reads the blob into the row; gives the inline ends of the bodies. The row's columns must be filled in before:
 /// `request` and `response` are there when the flow has one.
-pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; 2]> {
-    let mut inline = [Bytes::new(), Bytes::new()];
+pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; SIDES]> {
+    let mut inline: [Bytes; SIDES] = Default::default();
     let mut input = Input(blob);
     while let Some((t, field)) = input.field()? {
         match t {
@@ -113,8 +173,16 @@ pub(crate) fn decode(blob: &[u8], row: &mut FlowRow) -> Result<[Bytes; 2]> {
             }
             tag::IMPORTED => row.imported = true,
             tag::ARCHIVE => row.archive = serde_json::from_slice(field.0).ok().map(Arc::new),
-            tag::INLINE_REQUEST => inline[0] = Bytes::copy_from_slice(field.0),
-            tag::INLINE_RESPONSE => inline[1] = Bytes::copy_from_slice(field.0),
+            tag::ORIGINAL_REQUEST => {
+                row.original.get_or_insert_default().request = Some(read_original_request(field)?);
+            }
+            tag::ORIGINAL_RESPONSE => {
+                row.original.get_or_insert_default().response = Some(read_original_response(field)?);
+            }
+            t if tag::INLINE.contains(&t) => {
+                let side = tag::INLINE.iter().position(|i| *i == t).unwrap_or_default();
+                inline[side] = Bytes::copy_from_slice(field.0);
+            }
             _ => {}
         }
     }

@@ -19,7 +19,7 @@ use super::damage::Damages;
 use super::queue::Queue;
 use super::readers::{Lent, Readers};
 use super::recover::{self, Recovery};
-use super::refs::side;
+use super::refs::{self, side};
 use super::reserve::Reserve;
 use super::select::{self, ListOptions, Order, Progress};
 use super::shared::{Annotation, Job, NewFlow, Shared};
@@ -149,6 +149,19 @@ impl EmbeddedStore {
         f(&db)
     }
 
+    /// Opens one of a flow's bodies: `place` says which, by the row.
+    fn body_at(&self, id: FlowId, range: Range<u64>, place: impl FnOnce(&FlowRow) -> usize) -> Result<BodyReader> {
+        let db = self.connection()?;
+        // One view for row and tails: a running stream is cut meanwhile.
+        let parts = {
+            let view = db.unchecked_transaction()?;
+            let mut stored = rows::get(&view, id)?;
+            let place = place(&stored.row);
+            Parts::of(&view, &mut stored, place)?
+        };
+        Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
+    }
+
     fn connection(&self) -> Result<Lent> {
         self.readers.lend(&self.dir)
     }
@@ -186,14 +199,14 @@ impl Store for EmbeddedStore {
     }
 
     fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
-        let db = self.connection()?;
-        // One view for row and tails: a running stream is cut meanwhile.
-        let parts = {
-            let view = db.unchecked_transaction()?;
-            let mut stored = rows::get(&view, id)?;
-            Parts::of(&view, &mut stored, side(direction))?
-        };
-        Ok(BodyReader::new(db, segments_dir(&self.dir), parts, range))
+        self.body_at(id, range, |_| side(direction))
+    }
+
+    fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader> {
+        self.body_at(id, range, |row| match row.original.as_deref().and_then(|o| o.edited_body(direction)) {
+            Some(_) => refs::original(direction),
+            None => side(direction),
+        })
     }
 
     fn messages(&self, id: FlowId, range: Range<u64>) -> Result<Vec<MessageRow>> {

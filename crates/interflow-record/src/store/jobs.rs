@@ -23,6 +23,8 @@ impl Writer {
             row.state = FlowState::Cut;
         }
         row.messages = 0;
+        // No archive has the bytes of bodies as they came in.
+        row.original = None;
         self.mask_row(&mut row);
         let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
         let seq = self.seq();

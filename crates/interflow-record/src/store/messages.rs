@@ -42,7 +42,7 @@ pub(crate) fn insert(shelf: &mut Shelf<'_>, seq: i64, first: u64, block: &[(Mess
     shelf
         .db
         .prepare_cached("INSERT INTO messages(seq, first, count, meta, payload, chunks) VALUES(?,?,?,?,?,?)")?
-        .execute(params![seq, first, block.len(), meta, inline, refs::encode([&chunks, &[]])])?;
+        .execute(params![seq, first, block.len(), meta, inline, refs::encode([&chunks, &[], &[], &[]])])?;
     Ok(())
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn read(
         let mut statement = db.prepare_cached(sql)?;
         let mut rows = statement.query(params![seq, clamp(range.start), clamp(range.end)])?;
         while let Some(row) = rows.next()? {
-            let [list, _] = refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
+            let [list, ..] = refs::decode(row.get_ref(3)?.as_blob_or_null().map_err(rusqlite::Error::from)?)?;
             blocks.push(Block { first: row.get(0)?, meta: row.get(1)?, inline: row.get(2)?, chunks: list });
         }
     }

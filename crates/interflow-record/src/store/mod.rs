@@ -136,6 +136,12 @@ pub trait Store: Conversations + Send + Sync {
     /// As [`get`](Self::get); damaged bytes show when they are read.
     fn body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
 
+    /// The kept bytes of a body within `range` as it came in, before it was edited; of one that was not edited, as sent.
+    ///
+    /// # Errors
+    /// As [`body`](Self::body).
+    fn original_body(&self, id: FlowId, direction: Direction, range: Range<u64>) -> Result<BodyReader>;
+
     /// The flow's messages whose numbers are in `range`.
     ///
     /// # Errors

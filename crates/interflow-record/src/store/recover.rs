@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::Path;
 
+use interflow_flow::Direction;
 use rusqlite::{Connection, params};
 
 use super::damage::is_of_row;
@@ -103,10 +104,11 @@ fn mark_lost(db: &Connection, lost: &HashSet<u64>) -> Result<u64> {
             stored.inline[side].clear();
             db.execute("DELETE FROM tails WHERE seq = ? AND direction = ?", params![stored.seq, side])?;
             let row = &mut stored.row;
-            let body = if side == 0 {
-                row.request.as_mut().map(|r| &mut r.body)
-            } else {
-                row.response.as_mut().map(|r| &mut r.body)
+            let direction = if side % 2 == 0 { Direction::Request } else { Direction::Response };
+            let body = match (side, direction) {
+                (2.., _) => row.original.as_mut().and_then(|o| o.edited_body_mut(direction)),
+                (_, Direction::Request) => row.request.as_mut().map(|r| &mut r.body),
+                (_, Direction::Response) => row.response.as_mut().map(|r| &mut r.body),
             };
             if let Some(b) = body {
                 *b = BodyRow::part(b.size, kept, Some(Missing::Lost));

@@ -1,4 +1,4 @@
-//! Which chunks make up a flow's two bodies: the `chunks` column.
+//! Which chunks make up a flow's bodies: the `chunks` column.
 
 use interflow_flow::Direction;
 
@@ -22,16 +22,26 @@ pub(crate) const fn side(direction: Direction) -> usize {
     }
 }
 
-/// Both directions' chunks as one blob; `None` when there are none.
-pub(crate) fn encode(refs: [&[ChunkRef]; 2]) -> Option<Vec<u8>> {
+/// Bodies of a flow: the two that went on, and behind them the same two as they came in, where they were edited.
+pub(crate) const SIDES: usize = 4;
+
+/// The place of a body as it came in, before it was edited.
+pub(crate) const fn original(direction: Direction) -> usize {
+    2 + side(direction)
+}
+
+/// All bodies' chunks as one blob; `None` when there are none. Lists of bodies as they came in are there only when one of them
+/// has chunks.
+pub(crate) fn encode(refs: [&[ChunkRef]; SIDES]) -> Option<Vec<u8>> {
     if refs.iter().all(|r| r.is_empty()) {
         return None;
     }
     let mut out = Vec::with_capacity(refs[0].len() * 4 + refs[1].len() * 4 + 8);
     let mut last = 0;
-    for list in refs {
+    let lists = if refs[2..].iter().all(|r| r.is_empty()) { &refs[..2] } else { &refs[..] };
+    for list in lists {
         put(&mut out, list.len() as u64);
-        for r in list {
+        for r in *list {
             put_signed(&mut out, r.id as i64 - last);
             put(&mut out, r.len);
             last = r.id as i64;
@@ -41,18 +51,21 @@ pub(crate) fn encode(refs: [&[ChunkRef]; 2]) -> Option<Vec<u8>> {
 }
 
 /// What [`encode`] wrote.
-pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; 2]> {
-    let mut both = [Vec::new(), Vec::new()];
-    let Some(blob) = blob else { return Ok(both) };
+pub(crate) fn decode(blob: Option<&[u8]>) -> Result<[Vec<ChunkRef>; SIDES]> {
+    let mut all: [Vec<ChunkRef>; SIDES] = Default::default();
+    let Some(blob) = blob else { return Ok(all) };
     let mut input = Input(blob);
     let mut last = 0;
-    for list in &mut both {
+    for (side, list) in all.iter_mut().enumerate() {
+        if side >= 2 && input.is_empty() {
+            break;
+        }
         for _ in 0..input.number()? {
             last = i64::wrapping_add(last, input.signed()?);
             list.push(ChunkRef { id: last as u64, len: input.number()? });
         }
     }
-    Ok(both)
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -63,11 +76,12 @@ mod tests {
     proptest! {
         #[test]
         fn lists_round_trip(a in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50),
-                            b in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50)) {
+                            b in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..50),
+                            c in prop::collection::vec((0u64..1 << 40, 0u64..1 << 20), 0..9)) {
             let list = |v: Vec<(u64, u64)>| v.into_iter().map(|(id, len)| ChunkRef { id, len }).collect::<Vec<_>>();
-            let (a, b) = (list(a), list(b));
-            let blob = encode([&a, &b]);
-            prop_assert_eq!(decode(blob.as_deref()).unwrap(), [a, b]);
+            let (a, b, c) = (list(a), list(b), list(c));
+            let blob = encode([&a, &b, &[], &c]);
+            prop_assert_eq!(decode(blob.as_deref()).unwrap(), [a, b, Vec::new(), c]);
         }
 
         #[test]

@@ -11,24 +11,29 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, Statement, ToSql, params};
 
 use super::detail;
-use super::refs::{self, ChunkRef};
+use super::refs::{self, ChunkRef, SIDES};
 use crate::error::{Result, StoreError};
 use crate::model::*;
+use crate::originals::*;
 use crate::serial;
 
 /// A row as it lies in the database, with what makes up its bodies.
 pub(crate) struct Stored {
     pub(crate) seq: i64,
     pub(crate) row: FlowRow,
-    pub(crate) refs: [Vec<ChunkRef>; 2],
-    pub(crate) inline: [Bytes; 2],
+    pub(crate) refs: [Vec<ChunkRef>; SIDES],
+    pub(crate) inline: [Bytes; SIDES],
 }
 
 impl Stored {
     /// The flow as it is written again.
     pub(crate) fn as_new(&self) -> New<'_> {
-        let [a, b] = &self.refs;
-        New { seq: self.seq, row: &self.row, refs: [a, b], inline: [&self.inline[0], &self.inline[1]] }
+        New {
+            seq: self.seq,
+            row: &self.row,
+            refs: self.refs.each_ref().map(Vec::as_slice),
+            inline: self.inline.each_ref().map(|b| &b[..]),
+        }
     }
 }
 
@@ -117,8 +122,8 @@ const UPDATE: &str = "UPDATE flows SET state=?2, kind=?3, duration=?4, status=?5
 pub(crate) struct New<'a> {
     pub(crate) seq: i64,
     pub(crate) row: &'a FlowRow,
-    pub(crate) refs: [&'a [ChunkRef]; 2],
-    pub(crate) inline: [&'a [u8]; 2],
+    pub(crate) refs: [&'a [ChunkRef]; SIDES],
+    pub(crate) inline: [&'a [u8]; SIDES],
 }
 
 /// Writes flows for the first time: as many at once as one statement takes, the rest one by one. Gives the length of
@@ -252,7 +257,7 @@ impl<'a> Columns<'a> {
             request_type: row.request.as_ref().and_then(|r| media_essence(&r.headers)),
             response_type: row.response.as_ref().and_then(|r| media_essence(&r.headers)),
             tags: (!row.tags.is_empty()).then(|| format!("\n{}\n", row.tags.join("\n"))),
-            kept: (request.kept + response.kept) as i64,
+            kept: (request.kept + response.kept + row.original.as_deref().map_or(0, OriginalRow::kept)) as i64,
         }
     }
 }

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_flow::{Headers, ResponseHead, UpstreamInfo};
+use interflow_flow::{Direction, Headers, ResponseHead, UpstreamInfo};
 
 use super::assembly::Assembly;
 use super::mask::Mask;
+use super::refs::{self, SIDES, side};
 use super::rows::New;
-use super::slot::{Begin, End, News, Slot, Snapshot};
+use super::slot::{Begin, End, News, OriginalNews, RequestBegin, Slot, Snapshot};
 use crate::model::*;
+use crate::originals::*;
 
 /// A flow that is being written.
 pub(crate) struct Running {
@@ -24,9 +26,9 @@ pub(crate) struct Running {
     /// There is news that its row does not show.
     pub(crate) dirty: bool,
     pub(crate) since: Instant,
-    pub(crate) bodies: [Assembly; 2],
+    pub(crate) bodies: [Assembly; SIDES],
     /// What goes beside the row of one that is over: the ends of its bodies that lie in no chunk. `None` once written.
-    pub(crate) ends: Option<[Bytes; 2]>,
+    pub(crate) ends: Option<[Bytes; SIDES]>,
     /// The owner's own tags, put on while it runs.
     pub(crate) marked: Vec<String>,
 }
@@ -49,12 +51,12 @@ impl Running {
     }
 
     /// The flow as it is written for the first time.
-    pub(crate) fn as_new<'a>(&'a self, ends: &'a [Bytes; 2]) -> New<'a> {
+    pub(crate) fn as_new<'a>(&'a self, ends: &'a [Bytes; SIDES]) -> New<'a> {
         New {
             seq: self.seq,
             row: &self.row,
-            refs: [self.bodies[0].refs(), self.bodies[1].refs()],
-            inline: [&ends[0], &ends[1]],
+            refs: self.bodies.each_ref().map(Assembly::refs),
+            inline: ends.each_ref().map(|e| &e[..]),
         }
     }
 
@@ -66,6 +68,9 @@ impl Running {
         }
         if let Some(head) = news.response.take() {
             self.row.response = Some(response(head, mask));
+        }
+        if let Some(original) = news.original.as_mut() {
+            self.learn_original(original, mask);
         }
         let [request, response] = &mut news.trailers;
         if let (Some(t), Some(r)) = (request.take(), &mut self.row.request) {
@@ -95,6 +100,39 @@ impl Running {
         }
     }
 
+    /// Puts the sizes of all bodies into the row.
+    pub(crate) fn measure_all(&mut self, news: &News) {
+        self.measure(news.sizes, news.missing);
+        if let Some(original) = &news.original {
+            self.measure_originals(original.sizes, original.missing);
+        }
+    }
+
+    fn learn_original(&mut self, news: &mut OriginalNews, mask: &Mask) {
+        if let Some((url, head, body_edited)) = news.request.take() {
+            let url = format!("{}://{}{}", url.scheme, url.authority.host_field(url.scheme), mask.path(&url.path));
+            let head = request(head, mask);
+            self.row.original.get_or_insert_default().request = Some(OriginalRequestRow { url, head, body_edited });
+        }
+        if let Some((head, body_edited)) = news.response.take() {
+            let head = response(head, mask);
+            self.row.original.get_or_insert_default().response = Some(OriginalResponseRow { head, body_edited });
+        }
+    }
+
+    /// The same as [`measure`](Self::measure) for bodies as they came in.
+    pub(crate) fn measure_originals(&mut self, sizes: [u64; 2], missing: [Option<Missing>; 2]) {
+        let Some(original) = &mut self.row.original else { return };
+        for direction in [Direction::Request, Direction::Response] {
+            let Some(body) = original.edited_body_mut(direction) else { continue };
+            let (from, to) = (side(direction), refs::original(direction));
+            let kept = self.bodies[to].kept();
+            let missing = body.missing.or(missing[from]).filter(|_| kept < sizes[from]);
+            let head_sha256 = self.bodies[to].digest().filter(|_| missing == Some(Missing::Head));
+            *body = BodyRow { size: sizes[from], kept, missing, head_sha256 };
+        }
+    }
+
     /// After a transaction that did not hold: chunks from `first_chunk` on do not exist, nor what it wrote of this flow.
     pub(crate) fn undo(&mut self, transaction: u64, first_chunk: u64) {
         self.bodies.iter_mut().for_each(|b| b.rollback(first_chunk));
@@ -105,10 +143,12 @@ impl Running {
         self.dirty = true;
         let row = &self.row;
         let sizes = [row.request.as_ref().map(|r| r.body.size), row.response.as_ref().map(|r| r.body.size)];
+        let originals = [Direction::Request, Direction::Response]
+            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).map_or(0, |b| b.size));
         self.measure(sizes.map(Option::unwrap_or_default), [Some(Missing::Dropped); 2]);
+        self.measure_originals(originals, [Some(Missing::Dropped); 2]);
         if let Some(slot) = &self.slot {
-            let mut news = slot.news.lock();
-            news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+            slot.news.lock().miss(Missing::Dropped);
         }
     }
 
@@ -117,8 +157,7 @@ impl Running {
         self.bodies.iter_mut().for_each(Assembly::give_up);
         self.dirty = true;
         if let Some(slot) = &self.slot {
-            let mut news = slot.news.lock();
-            news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+            slot.news.lock().miss(Missing::Dropped);
         }
     }
 
@@ -179,7 +218,12 @@ pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
         Some(r) if r.protocol.as_ref().is_some_and(|p| p.eq_ignore_ascii_case("websocket")) => FlowKind::WebSocket,
         Some(_) => FlowKind::Http,
     };
-    row.request = begin.request.map(|r| RequestRow {
+    row.request = begin.request.map(|r| request(r, mask));
+    row
+}
+
+fn request(r: RequestBegin, mask: &Mask) -> RequestRow {
+    RequestRow {
         method: r.method.as_str().to_owned(),
         path: mask.path(&r.path),
         version: r.version.as_str().into(),
@@ -187,8 +231,7 @@ pub(crate) fn row_of(slot: &Slot, begin: Begin, mask: &Mask) -> FlowRow {
         headers: mask.apply(r.headers),
         trailers: Headers::new(),
         body: BodyRow::default(),
-    });
-    row
+    }
 }
 
 fn response(head: ResponseHead, mask: &Mask) -> ResponseRow {

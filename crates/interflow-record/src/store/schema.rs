@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{Result, StoreError};
 
 /// Each entry takes the schema one version further; the database's `user_version` counts them.
-const MIGRATIONS: [&str; 2] = ["
+const MIGRATIONS: [&str; 3] = ["
 CREATE TABLE hosts(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 -- What lists and queries look at. `chunks` names what lies in segments: see refs.rs.
@@ -36,7 +36,10 @@ CREATE TABLE messages(seq INTEGER, first INTEGER, count INTEGER NOT NULL, meta B
 -- Where chunks lie. Those of long bodies have their hash here, to be found when the same bytes come again.
 CREATE TABLE chunks(id INTEGER PRIMARY KEY, segment INTEGER NOT NULL, offset INTEGER NOT NULL, len INTEGER NOT NULL, hash BLOB);
 CREATE INDEX chunks_hash ON chunks(hash) WHERE hash IS NOT NULL;
-", super::conversations::TABLES];
+", super::conversations::TABLES, "
+-- `flows.chunks` may name two more bodies, as they came in before they were edited: whoever does not know them would take their
+-- chunks for garbage.
+"];
 
 /// How long a connection waits for another one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use interflow_flow::{
     Authority, ByteStr, ClientInfo, ClientTls, Flow, FlowId, Headers, Message, Method, Outcome, Passthrough,
-    RequestHead, ResponseHead, Scheme, Timestamp, Timings, Transport, TunnelBytes, UpstreamInfo, Version,
+    RequestHead, ResponseHead, Scheme, Timestamp, Timings, Transport, TunnelBytes, UpstreamInfo, Url, Version,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -39,13 +39,45 @@ pub(crate) struct News {
     pub(crate) missing: [Option<Missing>; 2],
     /// The bytes that are kept are hashed.
     pub(crate) hashed: [bool; 2],
+    /// What came in, of a flow that was edited.
+    pub(crate) original: Option<Box<OriginalNews>>,
+}
+
+/// News of what came in before it was edited.
+#[derive(Default)]
+pub(crate) struct OriginalNews {
+    /// The request's URL and head, and whether its body was edited too.
+    pub(crate) request: Option<(Url, RequestBegin, bool)>,
+    /// The response's head, and whether its body was edited too.
+    pub(crate) response: Option<(ResponseHead, bool)>,
+    pub(crate) data: [Vec<Bytes>; 2],
+    /// Bytes that passed so far.
+    pub(crate) sizes: [u64; 2],
+    /// Why no more bytes are kept.
+    pub(crate) missing: [Option<Missing>; 2],
+    /// The bytes that are kept are hashed.
+    pub(crate) hashed: [bool; 2],
+}
+
+impl OriginalNews {
+    /// What must stay when the news are taken.
+    fn rest(&self) -> Box<Self> {
+        Box::new(Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, ..Self::default() })
+    }
 }
 
 impl News {
     /// Takes what is new; what must stay is copied.
     pub(crate) fn take(&mut self) -> Self {
-        let rest = Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, ..Self::default() };
+        let original = self.original.as_ref().map(|o| o.rest());
+        let rest = Self { sizes: self.sizes, missing: self.missing, hashed: self.hashed, original, ..Self::default() };
         std::mem::replace(self, rest)
+    }
+
+    /// Nothing more of any body is kept, and why.
+    pub(crate) fn miss(&mut self, why: Missing) {
+        let originals = self.original.as_mut().map(|o| &mut o.missing).into_iter().flatten();
+        self.missing.iter_mut().chain(originals).for_each(|m| *m = m.or(Some(why)));
     }
 
     /// Notes how the flow stands now, in the place of what was noted before.
@@ -79,6 +111,18 @@ pub(crate) struct RequestBegin {
     pub(crate) protocol: Option<ByteStr>,
 }
 
+impl RequestBegin {
+    pub(crate) fn of(h: &RequestHead) -> Self {
+        Self {
+            method: h.method.clone(),
+            path: h.url.path.clone(),
+            version: h.version,
+            headers: h.headers.clone(),
+            protocol: h.protocol.clone(),
+        }
+    }
+}
+
 impl Begin {
     pub(crate) fn of(flow: &Flow, head: Option<&RequestHead>) -> Self {
         Self {
@@ -88,13 +132,7 @@ impl Begin {
             scheme: flow.scheme,
             authority: flow.authority.clone(),
             parent: flow.parent,
-            request: head.map(|h| RequestBegin {
-                method: h.method.clone(),
-                path: h.url.path.clone(),
-                version: h.version,
-                headers: h.headers.clone(),
-                protocol: h.protocol.clone(),
-            }),
+            request: head.map(RequestBegin::of),
         }
     }
 }

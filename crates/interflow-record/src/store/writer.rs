@@ -14,6 +14,7 @@ use super::assembly::{Assembly, Shelf};
 use super::chunks::Chunks;
 use super::feeds::Told;
 use super::mask::Mask;
+use super::refs::SIDES;
 use super::reserve::Reserve;
 use super::retention::Keeper;
 use super::rows::{self, Hosts};
@@ -48,6 +49,9 @@ const COMMIT_BYTES: usize = 36 << 10;
 const ROW_BYTES: usize = 224;
 /// After the disk refused, it is asked again this often.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// The ends of a flow's bodies that lie in no chunk.
+type Ends = [Bytes; SIDES];
 
 /// The state of the writer's thread.
 pub(crate) struct Writer {
@@ -400,26 +404,31 @@ impl Writer {
             self.take_messages(flow, &news.messages)?;
         }
         let mut cut = false;
-        for (side, pieces) in std::mem::take(&mut news.data).into_iter().enumerate() {
+        let [request, response] = std::mem::take(&mut news.data);
+        let original = news.original.as_mut().map(|o| (std::mem::take(&mut o.data), o.hashed));
+        let ([came, came_back], came_hashed) = original.unwrap_or_default();
+        let ([a, b], [c, d]) = (news.hashed, came_hashed);
+        let hashed = [a, b, c, d];
+        for (side, pieces) in [request, response, came, came_back].into_iter().enumerate() {
             if !pieces.is_empty() {
-                if news.hashed[side] {
+                if hashed[side] {
                     flow.bodies[side].hash_from_here();
                 }
                 let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 cut |= flow.bodies[side].push(&mut shelf, flow.seq, side, pieces)?;
             }
         }
-        flow.measure(news.sizes, news.missing);
+        flow.measure_all(news);
         // What was cut off is no tail any more: the row must name the chunks in the same transaction.
         if cut && flow.stored.is_some() && flow.row.state == FlowState::Open { self.save_running(flow) } else { Ok(()) }
     }
 
     /// Writes a running flow: its row, and the ends of its bodies.
     fn save_running(&mut self, flow: &mut Running) -> Result<()> {
-        for side in 0..2 {
+        for side in 0..SIDES {
             flow.bodies[side].save_tail(&self.db, flow.seq, side)?;
         }
-        self.save(flow, [Bytes::new(), Bytes::new()])
+        self.save(flow, Ends::default())
     }
 
     pub(crate) fn take_messages(&mut self, flow: &mut Running, block: &[(Message, u64)]) -> Result<()> {
@@ -427,7 +436,7 @@ impl Writer {
         messages::insert(&mut shelf, flow.seq, flow.row.messages, block)?;
         flow.row.messages += block.len() as u64;
         // Messages without their flow would be found by nobody.
-        if flow.stored.is_some() { Ok(()) } else { self.save(flow, [Bytes::new(), Bytes::new()]) }
+        if flow.stored.is_some() { Ok(()) } else { self.save(flow, Ends::default()) }
     }
 
     /// Writes a flow that is over.
@@ -447,8 +456,8 @@ impl Writer {
         Ok(())
     }
 
-    fn end_bodies(&mut self, flow: &mut Running) -> Result<[Bytes; 2]> {
-        let mut ends = [Bytes::new(), Bytes::new()];
+    fn end_bodies(&mut self, flow: &mut Running) -> Result<Ends> {
+        let mut ends = Ends::default();
         for (side, end) in ends.iter_mut().enumerate() {
             let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
             *end = flow.bodies[side].finish(&mut shelf, flow.seq, side)?;
@@ -457,7 +466,7 @@ impl Writer {
     }
 
     /// Writes a flow's row.
-    fn save(&mut self, flow: &mut Running, ends: [Bytes; 2]) -> Result<()> {
+    fn save(&mut self, flow: &mut Running, ends: Ends) -> Result<()> {
         flow.touched = self.generation;
         let new = flow.as_new(&ends);
         self.logged += match flow.stored {
@@ -525,18 +534,19 @@ impl Writer {
             let mut news = {
                 let mut news = slot.news.lock();
                 news.queued = false;
-                news.missing = news.missing.map(|m| m.or(Some(Missing::Dropped)));
+                news.miss(Missing::Dropped);
                 news.take()
             };
             batch.charge += news.charge;
-            let bytes: usize = news.data.iter().flatten().map(Bytes::len).sum();
+            let originals = news.original.iter().flat_map(|o| &o.data);
+            let bytes: usize = news.data.iter().chain(originals).flatten().map(Bytes::len).sum();
             self.shared.queue.dropped_bytes.fetch_add(bytes as u64, Relaxed);
             match self.open.get_mut(&slot.id) {
                 // Its row can still be written when there is room again.
                 Some(flow) => {
                     flow.bodies.iter_mut().for_each(Assembly::give_up);
                     flow.learn(&mut news, &self.mask);
-                    flow.measure(news.sizes, news.missing);
+                    flow.measure_all(&news);
                 }
                 None => drop(self.shared.lost_flows.fetch_add(u64::from(news.begin.is_some()), Relaxed)),
             }

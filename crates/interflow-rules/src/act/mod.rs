@@ -21,6 +21,7 @@ use interflow_flow::{
 use crate::action::Action;
 use crate::body::Work;
 use crate::config::OnFailure;
+use crate::originals::Before;
 use crate::program::{Program, Rule};
 use crate::state::RuleState;
 use crate::template::{Fill, Template};
@@ -51,6 +52,8 @@ pub(crate) struct At<'a> {
     pub opens: bool,
     /// The URL as a text, once a rule asked for it; forgotten when the request is changed.
     pub url: OnceCell<String>,
+    /// The head of this phase's side, before a rule that may edit it acted.
+    pub before: Option<Box<Before>>,
 }
 
 impl<'a> At<'a> {
@@ -66,6 +69,7 @@ impl<'a> At<'a> {
             work: Work::default(),
             opens: false,
             url: OnceCell::new(),
+            before: None,
         }
     }
 
@@ -113,6 +117,14 @@ impl<'a> At<'a> {
             return self.response.as_deref_mut().map(|r| &mut r.headers);
         }
         self.request_mut().map(|r| &mut r.headers)
+    }
+
+    /// The fields of this phase's side.
+    pub fn head(&self) -> Option<&Headers> {
+        match self.side() {
+            Direction::Response => self.response.as_ref().map(|r| &r.headers),
+            Direction::Request => self.request().map(|r| &r.headers),
+        }
     }
 
     pub const fn side(&self) -> Direction {
@@ -239,4 +251,26 @@ pub(crate) fn act(at: &mut At<'_>, action: &Action, rule: &Rule, program: &Progr
         | Action::SaveResponseBody(_) => bodies::act(at, action, rule, program),
         _ => heads::act(at, action, rule, program),
     }
+}
+
+/// Takes the groups of the condition's regexes into variables.
+pub(crate) fn capture(at: &mut At<'_>, rule: &Rule, program: &Program) {
+    if rule.captures.is_empty() {
+        return;
+    }
+    let mut found = Vec::new();
+    {
+        let view = at.view(program);
+        for (place, regex) in &rule.captures {
+            let _ = place.ask(&view, &mut |value| {
+                let Some(groups) = regex.captures(value) else { return false };
+                found.extend(crate::text::names(regex).filter_map(|n| {
+                    Some((n.to_owned(), String::from_utf8_lossy(groups.name(n)?.as_bytes()).into_owned()))
+                }));
+                true
+            });
+        }
+    }
+    let state = at.state();
+    found.into_iter().for_each(|(name, value)| state.set(&name, value));
 }

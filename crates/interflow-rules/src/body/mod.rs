@@ -40,6 +40,11 @@ impl Work {
             && self.chunks.is_empty()
     }
 
+    /// Whether another body may come out of it.
+    pub fn edits(&self) -> bool {
+        !self.changes.is_empty() || !self.faults.is_empty() || !self.chunks.is_empty()
+    }
+
     /// Whether the changes need the whole text of a body with this head.
     pub fn needs_whole(&self, headers: &Headers) -> bool {
         let sets = self.changes.iter().rposition(|c| matches!(c, Change::Set(_)));

@@ -134,6 +134,9 @@ pub struct ShowArgs {
     /// With --body: content coding (gzip, br, …) undone.
     #[arg(long, requires = "body")]
     pub decoded: bool,
+    /// What came in, where rules or somebody who held it edited it: the client's request, the origin's response.
+    #[arg(long)]
+    pub original: bool,
     /// The most that is shown of a body in text form, in bytes.
     #[arg(long, default_value_t = 16 << 10, value_name = "BYTES")]
     pub max_body: usize,

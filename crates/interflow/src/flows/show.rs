@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use interflow_flow::{Direction, Headers, Timings};
 use interflow_record::formats::text::{self, Style, duration};
-use interflow_record::formats::{self, Format, Stored};
+use interflow_record::formats::{self, AsTheyCame, Contents, Format, Stored};
 use interflow_record::view::Schemas;
 use interflow_record::{FlowRow, Store, content};
 
@@ -20,16 +20,25 @@ pub fn show(store: &dyn Store, args: &ShowArgs, schemas: &Schemas) -> Result<(),
         "text" | "json" => None,
         other => Some(other.parse::<Format>().map_err(|e| Failure::Usage(format!("{e}, or text, or json")))?),
     };
-    let flow = open::find(store, &args.id)?;
-    if let Some(side) = args.body {
-        return body(store, &flow, side.into(), args.decoded);
+    let mut flow = open::find(store, &args.id)?;
+    if args.original {
+        if flow.original.is_none() {
+            let why = "nothing was edited, or its original is not recorded (docs/recording.md says when)";
+            return Err(Failure::Failed(format!("flow {} has no original: {why}", flow.id)));
+        }
+        flow = flow.as_it_came();
     }
+    if let Some(side) = args.body {
+        return body(store, &flow, side.into(), args);
+    }
+    let (sent, came) = (Stored(store), AsTheyCame(store));
+    let contents: &dyn Contents = if args.original { &came } else { &sent };
     match format {
         Some(format) => {
             let mut out = io::stdout().lock();
             let mut print = || {
                 let mut exporter = formats::exporter(format, &mut out)?;
-                exporter.flow(&flow, &Stored(store))?;
+                exporter.flow(&flow, contents)?;
                 exporter.finish()
             };
             written(print())
@@ -37,14 +46,13 @@ pub fn show(store: &dyn Store, args: &ShowArgs, schemas: &Schemas) -> Result<(),
         None if args.format == "json" => print_json(&flow),
         None => {
             let mut out = anstream::stdout().lock();
-            let shown =
-                text::detail_with(&mut out, &flow, &Stored(store), (args.max_body, schemas), Style { colour: true });
+            let shown = text::detail_with(&mut out, &flow, contents, (args.max_body, schemas), Style { colour: true });
             written(shown.and_then(|()| legs(&mut out, &flow)))
         }
     }
 }
 
-fn body(store: &dyn Store, flow: &FlowRow, side: Direction, decoded: bool) -> Result<(), Failure> {
+fn body(store: &dyn Store, flow: &FlowRow, side: Direction, args: &ShowArgs) -> Result<(), Failure> {
     let Some(known) = flow.body(side) else {
         return Err(Failure::Failed(format!("flow {} has no {}", flow.id, side.as_str())));
     };
@@ -52,8 +60,11 @@ fn body(store: &dyn Store, flow: &FlowRow, side: Direction, decoded: bool) -> Re
         anstream::eprintln!("interflow: {} of {} bytes were kept ({why})", known.kept, known.size);
     }
     let mut out = io::stdout().lock();
-    let mut reader = store.body(flow.id, side, 0..known.kept)?;
-    if !decoded {
+    let mut reader = match args.original {
+        true => store.original_body(flow.id, side, 0..known.kept)?,
+        false => store.body(flow.id, side, 0..known.kept)?,
+    };
+    if !args.decoded {
         return written(io::copy(&mut reader, &mut out).map(drop));
     }
     let empty = Headers::new();
@@ -75,6 +86,7 @@ fn legs(out: &mut impl Write, flow: &FlowRow) -> io::Result<()> {
     };
     line("client", client(flow))?;
     line("upstream", upstream(flow))?;
+    line("edited", edited(flow))?;
     line("timing", timing(&flow.timings))
 }
 
@@ -92,6 +104,20 @@ fn client(flow: &FlowRow) -> Vec<String> {
         words.extend(tls.sni.iter().map(|s| format!("SNI {}", s.escape_default())));
         words.extend(tls.ja4.iter().map(|j| format!("JA4 {}", j.escape_default())));
     }
+    words
+}
+
+/// What was edited on the way.
+fn edited(flow: &FlowRow) -> Vec<String> {
+    let Some(original) = &flow.original else { return Vec::new() };
+    let mut words = Vec::new();
+    for side in [Direction::Request, Direction::Response] {
+        if flow.is_edited(side) {
+            let body = if original.edited_body(side).is_some() { " with its body" } else { "" };
+            words.push(format!("the {}{body}", side.as_str()));
+        }
+    }
+    words.push("`--original` shows what came in".to_owned());
     words
 }
 

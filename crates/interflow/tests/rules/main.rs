@@ -4,6 +4,7 @@ mod fluxzy_actions;
 mod fluxzy_filters;
 mod home;
 mod messages;
+mod originals;
 mod replays;
 mod services;
 mod ways;

@@ -1,0 +1,181 @@
+//! What rules edit is recorded as it came in, beside what went on; what was not edited is recorded once, and what redaction takes
+//! out or what stands for a placeholder is recorded nowhere.
+
+use interflow_testkit::{Answer, Wire};
+use serde_json::{Value, json};
+
+use crate::home::{Api, Home, Running, until};
+
+const EDITS: &str = r#"
+rules:
+- name: request
+  when: 'path:/echo'
+  then:
+  - {set_request_header: {X-Tag: new}}
+  - {edit_request_body: {find: alpha, with: beta}}
+- name: response
+  when: 'path:/echo'
+  then:
+  - {set_response_header: {Content-Type: text/new}}
+  - {edit_response_body: {find: beta, with: gamma}}
+- name: nothing
+  when: 'path:/same'
+  then:
+  - {set_request_header: {X-Tag: old}}
+  - {edit_request_body: {find: nowhere, with: beta}}
+"#;
+
+async fn post(running: &Running, url: &str, fields: &str, body: &str) -> Answer {
+    let mut wire = Wire::connect(running.proxy).await.unwrap();
+    let n = body.len();
+    wire.send(format!(
+        "POST {url} HTTP/1.1\r\nHost: a.test\r\nX-Tag: old\r\nContent-Length: {n}\r\n{fields}\r\n{body}"
+    ))
+    .await
+    .unwrap();
+    wire.answer().await.unwrap()
+}
+
+/// The ids of flows that a query selects, once there are so many and all have ended.
+async fn flows(home: &Home, query: &str, n: usize) -> Vec<String> {
+    until("the flows", async || {
+        home.run(&["flows", "count", &format!("-is:open {query}")]).out.trim() == n.to_string()
+    })
+    .await;
+    let listed = home.run(&["flows", "list", "--format", "jsonl", query]).out;
+    listed.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn api(home: &Home, running: &Running) -> Api {
+    let token = std::fs::read_to_string(home.path("admin.token")).unwrap().trim().to_owned();
+    Api { admin: running.admin, token }
+}
+
+/// Whether a text stands anywhere in the files of the recording.
+fn recorded(home: &Home, text: &str) -> bool {
+    let mut folders = vec![home.path("record")];
+    let mut found = false;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            match entry.path().is_dir() {
+                true => folders.push(entry.path()),
+                false => {
+                    let bytes = std::fs::read(entry.path()).unwrap_or_default();
+                    found |= bytes.windows(text.len()).any(|w| w == text.as_bytes());
+                }
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() {
+    let home = Home::new().await;
+    let running = home.start(&home.write("r.yaml", EDITS));
+    let long = "alpha and so on ".repeat(20_000);
+    for body in ["the alpha", &long] {
+        let got = post(&running, &home.origin.url("/echo"), "Content-Type: text/old\r\n", body).await;
+        assert_eq!(got.text(), body.replace("alpha", "gamma"));
+        let sent = home.origin.requests().pop().unwrap();
+        assert_eq!((sent.header("x-tag"), &sent.body[..]), (Some("new"), body.replace("alpha", "beta").as_bytes()));
+    }
+    let ids = flows(&home, "tag:edited", 2).await;
+    let api = api(&home, &running);
+    for (id, body) in ids.iter().zip(["the alpha", &long]) {
+        let ask = async |path: &str| api.ask("GET", &format!("/api/v1/flows/{id}{path}"), "").await;
+        let flow: Value = serde_json::from_str(&ask("").await.text()).unwrap();
+        let has =
+            |part: &Value, name: &str, value: &str| part["headers"].as_array().unwrap().contains(&json!([name, value]));
+        assert!(has(&flow["request"], "X-Tag", "new") && has(&flow["original"]["request"], "X-Tag", "old"), "{flow}");
+        assert!(has(&flow["response"], "Content-Type", "text/new"), "{flow}");
+        assert!(has(&flow["original"]["response"], "Content-Type", "text/old"), "{flow}");
+        assert_eq!(flow["original"]["request"]["body"], json!({"size": body.len(), "kept": body.len()}));
+        for (side, came, went) in [("request", "alpha", "beta"), ("response", "beta", "gamma")] {
+            let (came, went) = (body.replace("alpha", came), body.replace("alpha", went));
+            assert_eq!(ask(&format!("/{side}/body?original=true")).await.text(), came, "{side}");
+            assert_eq!(ask(&format!("/{side}/body?original=true&view=text")).await.text().len(), came.len(), "{side}");
+            assert_eq!(ask(&format!("/{side}/body")).await.text(), went, "{side}");
+            assert_eq!(home.run(&["flows", "show", id, "--original", "--body", side]).out, came, "{side}");
+            assert_eq!(home.run(&["flows", "show", id, "--body", side]).out, went, "{side}");
+        }
+        let (sent, came) = (home.run(&["flows", "show", id]).out, home.run(&["flows", "show", id, "--original"]).out);
+        assert!(
+            sent.contains("X-Tag: new") && sent.contains("the request with its body, the response with its body"),
+            "{sent}"
+        );
+        assert!(came.contains("X-Tag: old") && came.contains("Content-Type: text/old"), "{came}");
+    }
+    let checked = home.run(&["flows", "check"]);
+    assert!(checked.code == 0, "{checked:?}");
+}
+
+#[tokio::test]
+async fn what_no_rule_changes_is_recorded_once() {
+    let home = Home::new().await;
+    let running = home.start(&home.write("r.yaml", EDITS));
+    assert_eq!(post(&running, &home.origin.url("/same"), "", "the alpha").await.status, 200);
+    assert_eq!(running.get(&home.origin.url("/bytes/5")).await.status, 200);
+    let api = api(&home, &running);
+    for id in flows(&home, "", 2).await {
+        let flow = api.ask("GET", &format!("/api/v1/flows/{id}"), "").await.text();
+        assert!(!flow.contains("\"original\"") && !flow.contains("\"edited\""), "{flow}");
+        let original = api.ask("GET", &format!("/api/v1/flows/{id}/request/body?original=true"), "").await;
+        assert!(original.status == 404 && original.text().contains("was not edited"), "{}", original.text());
+        let said = home.run(&["flows", "show", &id, "--original"]);
+        assert!(said.code == 1 && said.err.contains("has no original"), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_redaction_takes_out_stands_in_no_original() {
+    const SSN: &str = "536-22-8726";
+    let home = Home::new().await;
+    let rules = home.write(
+        "r.yaml",
+        "rules:\n- when: 'path:/v1/*'\n  then:\n  - {set_request_header: {X-Tag: new}}\n  - {edit_request_body: {find: alpha, with: beta}}\n  - {set_response_header: {X-Back: '1'}}\n",
+    );
+    let config = home.write("config.toml", "[redact]\nintercepted = \"redact\"\n\n[record]\ncompress = false\n");
+    let running = home.start_with(&["--rules", &rules, "--config", &config]);
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": format!("alpha, my SSN is {SSN}")}]});
+    post(&running, &home.origin.url("/v1/chat/completions"), "Content-Type: application/json\r\n", &body.to_string())
+        .await;
+    let sent = home.origin.requests().pop().unwrap();
+    let sent_body = String::from_utf8_lossy(&sent.body).into_owned();
+    assert!(
+        sent.header("x-tag") == Some("new") && sent_body.contains("beta") && !sent_body.contains(SSN),
+        "{sent_body}"
+    );
+    let id = flows(&home, "tag:redacted", 1).await.remove(0);
+    let flow = home.run(&["flows", "show", &id, "--format", "json"]).out;
+    assert!(!flow.contains("\"original\""), "{flow}");
+    assert!(
+        recorded(&home, "chat/completions") && !recorded(&home, SSN),
+        "the recording holds what redaction took out"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_stands_in_no_original_of_what_its_placeholder_was_sent_in() {
+    const REAL: &str = "real-secret-9f8e7d6c5b4a";
+    let home = Home::new().await;
+    let rules = home.write("r.yaml", EDITS);
+    let config = home.write("config.toml", "[record]\ncompress = false\n");
+    let running = home.start_with(&["--rules", &rules, "--config", &config]);
+    let hosts = [home.origin.url("")];
+    let secret = json!({"label": "api", "value": REAL, "hosts": hosts}).to_string();
+    let made = api(&home, &running).ask("POST", "/api/v1/secrets", &secret).await.text();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let placeholder = made["placeholder"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let got = post(&running, &home.origin.url("/echo"), "", &format!("alpha {placeholder}")).await.text();
+    assert_eq!(got, format!("gamma {placeholder}"));
+    let sent = home.origin.requests().pop().unwrap();
+    assert_eq!(sent.body, format!("beta {REAL}").as_bytes());
+    let id = flows(&home, "tag:edited", 1).await.remove(0);
+    let original = |side: &str| home.run(&["flows", "show", &id, "--original", "--body", side]).out;
+    assert_eq!(
+        (original("request"), original("response")),
+        (format!("alpha {placeholder}"), format!("beta {placeholder}"))
+    );
+    assert!(recorded(&home, placeholder) && !recorded(&home, REAL), "the recording holds the secret");
+}
