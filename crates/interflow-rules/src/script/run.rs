@@ -37,6 +37,13 @@ fn state(compiled: &Compiled, budget: &Arc<Budget>, store: &Arc<Store>) -> mlua:
 }
 
 fn function(lua: &Lua, compiled: &Compiled) -> mlua::Result<Function> {
+    // A handler of a to-be-closed variable runs while the error of a spent budget unwinds, with the hook off: nothing would
+    // end it. `setmetatable` refuses one that is there already; this refuses one that would be added later.
+    if let Some(at) = compiled.code.find("__close") {
+        let line = compiled.code[..at].matches('\n').count() + 1;
+        let name = &compiled.name;
+        return Err(mlua::Error::runtime(format!("{name}:{line}: '__close' is not available here: take it out")));
+    }
     lua.load(compiled.code.as_str()).set_name(format!("={}", compiled.name)).into_function()
 }
 
