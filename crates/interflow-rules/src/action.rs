@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Vec<Action>, String> {
-        serde_yaml_ng::from_str::<Actions>(text).map(|a| a.0).map_err(|e| e.to_string())
+        interflow_wire::yaml::from_str::<Actions>(text).map(|a| a.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -186,7 +186,7 @@ type OptionValues = (String, Vec<String>);
 /// # Errors
 /// A text that is no YAML map, or a value that the option cannot have.
 pub fn options(text: &str) -> Result<(Vec<OptionValues>, Vec<String>), String> {
-    let all: Map<String, Value> = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_wire::yaml::from_str(text).map_err(|e| e.to_string())?;
     let (mut found, mut notes) = (Vec::new(), Vec::new());
     for (option, value) in &all {
         // Of `server_replay` the other options of the file are asked as well.
@@ -234,7 +234,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
 /// # Errors
 /// A text that is no YAML map, or an option with a value that it cannot have.
 pub fn server_replay(text: &str) -> Result<Vec<Value>, String> {
-    let all: Map<String, Value> = serde_yaml_ng::from_str(text).map_err(|e| e.to_string())?;
+    let all: Map<String, Value> = interflow_wire::yaml::from_str(text).map_err(|e| e.to_string())?;
     let files: Vec<String> = match all.get("server_replay") {
         Some(Value::Array(list)) => list.iter().filter_map(|f| f.as_str().map(ToOwned::to_owned)).collect(),
         Some(Value::String(file)) => vec![file.clone()],
@@ -298,7 +298,7 @@ pub fn to_yaml(mut rules: Vec<Value>) -> String {
         let n = seen.entry(base.clone()).and_modify(|n| *n += 1).or_insert(1);
         rule["name"] = format!("{base} {n}").into();
     }
-    serde_yaml_ng::to_string(&json!({ "rules": rules })).unwrap_or_default()
+    interflow_wire::yaml::to_string(&json!({ "rules": rules }))
 }
 
 /// A rule that acts on this side; none where the filter can never hold at that moment.

@@ -316,7 +316,7 @@ impl<'c> Compiler<'c> {
         self.rules.push(rule);
     }
 
-    fn fluxzy(&mut self, parsed: &Parsed, value: &serde_yaml_ng::Value) {
+    fn fluxzy(&mut self, parsed: &Parsed, value: &serde_json::Value) {
         let read = crate::fluxzy::read(parsed, value);
         self.problems.extend(read.problems);
         self.notes.extend(read.notes);

@@ -445,7 +445,7 @@ mod tests {
     use crate::sample::Sample;
 
     fn read(text: &str) -> Result<Cond, String> {
-        serde_yaml_ng::from_str::<When>(text).map(|w| w.0).map_err(|e| e.to_string())
+        interflow_wire::yaml::from_str::<When>(text).map(|w| w.0).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Sans-io codecs for what crosses the wire: HTTP/1, ClientHello, SOCKS5, PROXY protocol, DNS, SSE, WebSocket, gRPC, AWS event stream, JSON,
-//! content codings.
+//! content codings; and YAML, which stands in files.
 //!
 //! Nothing here reads a socket or a clock: every parser is given bytes, says what they are or that it needs more, and
 //! holds no more of them than its limits allow.
@@ -20,6 +20,7 @@ pub mod proxy_protocol;
 pub mod socks5;
 pub mod sse;
 pub mod websocket;
+pub mod yaml;
 
 pub use client_hello::ClientHello;
 pub use ja4h::ja4h;

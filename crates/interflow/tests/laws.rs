@@ -195,6 +195,14 @@ fn packages_come_from_the_public_registries() {
     assert_lawful(&broken, "a mirror belongs into the machine's settings, not into the project");
 }
 
+#[test]
+fn yaml_is_read_by_safe_code() {
+    let locks = texts(|path| path.ends_with("Cargo.lock"));
+    let broken: Vec<String> =
+        locks.into_iter().filter(|(_, text)| text.contains("\"unsafe-libyaml\"")).map(|(path, _)| path).collect();
+    assert_lawful(&broken, "read YAML with interflow_wire::yaml");
+}
+
 fn assert_lawful(broken: &[String], remedy: &str) {
     assert!(broken.is_empty(), "\nThe law is broken here:\n  {}\nRemedy: {remedy}.\n", broken.join("\n  "));
 }

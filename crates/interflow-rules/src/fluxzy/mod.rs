@@ -6,7 +6,7 @@ mod filters;
 mod node;
 
 use interflow_flow::Phase;
-use serde_yaml_ng::Value;
+use serde_json::Value;
 
 use crate::cond::Cond;
 use crate::error::Problem;
@@ -31,14 +31,10 @@ pub(crate) struct Read {
 
 /// Whether a file is one of Fluxzy's: an entry has a filter or an action as it writes them.
 pub(crate) fn is_fluxzy(value: &Value) -> bool {
-    let has = |v: &Value, name: &str| {
-        v.as_mapping().is_some_and(|m| m.keys().any(|k| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case(name))))
-    };
-    let rules = value.as_mapping().and_then(|m| {
-        m.iter().find(|(k, _)| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case("rules"))).map(|(_, v)| v)
-    });
+    let has = |v: &Value, name: &str| v.as_object().is_some_and(|m| m.keys().any(|k| k.eq_ignore_ascii_case(name)));
+    let rules = value.as_object().and_then(|m| m.iter().find(|(k, _)| k.eq_ignore_ascii_case("rules")).map(|(_, v)| v));
     rules
-        .and_then(Value::as_sequence)
+        .and_then(Value::as_array)
         .is_some_and(|list| list.iter().any(|r| ["filter", "action", "actions"].iter().any(|k| has(r, k))))
 }
 

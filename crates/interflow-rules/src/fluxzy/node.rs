@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use serde_yaml_ng::{Mapping, Value};
+use serde_json::{Map, Value};
 
 use super::Ledger;
 use crate::read::Seg;
@@ -36,14 +36,14 @@ impl<'v> Node<'v> {
         Self { value, path: Vec::new(), used: RefCell::default() }
     }
 
-    fn map(&self) -> Option<&'v Mapping> {
-        self.value.as_mapping()
+    fn map(&self) -> Option<&'v Map<String, Value>> {
+        self.value.as_object()
     }
 
     /// What stands under a key, in any case.
     pub fn get(&self, key: &str) -> Option<Self> {
         self.used.borrow_mut().push(key.to_ascii_lowercase());
-        let (_, value) = self.map()?.iter().find(|(k, _)| k.as_str().is_some_and(|k| k.eq_ignore_ascii_case(key)))?;
+        let (_, value) = self.map()?.iter().find(|(k, _)| k.eq_ignore_ascii_case(key))?;
         let mut path = self.path.clone();
         path.push(Step::Key(key.to_owned()));
         Some(Node { value, path, used: RefCell::default() })
@@ -51,7 +51,7 @@ impl<'v> Node<'v> {
 
     /// The members of a list; a single thing counts as a list of one.
     pub fn items(&self) -> Vec<Self> {
-        match self.value.as_sequence() {
+        match self.value.as_array() {
             Some(list) => list
                 .iter()
                 .enumerate()
@@ -128,7 +128,7 @@ impl<'v> Node<'v> {
     /// Says which keys were not read: Fluxzy drops them without a word.
     pub fn report_unknown(&self, ledger: &mut Ledger<'_>) {
         let used = self.used.borrow();
-        for key in self.map().into_iter().flat_map(|m| m.keys()).filter_map(Value::as_str) {
+        for key in self.map().into_iter().flat_map(|m| m.keys()) {
             if used.contains(&key.to_ascii_lowercase())
                 || ["typekind", "description"].contains(&key.to_ascii_lowercase().as_str())
             {

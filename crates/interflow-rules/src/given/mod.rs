@@ -249,26 +249,26 @@ mod tests {
 
     #[test]
     fn parameters_have_a_short_form() {
-        assert_eq!(serde_yaml_ng::from_str::<Delay>("200ms").unwrap().time, Span::millis(200));
-        assert_eq!(serde_yaml_ng::from_str::<Block>("404").unwrap().status, 404);
-        assert_eq!(serde_yaml_ng::from_str::<Size>("1KiB").unwrap().after, ByteSize(1024));
-        assert!(matches!(serde_yaml_ng::from_str::<Edit>("hello").unwrap(), Edit::Set(_)));
+        assert_eq!(interflow_wire::yaml::from_str::<Delay>("200ms").unwrap().time, Span::millis(200));
+        assert_eq!(interflow_wire::yaml::from_str::<Block>("404").unwrap().status, 404);
+        assert_eq!(interflow_wire::yaml::from_str::<Size>("1KiB").unwrap().after, ByteSize(1024));
+        assert!(matches!(interflow_wire::yaml::from_str::<Edit>("hello").unwrap(), Edit::Set(_)));
     }
 
     #[test]
     fn parameters_that_make_no_sense_are_refused() {
         for (wrong, part) in [
-            (serde_yaml_ng::from_str::<Answer>("{body: a, json: 1}").map(drop), "one of body"),
-            (serde_yaml_ng::from_str::<Answer>("{status: 100}").map(drop), "final status"),
-            (serde_yaml_ng::from_str::<Redirect>("{to: /x, status: 200}").map(drop), "no redirect"),
-            (serde_yaml_ng::from_str::<Speed>("{}").map(drop), "speed is needed"),
-            (serde_yaml_ng::from_str::<Speed>("0").map(drop), "never end"),
-            (serde_yaml_ng::from_str::<Edit>("{find: a, set: b}").map(drop), "an edit has one"),
-            (serde_yaml_ng::from_str::<Edit>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
-            (serde_yaml_ng::from_str::<Edit>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
-            (serde_yaml_ng::from_str::<Remote>("nowhere").map(drop), "no URL"),
-            (serde_yaml_ng::from_str::<Nothing>("{a: 1}").map(drop), "no parameters"),
-            (serde_yaml_ng::from_str::<Delay>("2h").map(drop), "longer than an hour"),
+            (interflow_wire::yaml::from_str::<Answer>("{body: a, json: 1}").map(drop), "one of body"),
+            (interflow_wire::yaml::from_str::<Answer>("{status: 100}").map(drop), "final status"),
+            (interflow_wire::yaml::from_str::<Redirect>("{to: /x, status: 200}").map(drop), "no redirect"),
+            (interflow_wire::yaml::from_str::<Speed>("{}").map(drop), "speed is needed"),
+            (interflow_wire::yaml::from_str::<Speed>("0").map(drop), "never end"),
+            (interflow_wire::yaml::from_str::<Edit>("{find: a, set: b}").map(drop), "an edit has one"),
+            (interflow_wire::yaml::from_str::<Edit>("{json_set: {a: 1}}").map(drop), "no JSONPath"),
+            (interflow_wire::yaml::from_str::<Edit>("{json_patch: [{op: x}]}").map(drop), "unknown op"),
+            (interflow_wire::yaml::from_str::<Remote>("nowhere").map(drop), "no URL"),
+            (interflow_wire::yaml::from_str::<Nothing>("{a: 1}").map(drop), "no parameters"),
+            (interflow_wire::yaml::from_str::<Delay>("2h").map(drop), "longer than an hour"),
         ] {
             let error = wrong.unwrap_err().to_string();
             assert!(error.contains(part), "{part}: {error}");

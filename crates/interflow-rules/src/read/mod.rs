@@ -6,6 +6,9 @@ use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use interflow_wire::yaml::{self, Document};
+use serde::Deserialize;
+
 use crate::error::{LoadError, Problem, suggest};
 use crate::file::RuleFile;
 
@@ -74,7 +77,7 @@ const MOST_LOOKED: usize = 200;
 #[derive(Debug)]
 pub(crate) enum Content {
     Own(RuleFile),
-    Fluxzy(serde_yaml_ng::Value),
+    Fluxzy(serde_json::Value),
 }
 
 impl Parsed {
@@ -128,40 +131,24 @@ impl Source {
                 Problem { file: self.name.clone(), line, column, rule: None, message: suggest(e.message()) }
             }),
             Form::Yaml => yaml(&self.text).map_err(|e| {
-                let (line, column) = e.location().map_or((0, 0), |l| (l.line(), l.column()));
-                let text = e.to_string();
-                // The place stands behind the words, and before them the path: both are told apart here.
-                let message = text.split(" at line ").next().unwrap_or(&text);
-                let message = strip_path(message);
-                Problem { file: self.name.clone(), line, column, rule: None, message: suggest(message) }
+                let (line, column) = e.place().unwrap_or_default();
+                Problem { file: self.name.clone(), line, column, rule: None, message: suggest(e.message()) }
             }),
         }?;
         Ok(Parsed { source: self, form, content, places: OnceCell::new(), looked: Cell::new(0) })
     }
 }
 
-/// `rules[0].then[1]: message` without the path.
-fn strip_path(message: &str) -> &str {
-    match message.split_once(": ") {
-        Some((path, rest))
-            if !path.contains([' ', '`'])
-                && (path.contains(['.', '[']) || path.chars().all(|c| c.is_alphanumeric() || c == '_')) =>
-        {
-            rest
-        }
-        _ => message,
-    }
-}
-
-fn yaml(text: &str) -> Result<Content, serde_yaml_ng::Error> {
-    let value: serde_yaml_ng::Value = serde_yaml_ng::from_str(text)?;
+fn yaml(text: &str) -> Result<Content, yaml::Error> {
+    let document = Document::parse(text)?;
+    let value = serde_json::Value::deserialize(document.deserializer())?;
     if crate::fluxzy::is_fluxzy(&value) {
         return Ok(Content::Fluxzy(value));
     }
     if value.is_null() {
         return Ok(Content::Own(RuleFile::default()));
     }
-    serde_yaml_ng::from_str(text).map(Content::Own)
+    RuleFile::deserialize(document.deserializer()).map(Content::Own)
 }
 
 /// Reads sources and all that they include; what is included comes before what includes it.
@@ -275,14 +262,28 @@ mod tests {
             (
                 "r.yaml",
                 "rules:\n  - then:\n      - {tag: '${hots}'}\n",
-                "r.yaml:3:9: unknown variable `${hots}`: did you mean `${host}`?",
+                "r.yaml:3:15: unknown variable `${hots}`: did you mean `${host}`?",
             ),
-            ("r.yaml", "rules:\n  - phase: requst\n", "r.yaml:2:5: unknown phase `requst`: did you mean `request`?"),
+            ("r.yaml", "rules:\n  - phase: requst\n", "r.yaml:2:12: unknown phase `requst`: did you mean `request`?"),
         ] {
             assert_eq!(fails(name, text), message, "{text}");
         }
         assert!(fails("r.yaml", "rules: [").starts_with("r.yaml:"));
         assert!(fails("r.toml", "x = = 1").starts_with("r.toml:1:"));
+    }
+
+    #[test]
+    fn yaml_that_would_grow_or_nest_without_bound_is_refused_with_its_place() {
+        let laughs: String =
+            (1..30).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect::<String>() + "rules: []\n";
+        for (text, place, says) in [
+            (format!("a0: &a0 x\n{laughs}"), "r.yaml:30:", "aliases"),
+            ((0..2000).map(|i| format!("{}a:\n", " ".repeat(i))).collect(), "r.yaml:129:", "nested deeper"),
+            ("rules: []\nrules: []\n".into(), "r.yaml:2:1: ", "twice"),
+        ] {
+            let error = fails("r.yaml", &text);
+            assert!(error.starts_with(place) && error.contains(says), "{error}");
+        }
     }
 
     #[test]

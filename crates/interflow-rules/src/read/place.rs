@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use interflow_wire::yaml::Document;
 use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess};
 
 use super::Form;
@@ -82,9 +83,8 @@ fn find(text: &str, form: Form, path: &[Seg<'_>]) -> Option<(usize, usize)> {
             reached.get().then(|| line_and_column(text, at))
         }
         Form::Yaml => {
-            let error = walk.deserialize(serde_yaml_ng::Deserializer::from_str(text)).err()?;
-            let at = error.location()?;
-            reached.get().then(|| (at.line(), at.column()))
+            let error = walk.deserialize(Document::parse(text).ok()?.deserializer()).err()?;
+            error.place().filter(|_| reached.get())
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The keys of philter-ai-proxy's clients as ours: only hashes are taken over.
 
-use serde_yaml_ng::Value as Yaml;
+use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
 /// A keys file of these keys, with notes on those that cannot be taken over.
@@ -30,7 +30,7 @@ pub(super) fn file(keys: &[Yaml], value: &mut dyn FnMut(&str) -> Option<String>)
         let hash = if key.starts_with("sha256$") { key.replacen('$', ":", 1) } else { interflow_limits::hash_of(&key) };
         let mut entry = Table::from_iter([("id".to_owned(), Value::from(id)), ("hash".to_owned(), hash.into())]);
         for (axis, prefix) in [("providers", false), ("models", false), ("paths", true)] {
-            let list = theirs["scopes"][axis].as_sequence().into_iter().flatten().filter_map(Yaml::as_str);
+            let list = theirs["scopes"][axis].as_array().into_iter().flatten().filter_map(Yaml::as_str);
             // Theirs takes a path for the beginning of one.
             let ours =
                 |entry: &str| if prefix && !entry.ends_with('*') { format!("{entry}*") } else { entry.to_owned() };

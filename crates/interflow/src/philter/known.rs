@@ -1,6 +1,6 @@
 //! The keys that philter-ai-proxy's configuration has, so that those which it has not are told of.
 
-use serde_yaml_ng::Value as Yaml;
+use serde_json::Value as Yaml;
 
 /// Every key by its path; `*` stands for any name, `[]` for the elements of a list.
 const KEYS: [&str; 71] = [
@@ -92,9 +92,9 @@ pub(super) fn unknown(root: &Yaml) -> Vec<String> {
 
 fn walk(value: &Yaml, path: &str, shape: &str, out: &mut Vec<String>) {
     match value {
-        Yaml::Mapping(members) => {
+        Yaml::Object(members) => {
             for (name, inner) in members {
-                let name = name.as_str().unwrap_or("?");
+                let name = name.as_str();
                 if path.is_empty() && SECTIONS.contains(&name) {
                     continue;
                 }
@@ -111,7 +111,7 @@ fn walk(value: &Yaml, path: &str, shape: &str, out: &mut Vec<String>) {
                 }
             }
         }
-        Yaml::Sequence(all) => {
+        Yaml::Array(all) => {
             let shape = format!("{shape}[]");
             for (i, inner) in all.iter().enumerate() {
                 let path = format!("{path}[{i}]");
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn every_key_is_known_and_others_are_named() {
-        let root: Yaml = serde_yaml_ng::from_str(
+        let root: Yaml = interflow_wire::yaml::from_str(
             r#"
 version: 1
 listen: { port: 8080, prot: 1, trustedProxies: ["10.0.0.0/8"] }

@@ -4,7 +4,7 @@
 mod keys;
 mod known;
 
-use serde_yaml_ng::Value as Yaml;
+use serde_json::Value as Yaml;
 use toml::{Table, Value};
 
 /// A configuration, and what its owner must do by hand.
@@ -22,7 +22,7 @@ pub struct Imported {
 /// # Errors
 /// When it is no YAML, or of another version than 1.
 pub fn import(yaml: &str) -> Result<Imported, String> {
-    let root: Yaml = serde_yaml_ng::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
+    let root: Yaml = interflow_wire::yaml::from_str(yaml).map_err(|e| format!("it is no YAML: {e}"))?;
     if root.get("version").is_some_and(|v| v.as_u64() != Some(1)) {
         return Err("only version 1 of its schema is known".into());
     }
@@ -144,23 +144,23 @@ impl Import {
 
     fn providers(&mut self, providers: &Yaml) {
         let mut upstreams = Table::new();
-        let named = providers.as_mapping().into_iter().flatten().filter_map(|(k, v)| Some((k.as_str()?, v)));
+        let named = providers.as_object().into_iter().flatten();
         for (name, own) in named.filter(|(name, _)| *name != "openaiCompatible") {
             let upstream = self.provider(name, own);
             if !upstream.is_empty() {
-                upstreams.insert(name.into(), upstream.into());
+                upstreams.insert(name.clone(), upstream.into());
             }
         }
-        let compatible = providers["openaiCompatible"].as_mapping().into_iter().flatten();
-        for (name, own) in compatible.filter_map(|(k, v)| Some((k.as_str()?, v))) {
+        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten();
+        for (name, own) in compatible {
             let upstream = self.provider(name, own);
-            upstreams.insert(name.into(), upstream.into());
+            upstreams.insert(name.clone(), upstream.into());
         }
         if !upstreams.is_empty() {
             self.set("llm", "upstream", upstreams);
         }
-        let all: Vec<&Yaml> = providers.as_mapping().into_iter().flatten().map(|(_, own)| own).collect();
-        let compatible = providers["openaiCompatible"].as_mapping().into_iter().flatten().map(|(_, own)| own);
+        let all: Vec<&Yaml> = providers.as_object().into_iter().flatten().map(|(_, own)| own).collect();
+        let compatible = providers["openaiCompatible"].as_object().into_iter().flatten().map(|(_, own)| own);
         let all: Vec<&Yaml> = all.into_iter().chain(compatible).collect();
         let longest = |key: &str| all.iter().filter_map(|own| own["timeouts"][key].as_u64()).max();
         for (theirs, section, ours) in [
@@ -273,7 +273,7 @@ impl Import {
 
     fn routes(&mut self, routes: &Yaml) {
         let mut all = Vec::new();
-        for (i, theirs) in routes.as_sequence().into_iter().flatten().enumerate() {
+        for (i, theirs) in routes.as_array().into_iter().flatten().enumerate() {
             let matches = &theirs["match"];
             let mut route = Table::new();
             for key in ["path", "model"] {
@@ -308,7 +308,7 @@ impl Import {
 
     /// The keys file. Their keys stand beside the client's own credentials, which go on.
     fn keys(&mut self, auth: &Yaml) -> Option<String> {
-        let keys = auth["apiKeys"].as_sequence().filter(|keys| !keys.is_empty())?;
+        let keys = auth["apiKeys"].as_array().filter(|keys| !keys.is_empty())?;
         let required = auth["enabled"].as_bool() != Some(false);
         self.set("keys", "required", required);
         if required {

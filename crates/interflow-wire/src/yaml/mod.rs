@@ -1,0 +1,348 @@
+//! YAML 1.2 (core schema), read into a tree that knows where each part stood: linear in the text, with bounds on nesting and
+//! on what aliases come to.
+
+mod de;
+mod write;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use serde::de::DeserializeOwned;
+
+pub use write::to_string;
+
+/// How deep collections may nest, aliases followed.
+const MAX_DEPTH: usize = 128;
+
+/// The largest document, by [`Node::size`]: twice the parts of a file of 100,000 rules.
+const MAX_SIZE: u64 = 2_000_000;
+
+/// What a document may come to once its aliases are followed: this, and so many times its own size.
+const ALIAS_BASE: u64 = 10_000;
+const ALIAS_FACTOR: u64 = 8;
+
+/// What is wrong with a text, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    message: String,
+    place: Option<(usize, usize)>,
+}
+
+impl Error {
+    fn at(message: impl Into<String>, place: (usize, usize)) -> Self {
+        Self { message: message.into(), place: Some(place) }
+    }
+
+    /// What is wrong, without the place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Line and column, from 1.
+    pub fn place(&self) -> Option<(usize, usize)> {
+        self.place
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match self.place {
+            Some((line, column)) => write!(f, " at line {line} column {column}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A part of a document.
+#[derive(Debug)]
+struct Node {
+    place: (usize, usize),
+    /// How deep it nests, a scalar by 1.
+    depth: usize,
+    /// How many parts it has, aliases followed; texts count by their length too.
+    size: u64,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// A text; `plain` when its form says what it is.
+    Scalar {
+        text: Box<str>,
+        plain: bool,
+    },
+    Sequence(Vec<Arc<Node>>),
+    Mapping(Vec<(Arc<Node>, Arc<Node>)>),
+}
+
+impl Node {
+    fn scalar(text: &str, plain: bool, place: (usize, usize)) -> Self {
+        let size = 1 + text.len() as u64 / 32;
+        Self { place, depth: 1, size, kind: Kind::Scalar { text: text.into(), plain } }
+    }
+}
+
+/// A document.
+#[derive(Debug)]
+pub struct Document(Arc<Node>);
+
+/// A collection that is not complete yet.
+struct Open {
+    anchor: usize,
+    node: Node,
+    key: Option<Arc<Node>>,
+    keys: HashSet<Box<str>>,
+}
+
+impl Document {
+    /// Reads the one document of a text; an empty text is null.
+    ///
+    /// # Errors
+    /// What is no YAML, or more than a document may be.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut builder = Builder::default();
+        for event in Parser::new_from_str(text) {
+            let (event, span) = event.map_err(|e| {
+                let mark = e.marker();
+                Error::at(e.info(), (mark.line(), mark.col() + 1))
+            })?;
+            builder.take(event, span)?;
+        }
+        builder.end()
+    }
+}
+
+/// Reads a text as a value.
+///
+/// # Errors
+/// What is no YAML or not such a value, with its place.
+pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    T::deserialize(Document::parse(text)?.deserializer())
+}
+
+#[derive(Default)]
+struct Builder {
+    root: Option<Arc<Node>>,
+    stack: Vec<Open>,
+    anchors: HashMap<usize, Arc<Node>>,
+    /// The size of what was parsed, aliases not followed.
+    size: u64,
+    /// The alias that comes to most.
+    largest: Option<(u64, (usize, usize))>,
+}
+
+impl Builder {
+    fn take(&mut self, event: Event<'_>, span: Span) -> Result<(), Error> {
+        let place = (span.start.line(), span.start.col() + 1);
+        match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let is_text = tag.is_some_and(|t| {
+                    t.is_yaml_core_schema() && t.suffix == "str" || t.handle.is_empty() && t.suffix == "!"
+                });
+                self.grow(1 + text.len() as u64 / 32, place)?;
+                self.add(anchor, Node::scalar(&text, style == ScalarStyle::Plain && !is_text, place))
+            }
+            Event::SequenceStart(anchor, _) => self.open(anchor, place, Kind::Sequence(Vec::new())),
+            Event::MappingStart(anchor, _) => self.open(anchor, place, Kind::Mapping(Vec::new())),
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(Open { anchor, node, .. }) = self.stack.pop() else { return Ok(()) };
+                self.add(anchor, node)
+            }
+            Event::Alias(anchor) => {
+                self.grow(1, place)?;
+                let Some(node) = self.anchors.get(&anchor).cloned() else {
+                    return Err(Error::at("an alias stands within what it is an alias of", place));
+                };
+                if self.largest.is_none_or(|(size, _)| node.size > size) {
+                    self.largest = Some((node.size, place));
+                }
+                self.put(node, place)
+            }
+            Event::DocumentStart(_) if self.root.is_some() => {
+                Err(Error::at("there is more than one document: only one can be read", place))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn grow(&mut self, size: u64, place: (usize, usize)) -> Result<(), Error> {
+        self.size += size;
+        if self.size > MAX_SIZE {
+            return Err(Error::at(format!("it has more than {MAX_SIZE} parts"), place));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, anchor: usize, place: (usize, usize), kind: Kind) -> Result<(), Error> {
+        self.grow(1, place)?;
+        if self.stack.len() >= MAX_DEPTH {
+            return Err(too_deep(place));
+        }
+        let node = Node { place, depth: 1, size: 1, kind };
+        self.stack.push(Open { anchor, node, key: None, keys: HashSet::new() });
+        Ok(())
+    }
+
+    fn add(&mut self, anchor: usize, node: Node) -> Result<(), Error> {
+        let (place, node) = (node.place, Arc::new(node));
+        if anchor > 0 {
+            self.anchors.insert(anchor, Arc::clone(&node));
+        }
+        self.put(node, place)
+    }
+
+    fn put(&mut self, node: Arc<Node>, place: (usize, usize)) -> Result<(), Error> {
+        if self.stack.len() + node.depth > MAX_DEPTH + 1 {
+            return Err(too_deep(place));
+        }
+        let Some(Open { node: open, key, keys, .. }) = self.stack.last_mut() else {
+            self.root = Some(node);
+            return Ok(());
+        };
+        open.depth = open.depth.max(node.depth + 1);
+        open.size = open.size.saturating_add(node.size);
+        match &mut open.kind {
+            Kind::Sequence(all) => all.push(node),
+            Kind::Mapping(all) => match key.take() {
+                Some(key) => all.push((key, node)),
+                None => {
+                    let Kind::Scalar { text, .. } = &node.kind else {
+                        return Err(Error::at("a key must be a text", place));
+                    };
+                    if !keys.insert(text.clone()) {
+                        return Err(Error::at(format!("the key `{text}` stands twice in one mapping"), place));
+                    }
+                    *key = Some(node);
+                }
+            },
+            Kind::Scalar { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Result<Document, Error> {
+        let root = self.root.unwrap_or_else(|| Arc::new(Node::scalar("", true, (1, 1))));
+        match self.largest {
+            Some((_, place)) if root.size > ALIAS_BASE + ALIAS_FACTOR * self.size => {
+                Err(Error::at(format!("its aliases come to {} parts, too many for its size", root.size), place))
+            }
+            _ => Ok(Document(root)),
+        }
+    }
+}
+
+fn too_deep(place: (usize, usize)) -> Error {
+    Error::at(format!("it is nested deeper than {MAX_DEPTH}"), place)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn scalars_are_what_the_core_schema_says() {
+        for (text, value) in [
+            ("", json!(null)),
+            ("~", json!(null)),
+            ("null", json!(null)),
+            ("true", json!(true)),
+            ("False", json!(false)),
+            ("yes", json!("yes")),
+            ("'true'", json!("true")),
+            ("42", json!(42)),
+            ("-7", json!(-7)),
+            ("0x1F", json!(31)),
+            ("0o17", json!(15)),
+            ("007", json!("007")),
+            ("18446744073709551615", json!(18_446_744_073_709_551_615_u64)),
+            ("1.5", json!(1.5)),
+            ("1e3", json!(1000.0)),
+            (".5", json!(0.5)),
+            ("1.2.3", json!("1.2.3")),
+            ("1_000", json!("1_000")),
+            ("2001-01-01", json!("2001-01-01")),
+            ("!!str 5", json!("5")),
+            ("\u{feff}a: 1", json!({"a": 1})),
+            ("a: |\n  x\n  y\nb: >\n  x\n  y\n", json!({"a": "x\ny\n", "b": "x y\n"})),
+            ("- a\n- [b, {c: d}]\n", json!(["a", ["b", {"c": "d"}]])),
+            ("1: x\ntrue: y", json!({"1": "x", "true": "y"})),
+            ("{\"a\": [1, null], \"b\": \"\\u00fc\"}", json!({"a": [1, null], "b": "ü"})),
+            ("a: &x {b: 1}\nc: *x", json!({"a": {"b": 1}, "c": {"b": 1}})),
+        ] {
+            assert_eq!(from_str::<Value>(text).unwrap_or_else(|e| panic!("{text}: {e}")), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        for (text, place, part) in [
+            ("a: 1\nb: [1, 2\n", (3, 1), ""),
+            ("a: 1\na: 2\n", (2, 1), "the key `a` stands twice"),
+            ("a: *none\n", (1, 4), ""),
+            ("a: &x [*x]\n", (1, 8), "within"),
+            ("---\na\n---\nb\n", (3, 1), "more than one document"),
+            ("? [a]\n: b\n", (1, 3), "a key must be a text"),
+        ] {
+            let error = from_str::<Value>(text).unwrap_err();
+            assert!(error.message().contains(part), "{text}: {error}");
+            assert_eq!(error.place(), Some(place), "{text}: {error}");
+        }
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Two {
+            #[allow(dead_code)]
+            number: u8,
+        }
+        for (text, place) in
+            [("x: {number: many}", (1, 13)), ("x:\n  numbr: 1", (2, 3)), ("x:\n  number: 300\n", (2, 11))]
+        {
+            let error = from_str::<HashMap<String, Two>>(text).unwrap_err();
+            assert_eq!(error.place(), Some(place), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn nesting_and_aliases_are_bounded() {
+        for open in ["[", "{a: ", "- ", "? "] {
+            let error = from_str::<Value>(&open.repeat(100_000)).unwrap_err();
+            assert!(error.message().contains("nested") || error.message().contains("recursion"), "{error}");
+        }
+        let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for i in 1..12 {
+            let before = format!("*a{}, ", i - 1).repeat(10);
+            laughs.push_str(&format!("a{i}: &a{i} [{before}]\n"));
+        }
+        let error = from_str::<Value>(&laughs).unwrap_err();
+        assert!(error.message().contains("aliases"), "{error}");
+        assert_eq!(error.place().map(|p| p.0), Some(12), "{error}");
+        // A long text often, and a chain of aliases that is deep though nothing in the text is.
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), "*a, ".repeat(100_000));
+        let error = from_str::<Value>(&long).unwrap_err();
+        assert!(error.message().contains("aliases"), "{error}");
+        let chain: String = (1..1_000).map(|i| format!("a{i}: &a{i} [*a{}]\n", i - 1)).collect();
+        let error = from_str::<Value>(&format!("a0: &a0 x\n{chain}")).unwrap_err();
+        assert!(error.message().contains("nested"), "{error}");
+        let error = from_str::<Value>(&format!("[{}]", "a,".repeat(2_100_000))).unwrap_err();
+        assert!(error.message().contains("parts"), "{error}");
+        let many: String = (0..5_000).map(|i| format!("- {{name: r{i}, then: [abort]}}\n")).collect();
+        assert_eq!(from_str::<Vec<Value>>(&many).unwrap().len(), 5_000);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let value = json!({
+            "rules": [{"name": "a: b", "when": "~u x", "then": [{"tag": "yes"}, "stop"], "n": 5, "f": 1.5, "e": [], "o": {}}],
+            "text": "two\nlines # no comment", "null": null, "true": "true", "é": "\u{1}\"\\",
+        });
+        let text = to_string(&value);
+        assert_eq!(from_str::<Value>(&text).unwrap(), value, "{text}");
+    }
+}

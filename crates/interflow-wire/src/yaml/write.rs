@@ -1,0 +1,92 @@
+//! Values as YAML in block style.
+
+use serde_json::Value;
+
+/// A value as a document, its members in their order.
+pub fn to_string(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => block(value, 0, &mut out),
+        Value::Array(list) if !list.is_empty() => block(value, 0, &mut out),
+        flat => {
+            inline(flat, &mut out);
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// The lines of a collection; the first one's indent is there already.
+fn block(value: &Value, indent: usize, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            for (i, (name, value)) in map.iter().enumerate() {
+                if i > 0 {
+                    spaces(indent, out);
+                }
+                text(name, out);
+                out.push(':');
+                member(value, indent, out);
+            }
+        }
+        Value::Array(list) => {
+            for (i, value) in list.iter().enumerate() {
+                if i > 0 {
+                    spaces(indent, out);
+                }
+                out.push_str("- ");
+                if is_block(value) {
+                    block(value, indent + 2, out);
+                } else {
+                    inline(value, out);
+                    out.push('\n');
+                }
+            }
+        }
+        flat => inline(flat, out),
+    }
+}
+
+fn member(value: &Value, indent: usize, out: &mut String) {
+    if is_block(value) {
+        out.push('\n');
+        spaces(indent + 2, out);
+        block(value, indent + 2, out);
+    } else {
+        out.push(' ');
+        inline(value, out);
+        out.push('\n');
+    }
+}
+
+fn is_block(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        _ => false,
+    }
+}
+
+fn spaces(n: usize, out: &mut String) {
+    out.extend(std::iter::repeat_n(' ', n));
+}
+
+fn inline(value: &Value, out: &mut String) {
+    match value {
+        Value::String(s) => text(s, out),
+        // An empty collection, a number, a truth value or null is the same in both.
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+/// Bare where it is a word that can be nothing else, in quotes as JSON has them otherwise.
+fn text(s: &str, out: &mut String) {
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+');
+    let starts = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
+    let other = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    if starts && !s.ends_with(' ') && s.chars().all(word) && !other.contains(&s.to_ascii_lowercase().as_str()) {
+        out.push_str(s);
+    } else {
+        out.push_str(&Value::from(s).to_string());
+    }
+}
