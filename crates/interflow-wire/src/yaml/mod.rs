@@ -341,8 +341,10 @@ mod tests {
         let value = json!({
             "rules": [{"name": "a: b", "when": "~u x", "then": [{"tag": "yes"}, "stop"], "n": 5, "f": 1.5, "e": [], "o": {}}],
             "text": "two\nlines # no comment", "null": null, "true": "true", "é": "\u{1}\"\\",
+            "to": "http://b.test/", "key": "x:", "a:b": "c:d",
         });
         let text = to_string(&value);
         assert_eq!(from_str::<Value>(&text).unwrap(), value, "{text}");
+        assert!(text.contains("to: http://b.test/\n"), "{text}");
     }
 }

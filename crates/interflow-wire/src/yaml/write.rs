@@ -81,10 +81,11 @@ fn inline(value: &Value, out: &mut String) {
 
 /// Bare where it is a word that can be nothing else, in quotes as JSON has them otherwise.
 fn text(s: &str, out: &mut String) {
-    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+');
+    let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '+' | ':');
     let starts = s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let other = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
-    if starts && !s.ends_with(' ') && s.chars().all(word) && !other.contains(&s.to_ascii_lowercase().as_str()) {
+    let is_key = s.contains(": ") || s.ends_with([' ', ':']);
+    if starts && !is_key && s.chars().all(word) && !other.contains(&s.to_ascii_lowercase().as_str()) {
         out.push_str(s);
     } else {
         out.push_str(&Value::from(s).to_string());
