@@ -26,7 +26,7 @@ pub fn parse_iv(text: &str) -> Option<[u8; 16]> {
 
 /// A key of either length.
 enum WholeKey {
-    Short(AesKey),
+    Short(Box<AesKey>),
     Long(Box<Aes256>),
 }
 
@@ -42,7 +42,7 @@ pub struct Aes128Cbc {
 impl Aes128Cbc {
     /// For a segment from its first byte.
     pub fn new(key: &Key, iv: [u8; 16]) -> Self {
-        Self::with(WholeKey::Short(AesKey::new(key)), iv)
+        Self::with(WholeKey::Short(Box::new(AesKey::new(key))), iv)
     }
 
     /// The same under a key of 256 bits (`METHOD=AES-256`).
