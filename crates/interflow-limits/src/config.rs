@@ -45,7 +45,8 @@ pub struct QuotaConfig {
     /// Tokens set aside at the start for an answer, until its usage is known; a smaller `max_tokens` of the request counts
     /// instead.
     pub reserve_output: u64,
-    /// How long a concurrency slot is held at the most: a process that dies gives its slots back after this time.
+    /// How long a concurrency slot is held at the most, whatever becomes of its request. Slots of a process that died come
+    /// back sooner, by `shared.heartbeat`.
     pub slot_lease: Span,
     /// Counting together with other processes, through Redis.
     pub shared: SharedConfig,
@@ -103,6 +104,9 @@ pub struct SharedConfig {
     pub prefix: String,
     /// How long the server may take for one answer, connecting included.
     pub timeout: Span,
+    /// How often each process tells the server that its concurrency slots are still held, from 100 ms to 10 min. A process
+    /// that died gives its slots back after three times this.
+    pub heartbeat: Span,
     /// What happens to requests while the server cannot be asked.
     pub failure: Failure,
     /// The authority that signed the server's certificate (PEM), in place of the system's.
@@ -122,6 +126,7 @@ impl Default for SharedConfig {
             redis: None,
             prefix: "interflow:limits:".into(),
             timeout: Span::millis(250),
+            heartbeat: Span::secs(5),
             failure: Failure::Closed,
             ca: None,
             certificate: None,

@@ -250,7 +250,10 @@ impl State {
 }
 
 fn place(config: &QuotaConfig, home: &Path, memory: &Arc<MemoryLedger>) -> Result<Place, LimitsError> {
-    let SharedConfig { redis, prefix, timeout, failure, ca, certificate, key } = &config.shared;
+    let SharedConfig { redis, prefix, timeout, heartbeat, failure, ca, certificate, key } = &config.shared;
+    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&heartbeat.0) {
+        return Err(LimitsError("quota.shared.heartbeat: write a time from 100ms to 10m".into()));
+    }
     let Some(url) = redis else { return Ok(Place::Memory(Arc::clone(memory))) };
     let identity = match (certificate, key) {
         (Some(c), Some(k)) => {
@@ -264,6 +267,7 @@ fn place(config: &QuotaConfig, home: &Path, memory: &Arc<MemoryLedger>) -> Resul
         prefix: prefix.clone(),
         timeout: timeout.0,
         lease: config.slot_lease.0,
+        heartbeat: heartbeat.0,
         ca: ca.as_ref().map(|p| read(&home.join(p), "quota.shared.ca")).transpose()?,
         identity,
     };
@@ -318,14 +322,23 @@ impl Grant {
     }
 
     /// The request is over and used this.
-    pub fn settle(mut self, tokens: &Tokens) {
-        self.finish(tokens);
+    pub fn settle(self, tokens: &Tokens) {
+        self.settle_as(tokens, None);
     }
 
-    fn finish(&mut self, tokens: &Tokens) {
+    /// As [`settle`](Self::settle); `answered` is the model that answered, by which tokens are priced where the one that
+    /// was asked for is an alias or has no price.
+    pub fn settle_as(mut self, tokens: &Tokens, answered: Option<&str>) {
+        self.finish(tokens, answered);
+    }
+
+    fn finish(&mut self, tokens: &Tokens, answered: Option<&str>) {
         let Some(held) = self.held.take() else { return };
         let state = self.limits.state.load();
-        let (used, priced) = state.price(&self.subject, tokens);
+        let (mut used, mut priced) = state.price(&self.subject, tokens);
+        if !priced && let Some(micros) = state.prices.cost(&self.subject.provider, answered, tokens) {
+            (used.micros, priced) = (micros, true);
+        }
         self.limits.usage.used(&self.subject, tokens, priced.then_some(used.micros));
         let Held { ledger: Some(ledger), asks, lease, since } = held else { return };
         let costs: Vec<u64> = asks.iter().map(|a| cost(&a.counter, used)).collect();
@@ -340,7 +353,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let estimated = self.estimated;
-        self.finish(&estimated);
+        self.finish(&estimated, None);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What tokens cost: a list of patterns, the built-in one with the owner's laid over it.
+//! What tokens cost: a list of models and patterns, the built-in one with the operator's laid over it.
 
 use std::collections::BTreeMap;
 
@@ -105,11 +105,90 @@ impl Entry {
         Self { plain, placed: pattern.contains('/'), pattern, price }
     }
 
-    fn fits(&self, both: &str, model: &str) -> bool {
-        let text = if self.placed { both } else { model };
+    /// Whether it is for this model: a pattern as the model is written, a plain name also without its version.
+    fn fits(&self, name: &Name<'_>) -> bool {
+        let text = if self.placed { name.both } else { name.model };
+        if self.plain == self.pattern.len() {
+            return self.pattern == text || !self.placed && name.base == Some(&self.pattern);
+        }
         text.as_bytes().starts_with(&self.pattern.as_bytes()[..self.plain])
             && any_matches(std::slice::from_ref(&self.pattern), text)
     }
+}
+
+/// A model's name in the forms in which a list may hold it.
+struct Name<'a> {
+    /// Provider and model.
+    both: &'a str,
+    model: &'a str,
+    /// Without region, vendor, date and version number, when it has any of them.
+    base: Option<&'a str>,
+}
+
+/// What names of models may begin with: how a region or a vendor is written by clouds and resellers.
+const BEGINNINGS: [&str; 20] = [
+    "models/",
+    "global.",
+    "us-gov.",
+    "us.",
+    "eu.",
+    "apac.",
+    "jp.",
+    "au.",
+    "ca.",
+    "openai/",
+    "anthropic/",
+    "google/",
+    "mistralai/",
+    "deepseek/",
+    "cohere/",
+    "amazon/",
+    "anthropic.",
+    "amazon.",
+    "mistral.",
+    "cohere.",
+];
+
+/// A model's name without region, vendor, date and version number: `us.anthropic.claude-sonnet-4-5-20250929-v1:0` is
+/// `claude-sonnet-4-5`. Nothing else is taken off, so that `gpt-4o-mini` and `gpt-4o-audio-preview` stay other models than
+/// `gpt-4o`.
+fn base(model: &str) -> &str {
+    let mut name = model;
+    if name.starts_with("arn:") {
+        name = name.rsplit('/').next().unwrap_or(name);
+    }
+    while let Some(rest) = BEGINNINGS.iter().find_map(|b| name.strip_prefix(b)) {
+        name = rest;
+    }
+    while let Some(rest) = without_version(name) {
+        name = rest;
+    }
+    name
+}
+
+/// The name without the version number or date that it ends in.
+fn without_version(name: &str) -> Option<&str> {
+    let digits = |text: &str, n: usize| text.len() == n && text.bytes().all(|b| b.is_ascii_digit());
+    if let Some((rest, date)) = name.rsplit_once('@') {
+        return (date == "default" || date == "latest" || digits(date, 8)).then_some(rest);
+    }
+    // Bedrock's `-v1:0`, also with the length of the context behind it.
+    if let Some((rest, version)) = name.rsplit_once("-v")
+        && version.starts_with(|c: char| c.is_ascii_digit())
+        && version.bytes().all(|b| b.is_ascii_digit() || b == b':' || b == b'k')
+        && version.len() <= 8
+        && (version.contains(':') || version.len() == 1)
+    {
+        return Some(rest);
+    }
+    let (rest, last) = name.rsplit_once('-')?;
+    if last == "latest" || digits(last, 8) || digits(last, 3) {
+        return Some(rest);
+    }
+    // 2024-08-06.
+    let (rest, month) = rest.rsplit_once('-').filter(|_| digits(last, 2))?;
+    let (rest, year) = rest.rsplit_once('-').filter(|_| digits(month, 2))?;
+    digits(year, 4).then_some(rest)
 }
 
 impl Default for Prices {
@@ -121,8 +200,8 @@ impl Default for Prices {
 }
 
 impl Prices {
-    /// The built-in list with this JSON laid over it: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. A pattern is
-    /// a model, or a provider and a model as `ollama/*`.
+    /// The built-in list with this JSON laid over it: `{"prices": {"gpt-5*": {"input": 1.25, "output": 10}}}`. An entry is
+    /// a model, or a provider and a model as `ollama/*`; `*` stands for any characters.
     ///
     /// # Errors
     /// What is wrong, with its line.
@@ -150,10 +229,13 @@ impl Prices {
         &self.as_of
     }
 
-    /// The price of a model at a provider.
+    /// The price of a model at a provider: the longest entry that fits the name as it stands, or, where no entry does
+    /// better, the name without region, vendor, date and version number.
     pub fn of(&self, provider: &str, model: &str) -> Option<&Price> {
         let both = format!("{provider}/{model}");
-        self.list.iter().find(|entry| entry.fits(&both, model)).map(|entry| &entry.price)
+        let base = Some(base(model)).filter(|b| *b != model);
+        let name = Name { both: &both, model, base };
+        self.list.iter().find(|entry| entry.fits(&name)).map(|entry| &entry.price)
     }
 
     /// What tokens cost there, in millionths of a dollar; `None` when no price is known.
@@ -183,7 +265,7 @@ mod tests {
             Prices::with(r#"{"prices": {"gpt-5*": {"input": 7, "output": 9}, "mine/*": {"input": 0, "output": 0}}}"#)
                 .unwrap();
         assert_eq!(own.of("openai", "gpt-5").unwrap().input, 7.0);
-        assert_eq!(own.of("openai", "gpt-5-mini-2025").unwrap().input, 0.25);
+        assert_eq!(own.of("openai", "gpt-5-mini-2025-08-07").unwrap().input, 0.25);
         assert_eq!(own.of("mine", "whatever").unwrap().output, 0.0);
         assert_eq!(own.of("openai", "nobody-knows"), None);
     }
@@ -204,6 +286,38 @@ mod tests {
             assert!(prices.of(provider, model).is_some(), "{provider} {model}");
         }
         assert_eq!(prices.of("gemini", "gemini-2.5-flash-lite").unwrap().input, 0.1);
+    }
+
+    #[test]
+    fn a_model_is_priced_by_its_version_and_never_by_what_its_name_begins_with() {
+        let prices = Prices::default();
+        for (model, wanted) in [
+            ("gpt-4o", Some(2.5)),
+            ("gpt-4o-2024-08-06", Some(2.5)),
+            ("gpt-4o-2024-05-13", Some(5.0)),
+            ("gpt-4o-mini-2024-07-18", Some(0.15)),
+            ("gpt-4o-audio-preview", None),
+            ("gpt-4o-mini-realtime-preview", None),
+            ("gpt-4o-future", None),
+            ("gpt-5.9", None),
+            ("o1-pro", Some(150.0)),
+            ("o3-ultra", None),
+            ("gpt-5-mini-2025", None),
+            ("ft:gpt-4o-2024-08-06:firm::id", None),
+            ("claude-opus-4-1-20250805", Some(15.0)),
+            ("claude-opus-4-5@20251101", Some(5.0)),
+            ("claude-opus-4-9", None),
+            ("claude-3-5-haiku-latest", Some(0.8)),
+            ("anthropic/claude-sonnet-4", Some(3.0)),
+            ("global.anthropic.claude-haiku-4-5-20251001-v1:0", Some(1.0)),
+            ("arn:aws:bedrock:us-east-1:1:inference-profile/us.amazon.nova-lite-v1:0", Some(0.06)),
+            ("models/gemini-2.0-flash-001", Some(0.1)),
+            ("gemini-2.5-flash-image", None),
+            ("mistral-large-2411", Some(2.0)),
+            ("mistral-large-2402", None),
+        ] {
+            assert_eq!(prices.of("any", model).map(|p| p.input), wanted, "{model}");
+        }
     }
 
     #[test]

@@ -339,6 +339,62 @@ async fn all_kinds_of_counters_work_there_as_in_memory() {
     assert!(told[0].1.contains(&("tokens_per_month", 140.0)), "{told:?}");
 }
 
+/// Not a test by itself: a process that takes a slot and is killed with it.
+#[tokio::test]
+async fn holder() {
+    let Ok(url) = std::env::var(HOLDER) else { return };
+    let l = Limits::new(&one_slot(&url), Path::new("/")).unwrap();
+    let _grant = l.begin(subject(), ASK).await.unwrap();
+    println!("held;");
+    std::future::pending::<()>().await;
+}
+
+const HOLDER: &str = "INTERFLOW_TEST_REDIS_HOLDER";
+
+/// One slot, told of every 200 ms.
+fn one_slot(url: &str) -> QuotaConfig {
+    let mut config = config(url, Failure::Closed, Quota { concurrent: Some(1), ..Quota::default() });
+    config.shared.heartbeat = Span::millis(200);
+    config
+}
+
+#[tokio::test]
+async fn a_slot_is_held_while_its_process_lives_and_comes_back_soon_after_it_was_killed() {
+    let Some(server) = Server::start() else { return };
+    let mut holder = Command::new(std::env::current_exe().unwrap());
+    holder.args(["--exact", "holder", "--nocapture"]).env(HOLDER, server.url()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut said = String::new();
+    let mut out = holder.stdout.take().unwrap();
+    while !said.contains("held;") {
+        let mut some = [0; 256];
+        let n = out.read(&mut some).unwrap();
+        assert!(n > 0, "{said}");
+        said.push_str(&String::from_utf8_lossy(&some[..n]));
+    }
+    let l = Limits::new(&one_slot(&server.url()), Path::new("/")).unwrap();
+    // Longer than a slot lasts by itself.
+    let until = Instant::now() + Duration::from_millis(2_000);
+    while Instant::now() < until {
+        assert_eq!(refused(&l).await, "concurrent");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    let grant = loop {
+        match l.begin(subject(), ASK).await {
+            Ok(grant) => break grant,
+            Err(_) => assert!(Instant::now() < until, "the slot does not come back"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    // What is given back stays so, whatever the heartbeat was about to say.
+    drop(grant);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(l.begin(subject(), ASK).await.is_ok());
+}
+
 async fn refused(l: &Arc<Limits>) -> &'static str {
     match l.begin(subject(), ASK).await {
         Err(NotNow::Limit { counter, wait, .. }) => {

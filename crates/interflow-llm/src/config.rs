@@ -18,11 +18,28 @@ pub struct LlmConfig {
     pub native_paths: bool,
     /// The largest request whose model and length are read; larger ones go on without.
     pub max_body: ByteSize,
-    /// Other names for models, in all upstreams: the client's name on the left.
+    /// What is done with telemetry that agents send to their provider: Claude Code's event log, Codex's analytics, traces of
+    /// OpenAI's Agents SDK, OTLP and statsig at a provider's host.
+    pub telemetry: TelemetryRule,
+    /// Other names for models, in all upstreams: the client's name on the left. What stands on the right may itself be an
+    /// alias, or a name in an upstream's `models`.
     pub aliases: BTreeMap<String, String>,
     /// Upstreams by name, which is the first part of their paths. The providers are there already; what is set for one of
     /// them here replaces its default.
     pub upstream: BTreeMap<String, UpstreamConfig>,
+}
+
+/// What is done with an agent's telemetry to its provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TelemetryRule {
+    /// It passes; where prompts are redacted, so is its text.
+    #[default]
+    Redact,
+    /// It passes as it is, even where prompts are redacted.
+    Pass,
+    /// It is refused with 403, `telemetry_refused`.
+    Refuse,
 }
 
 /// A provider, or a server that speaks a provider's API.
@@ -39,9 +56,11 @@ pub struct UpstreamConfig {
     /// The gateway's own key, `env:NAME` or `file:PATH`, sent in place of the client's. Without one the client's goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Other names for models at this upstream.
+    /// Other names for models at this upstream; they go before `llm.aliases`. What stands on the right is looked up again. A
+    /// fallback without a name for a model takes the one that the first upstream gives it.
     pub models: BTreeMap<String, String>,
-    /// Upstreams of the same API that are tried in turn when this one fails.
+    /// Upstreams of the same API that are tried in turn when this one fails, each followed by its own fallbacks; none is
+    /// asked twice.
     pub fallback: Vec<String>,
     /// How often each upstream is tried.
     pub attempts: u32,
@@ -103,6 +122,7 @@ impl Default for LlmConfig {
             gateway: true,
             native_paths: true,
             max_body: ByteSize(50 << 20),
+            telemetry: TelemetryRule::default(),
             aliases: BTreeMap::new(),
             upstream: BTreeMap::new(),
         }

@@ -21,6 +21,10 @@ pub struct Exchange {
     pub others: Vec<ByteStr>,
     /// The model as the client asked for it.
     pub model: Option<ByteStr>,
+    /// Whether it passes as it is, by the operator's word, even where prompts are redacted.
+    pub exempt: bool,
+    /// The name under which an upstream is asked for the model, where it is settled already.
+    pub(crate) renamed: Option<ByteStr>,
     /// Whether a stream is asked for.
     pub stream: bool,
     /// Tokens that the request will be counted as, by its length: about four bytes of text per token.

@@ -4,21 +4,27 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use interflow_flow::{
-    Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Phase,
-    RequestHead, ResponseHead, Result, Scope, Stage, Step, Transport, Verdict,
+    Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Method, Phase,
+    RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
 use bytes::Bytes;
 use interflow_wire::content_coding::{self as coding, Decoder};
 
+use crate::config::TelemetryRule;
 use crate::events::Framing;
 use crate::gateway::{Gateway, Upstream};
+use crate::message::Shape;
 use crate::spans::Marked;
 use crate::usage::{self, Scanner};
-use crate::{Exchange, Operation, live, provider, recognise, spans};
+use crate::{Call, Exchange, Operation, Provider, Refusal, live, model_in_path, provider, recognise, spans};
 
 /// The largest that a stream may grow to while its counts are read; beyond it they stay unknown.
 const LONGEST: u64 = 4 << 30;
+/// The longest body that is looked into on a path that says nothing: what is longer is not told to be a conversation either.
+const LONGEST_UNKNOWN: usize = 16 << 20;
+/// Bodies larger than this are looked into beside the worker's thread, which has others to serve.
+const LARGE: usize = 128 << 10;
 
 /// Recognises exchanges with providers.
 pub struct Recogniser {
@@ -34,7 +40,7 @@ impl Recogniser {
     fn exchange(&self, flow: &Flow, head: &RequestHead) -> Option<Exchange> {
         let url = &head.url;
         let named = if flow.transport == Transport::Gateway { self.gateway.identify(flow, url) } else { None };
-        let others = |u: &Upstream| u.fallback.iter().map(|name| ByteStr::from(name.as_str())).collect();
+        let others = |u: &Upstream| self.gateway.table().behind(u);
         let (call, upstream, others) = match named {
             Some((upstream, rest)) => {
                 let (path, query) = rest.split_once('?').unwrap_or((&rest, ""));
@@ -43,7 +49,8 @@ impl Recogniser {
             }
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
-                (recognise(host, port, &head.method, &url.path, &head.headers)?, None, Vec::new())
+                let call = recognise(host, port, &head.method, &url.path, &head.headers);
+                (call.or_else(|| socket(head))?, None, Vec::new())
             }
         };
         let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
@@ -61,6 +68,86 @@ impl Recogniser {
     }
 }
 
+impl Recogniser {
+    /// A request that its head says nothing of: where it may be a question to a model all the same, its body tells.
+    fn unrecognised<'a>(
+        &'a self,
+        flow: &'a mut Flow,
+        head: &'a mut RequestHead,
+        body: Body,
+    ) -> Step<'a, Result<Body, Verdict>> {
+        let promising = provider::is_promising(&head.url.path);
+        let strict = self.gateway.looks_everywhere(flow.transport);
+        let json = head.headers.get_str("content-type").is_some_and(|t| t.contains("json"));
+        if head.method != Method::POST || body.is_empty() || !(promising || strict && json) {
+            return Step::Now(Ok(body));
+        }
+        let max = self.gateway.max_body();
+        let most = if promising { max } else { max.min(LONGEST_UNKNOWN) };
+        Step::later(async move {
+            let raw = match body.collect(most).await {
+                Ok((raw, _)) => raw,
+                Err(CollectError::TooLarge(body)) if !(promising && strict) => return Ok(body),
+                Err(CollectError::TooLarge(body)) => {
+                    // Whoever redacts must not let it go unseen.
+                    let (provider, operation) = (Provider::OpenAi, Operation::Chat);
+                    *flow.note_mut::<Exchange>() = Exchange { provider, operation, ..Exchange::default() };
+                    return Ok(body);
+                }
+                Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
+            };
+            let plain = coding::decode_held(&head.headers, &raw, max as u64).await;
+            if let Some(e) = plain.as_ref().err().and_then(coding::overloaded) {
+                return Err(Verdict::Deny(e));
+            }
+            let (call, text) = match plain {
+                Ok(plain) => {
+                    let text = plain.unwrap_or_else(|| raw.clone());
+                    let (path, body) = (head.url.path.clone(), text.clone());
+                    let look = move || provider::by_body(&path, &serde_json::from_slice(&body).ok()?);
+                    let call = match text.len() > LARGE {
+                        false => look(),
+                        true => tokio::task::spawn_blocking(look).await.ok().flatten(),
+                    };
+                    (call, text)
+                }
+                // What cannot be decoded is taken for a question where that matters.
+                Err(_) => (strict.then(unread), raw.clone()),
+            };
+            if let Some(call) = call {
+                let exchange = Exchange {
+                    provider: call.provider,
+                    operation: call.operation,
+                    model: model_in_path(call.provider, &head.url.path)
+                        .and_then(|at| head.url.path.get(at))
+                        .map(ByteStr::from),
+                    stream: call.stream.unwrap_or_default(),
+                    grows: call.grows,
+                    ..Exchange::default()
+                };
+                *flow.note_mut::<Exchange>() = exchange;
+                match read_request(flow.note_mut::<Exchange>(), &text).await {
+                    Err(spans::MarkError::Overloaded(e)) => return Err(Verdict::Deny(e)),
+                    Ok(()) | Err(spans::MarkError::Json(_)) => {}
+                }
+            }
+            Ok(Body::from(raw))
+        })
+    }
+}
+
+/// A WebSocket whose path promises events of the Responses API, on whatever host.
+fn socket(head: &RequestHead) -> Option<Call> {
+    let spoken = live::is_websocket(head) && Shape::of_path(&head.url.path) == Some(Shape::Responses);
+    let (provider, operation) = (Provider::OpenAi, Operation::Realtime);
+    spoken.then_some(Call { provider, operation, model: None, stream: None, grows: false })
+}
+
+/// A request that may be a question to a model, for all that is known of it.
+const fn unread() -> Call {
+    Call { provider: Provider::OpenAi, operation: Operation::Chat, model: None, stream: None, grows: false }
+}
+
 impl Stage for Recogniser {
     fn name(&self) -> &'static str {
         "llm"
@@ -76,8 +163,15 @@ impl Stage for Recogniser {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        if let Some(exchange) = self.exchange(flow, head) {
-            *flow.note_mut::<Exchange>() = exchange;
+        let Some(exchange) = self.exchange(flow, head) else { return Step::Now(Verdict::Continue) };
+        let provider = exchange.provider;
+        let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
+        *flow.note_mut::<Exchange>() = Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange };
+        if telemetry == Some(TelemetryRule::Refuse) {
+            flow.tag("refused:telemetry_refused");
+            let message = "telemetry of agents is refused here (llm.telemetry)";
+            let refusal = Refusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
+            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow.id))));
         }
         Step::Now(Verdict::Continue)
     }
@@ -88,6 +182,9 @@ impl Stage for Recogniser {
         head: &'a mut RequestHead,
         body: Body,
     ) -> Step<'a, Result<Body, Verdict>> {
+        if flow.note::<Exchange>().is_none_or(|e| e.provider == Provider::Unknown && e.upstream.is_none()) {
+            return self.unrecognised(flow, head, body);
+        }
         let wanted =
             flow.note::<Exchange>().is_some_and(|e| e.operation.is_known() && e.operation != Operation::Lookup);
         let form = head.headers.get_str("content-type").is_some_and(|t| t.trim_start().starts_with("multipart/"));

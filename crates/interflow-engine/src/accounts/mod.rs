@@ -276,7 +276,7 @@ impl Stage for AccountStage {
         }
         let Some(exchange) = flow.note::<Exchange>() else { return };
         let refused = flow.note::<Option<Refused>>().copied().flatten();
-        if exchange.operation == Operation::Lookup && refused.is_none() {
+        if matches!(exchange.operation, Operation::Lookup | Operation::Telemetry) && refused.is_none() {
             return;
         }
         let usage = exchange.usage();
@@ -284,7 +284,8 @@ impl Stage for AccountStage {
             let tokens =
                 Tokens { input: u.input, output: u.output, cache_read: u.cache_read, cache_write: u.cache_write };
             let name = exchange.upstream.as_ref().map_or(exchange.provider.as_str(), |n| n.as_str());
-            self.0.limits.cost(name, exchange.model.as_deref(), &tokens)
+            let cost = |model: Option<&str>| self.0.limits.cost(name, model, &tokens);
+            cost(exchange.model.as_deref()).or_else(|| cost(exchange.settled().model.as_deref()))
         });
         self.0.told(&Facts {
             flow,

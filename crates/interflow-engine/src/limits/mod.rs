@@ -206,6 +206,10 @@ impl LimitStage {
             return self.begin_room(flow).await.map(|()| body);
         };
         let key = flow.note::<KeyNote>().and_then(|n| n.key.clone());
+        // Telemetry asks for no model and costs nothing.
+        if called.call.operation == Operation::Telemetry {
+            return Ok(body);
+        }
         if called.call.operation == Operation::Lookup {
             let Some((key, model)) = key.zip(listing::one_model(head.url.path_only())) else { return Ok(body) };
             called.model = Some(model.into());
@@ -344,9 +348,9 @@ impl Stage for LimitStage {
     fn done(&self, flow: &Flow) {
         let Some(held) = flow.note::<Held>() else { return };
         let Some(grant) = held.grant.lock().take() else { return };
-        let usage = flow.note::<Exchange>().and_then(Exchange::usage);
-        match (usage, held.status) {
-            (Some(usage), _) => grant.settle(&tokens(&usage)),
+        let settled = flow.note::<Exchange>().map(Exchange::settled).unwrap_or_default();
+        match (settled.usage, held.status) {
+            (Some(usage), _) => grant.settle_as(&tokens(&usage), settled.model.as_deref()),
             // What was answered without a count is taken to have cost what was estimated.
             (None, Some(status)) if status.is_success() => drop(grant),
             (None, _) => grant.settle(&Tokens::default()),

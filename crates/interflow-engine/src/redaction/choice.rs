@@ -144,6 +144,12 @@ impl RedactSettings {
             || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts) || r.outbound.is_some_and(scans))
     }
 
+    /// Whether prompts that come this way may have to be redacted.
+    pub(super) fn redacts(&self, transport: Transport) -> bool {
+        let redacts = |mode| mode == RedactMode::Redact;
+        redacts(self.mode(transport)) || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts))
+    }
+
     /// The redactor of a policy by its name, as Philter's clients give it.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Redactor>> {
         let own = self.routes.iter().filter_map(|(_, r)| r.as_ref());
@@ -202,6 +208,9 @@ impl RedactSettings {
         if let Some((i, (route, redactor))) = self.routes.iter().enumerate().find(fits) {
             choice.follow(route, redactor.as_ref());
             choice.route = route_name(i, route).into();
+        }
+        if exchange.exempt {
+            choice.mode = RedactMode::Off;
         }
         // Who only wants to be told wants no answer changed either.
         choice.outbound = match (choice.mode, choice.outbound) {

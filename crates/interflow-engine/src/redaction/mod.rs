@@ -162,6 +162,11 @@ impl Redaction {
         }
     }
 
+    /// Whether prompts that come this way may have to be redacted, by the config in force.
+    pub fn redacts(&self, transport: Transport) -> bool {
+        self.settings.load().redacts(transport)
+    }
+
     fn settings(&self) -> Arc<RedactSettings> {
         self.settings.load_full()
     }

@@ -1,5 +1,9 @@
 //! The ledger in a Redis server: one script per step, atomic there, by the server's clock.
 
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use interflow_flow::{BoxFuture, Timestamp};
@@ -20,6 +24,8 @@ pub struct RedisOptions {
     pub timeout: Duration,
     /// How long a slot is held at the most.
     pub lease: Duration,
+    /// How often this process says that its slots are still held; one that is silent three times loses them.
+    pub heartbeat: Duration,
     /// The authority of the server's certificate (PEM), in place of the system's.
     pub ca: Option<Vec<u8>>,
     /// Certificate and key (PEM) to show the server.
@@ -36,12 +42,47 @@ impl std::fmt::Debug for RedisOptions {
 /// How long a server that could not be reached is left alone.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Slots renewed by one call.
+const RENEWED_AT_ONCE: usize = 500;
+
 /// Counters in a Redis server.
-pub struct RedisLedger {
+pub struct RedisLedger(Arc<Inner>);
+
+/// What the ledger and its heartbeat share.
+pub struct Inner {
     client: Client,
     options: RedisOptions,
     connection: Mutex<Connection>,
     scripts: Scripts,
+    /// Requests of this process that hold slots, by lease.
+    held: Mutex<HashMap<String, Holding>>,
+    /// Whether a task renews them.
+    beating: AtomicBool,
+}
+
+/// The slots of one request.
+struct Holding {
+    keys: Vec<String>,
+    since: Instant,
+}
+
+/// The heartbeat's end, also when its runtime ends first.
+struct Beating(Weak<Inner>);
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.beating.store(false, SeqCst);
+        }
+    }
+}
+
+impl Deref for RedisLedger {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
 }
 
 enum Connection {
@@ -54,6 +95,8 @@ struct Scripts {
     take: Script,
     settle: Script,
     read: Script,
+    renew: Script,
+    give_back: Script,
 }
 
 impl RedisLedger {
@@ -75,8 +118,95 @@ impl RedisLedger {
             take: Script::new(include_str!("take.lua")),
             settle: Script::new(include_str!("settle.lua")),
             read: Script::new(include_str!("read.lua")),
+            renew: Script::new(include_str!("renew.lua")),
+            give_back: Script::new(include_str!("drop.lua")),
         };
-        Ok(Self { client: client.map_err(wrong)?, options, connection: Mutex::new(Connection::None), scripts })
+        Ok(Self(Arc::new(Inner {
+            client: client.map_err(wrong)?,
+            options,
+            connection: Mutex::new(Connection::None),
+            scripts,
+            held: Mutex::default(),
+            beating: AtomicBool::new(false),
+        })))
+    }
+
+    /// Remembers the slots that a request took, and sees to it that they are renewed.
+    fn hold(&self, asks: &[Ask], lease: &str) {
+        let slots = asks.iter().filter(|a| matches!(a.counter, Counter::Slots { .. }));
+        let keys: Vec<String> = slots.map(|ask| self.key(ask)).collect();
+        if keys.is_empty() {
+            return;
+        }
+        self.held.lock().insert(lease.to_owned(), Holding { keys, since: Instant::now() });
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if !self.beating.swap(true, SeqCst) {
+            let beating = Beating(Arc::downgrade(&self.0));
+            runtime.spawn(beat(beating, self.options.heartbeat));
+        }
+    }
+}
+
+/// Renews slots until none is held.
+async fn beat(mut beating: Beating, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(inner) = beating.0.upgrade() else { return };
+        inner.renew().await;
+        let held = inner.held.lock();
+        if held.is_empty() {
+            // Under the lock: whoever takes a slot from now on begins a new heartbeat.
+            inner.beating.store(false, SeqCst);
+            beating.0 = Weak::new();
+            return;
+        }
+    }
+}
+
+impl Inner {
+    /// How long a slot lasts without a renewal.
+    fn slot(&self) -> Duration {
+        (self.options.heartbeat * 3).min(self.options.lease)
+    }
+
+    fn key(&self, ask: &Ask) -> String {
+        // One hash tag for all: on a cluster the counters of a request must lie in one slot.
+        format!("{{{}}}{}", self.options.prefix, ask.name())
+    }
+
+    /// Says that the slots of all requests under way are still held.
+    async fn renew(&self) {
+        let mut slots = Vec::new();
+        self.held.lock().retain(|lease, holding| {
+            let young = holding.since.elapsed() < self.options.lease;
+            if young {
+                slots.extend(holding.keys.iter().map(|key| (key.clone(), lease.clone())));
+            }
+            young
+        });
+        for some in slots.chunks(RENEWED_AT_ONCE) {
+            let first = vec![self.slot().as_micros().to_string()];
+            if let Err(e) = self.slots(&self.scripts.renew, first, some).await {
+                tracing::debug!("limits: slots are not renewed: {e}");
+            }
+        }
+        // What was given back meanwhile must not be held by this.
+        let ended: Vec<_> = {
+            let held = self.held.lock();
+            slots.into_iter().filter(|(_, lease)| !held.contains_key(lease)).collect()
+        };
+        for some in ended.chunks(RENEWED_AT_ONCE) {
+            let _ = self.slots(&self.scripts.give_back, Vec::new(), some).await;
+        }
+    }
+
+    async fn slots(&self, script: &Script, first: Vec<String>, of: &[(String, String)]) -> Result<(), LedgerError> {
+        let mut call = Call { keys: Vec::with_capacity(of.len()), args: first };
+        for (key, lease) in of {
+            call.keys.push(key.clone());
+            call.args.push(lease.clone());
+        }
+        self.run::<i64>(script, &call).await.map(|_| ())
     }
 
     /// The connection, and whether it was there already.
@@ -155,8 +285,7 @@ impl RedisLedger {
     fn call(&self, asks: &[Ask], first: Vec<String>, more: impl Fn(usize, &Ask) -> Vec<String>) -> Call {
         let mut call = Call { keys: Vec::with_capacity(asks.len()), args: first };
         for (i, ask) in asks.iter().enumerate() {
-            // One hash tag for all: on a cluster the counters of a request must lie in one slot.
-            call.keys.push(format!("{{{}}}{}", self.options.prefix, ask.name()));
+            call.keys.push(self.key(ask));
             call.args.extend(shape(&ask.counter));
             call.args.extend(more(i, ask));
         }
@@ -190,12 +319,15 @@ fn shape(counter: &Counter) -> [String; 3] {
 impl Ledger for RedisLedger {
     fn take<'a>(&'a self, asks: &'a [Ask], lease: &'a str) -> BoxFuture<'a, Result<Result<(), Refusal>, LedgerError>> {
         Box::pin(async move {
-            let first = vec![lease.to_owned(), self.options.lease.as_micros().to_string()];
+            let first = vec![lease.to_owned(), self.slot().as_micros().to_string()];
             let call = self.call(asks, first, |_, ask| vec![ask.cost.to_string()]);
             let answer: Vec<redis::Value> = self.run(&self.scripts.take, &call).await?;
             let number = |i: usize| -> Option<f64> { redis::from_redis_value(answer.get(i)?.clone()).ok() };
             match (number(0), number(1)) {
-                (Some(0.0), _) => Ok(Ok(())),
+                (Some(0.0), _) => {
+                    self.hold(asks, lease);
+                    Ok(Ok(()))
+                }
                 (Some(place), Some(wait)) if place >= 1.0 && (place as usize) <= asks.len() => {
                     Ok(Err(Refusal { index: place as usize - 1, wait: Duration::from_micros(wait.max(0.0) as u64) }))
                 }
@@ -212,6 +344,7 @@ impl Ledger for RedisLedger {
         age: Duration,
     ) -> BoxFuture<'a, Result<(), LedgerError>> {
         Box::pin(async move {
+            self.held.lock().remove(lease);
             let used_of = |i: usize| used.get(i).copied().unwrap_or_default().to_string();
             let call = self.call(asks, vec![lease.to_owned(), age.as_secs().to_string()], |i, ask| {
                 vec![ask.cost.to_string(), used_of(i)]

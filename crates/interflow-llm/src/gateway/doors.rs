@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use interflow_flow::Url;
+use interflow_flow::{ByteStr, Url};
 
 use super::upstream::{SecretReader, Upstream};
 use crate::Provider;
-use crate::config::{LlmConfig, UpstreamConfig};
+use crate::config::{LlmConfig, TelemetryRule, UpstreamConfig};
 use crate::provider::is_bedrock;
 
 /// Upstreams that are there without a config: name, API, target.
@@ -35,6 +35,9 @@ const BUILT_IN: [(&str, Provider, Option<&str>); 18] = [
 /// Names that no upstream may have: they begin the providers' own paths.
 const TAKEN: [&str; 3] = ["v1", "api", "model"];
 
+/// The most steps from a client's name for a model to the provider's.
+const MOST_STEPS: usize = 8;
+
 /// The upstreams of a config.
 pub struct Table {
     upstreams: BTreeMap<String, Arc<Upstream>>,
@@ -42,6 +45,7 @@ pub struct Table {
     native: bool,
     pub(super) aliases: BTreeMap<String, String>,
     pub(super) max_body: usize,
+    pub(super) telemetry: TelemetryRule,
 }
 
 /// Where a path leads.
@@ -78,8 +82,10 @@ impl Table {
             native: config.native_paths,
             aliases: config.aliases.clone(),
             max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+            telemetry: config.telemetry,
         };
         table.check_fallbacks()?;
+        table.check_names()?;
         Ok(table)
     }
 
@@ -95,6 +101,64 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// No alias leads back to itself, nor over more steps than anybody can follow.
+    fn check_names(&self) -> Result<(), String> {
+        for upstream in self.upstreams.values() {
+            for start in upstream.models.keys().chain(self.aliases.keys()) {
+                let (mut names, mut at) = (vec![start.as_str()], start.as_str());
+                while let Some(next) = self.step(upstream, at) {
+                    names.push(next);
+                    if names.len() > MOST_STEPS + 1 || names.iter().filter(|n| **n == next).count() > 1 {
+                        let (key, way) = (&upstream.name, names.join(" -> "));
+                        let key = match upstream.models.is_empty() {
+                            true => "llm.aliases".to_owned(),
+                            false => format!("llm.upstream.{key}.models"),
+                        };
+                        return Err(format!(
+                            "{key}: the names of models {way} come to no end within {MOST_STEPS} steps"
+                        ));
+                    }
+                    at = next;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a model's name stands for at an upstream; a name that stands for itself ends the way.
+    fn step<'t>(&'t self, upstream: &'t Upstream, model: &str) -> Option<&'t str> {
+        let next = upstream.models.get(model).or_else(|| self.aliases.get(model))?;
+        (next != model).then_some(next)
+    }
+
+    /// The last name that an upstream's names and the aliases lead to; `None` when the model keeps its own.
+    pub(super) fn name_at<'t>(&'t self, upstream: &'t Upstream, model: &str) -> Option<&'t str> {
+        let mut name = self.step(upstream, model)?;
+        for _ in 1..MOST_STEPS {
+            match self.step(upstream, name) {
+                Some(next) => name = next,
+                None => break,
+            }
+        }
+        Some(name)
+    }
+
+    /// The upstreams behind one, in the order in which they are tried: each is followed by its own fallbacks, and none
+    /// comes twice.
+    pub(crate) fn behind(&self, upstream: &Upstream) -> Vec<ByteStr> {
+        let mut found: Vec<ByteStr> = Vec::new();
+        let mut left: Vec<&str> = upstream.fallback.iter().rev().map(String::as_str).collect();
+        while let Some(name) = left.pop() {
+            let Some(other) = self.upstreams.get(name) else { continue };
+            if name == upstream.name || found.iter().any(|f| f.as_str() == name) {
+                continue;
+            }
+            found.push(name.into());
+            left.extend(other.fallback.iter().rev().map(String::as_str));
+        }
+        found
     }
 
     pub(super) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
@@ -154,7 +218,8 @@ fn first_segment(path: &str) -> Option<(&str, &str)> {
 /// The upstream whose provider has this path by nature.
 fn native(path: &str, anthropic: bool) -> Option<&'static str> {
     let lower = path.to_ascii_lowercase();
-    if path.starts_with("/v1/messages") || anthropic && path.starts_with("/v1/") {
+    let claude_code = path.starts_with("/api/event_logging/") || path.starts_with("/api/claude_c");
+    if path.starts_with("/v1/messages") || claude_code || anthropic && path.starts_with("/v1/") {
         return Some("anthropic");
     }
     if path.contains("/projects/") && path.contains("/locations/") {

@@ -7,14 +7,14 @@ mod send;
 mod token;
 mod upstream;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
     Authority, ByteStr, Door, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url,
 };
 
-use crate::config::LlmConfig;
+use crate::config::{LlmConfig, TelemetryRule};
 use crate::{Provider, Refusal};
 
 pub use doors::Table;
@@ -26,13 +26,27 @@ pub struct Gateway {
     table: ArcSwap<Table>,
     egress: Arc<dyn Egress>,
     unseen: Arc<dyn Egress>,
+    looks: OnceLock<Looks>,
 }
+
+/// Whether requests of a transport are looked into wherever they go.
+type Looks = Box<dyn Fn(Transport) -> bool + Send + Sync>;
 
 impl Gateway {
     /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once, `unseen` those
     /// for tokens, which must not be recorded.
     pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>) -> Arc<Self> {
-        Arc::new(Self { table: ArcSwap::from_pointee(table), egress, unseen })
+        Arc::new(Self { table: ArcSwap::from_pointee(table), egress, unseen, looks: OnceLock::new() })
+    }
+
+    /// Has requests with JSON looked into wherever they go, where this says that prompts must not leave as they are. Without
+    /// it, and where it says no, host and path alone make a request worth a look. Said once.
+    pub fn look_everywhere(&self, looks: impl Fn(Transport) -> bool + Send + Sync + 'static) {
+        let _ = self.looks.set(Box::new(looks));
+    }
+
+    pub(crate) fn looks_everywhere(&self, transport: Transport) -> bool {
+        self.looks.get().is_some_and(|looks| looks(transport))
     }
 
     /// Compiles a config. `secret` reads values that stand elsewhere (`env:`, `file:`).
@@ -60,6 +74,10 @@ impl Gateway {
 
     pub(crate) fn table(&self) -> Arc<Table> {
         self.table.load_full()
+    }
+
+    pub(crate) fn telemetry(&self) -> TelemetryRule {
+        self.table.load().telemetry
     }
 
     pub(crate) fn max_body(&self) -> usize {
@@ -157,5 +175,5 @@ fn is_canonical(path: &str) -> bool {
 
 /// A model's other name, when it has one.
 pub(crate) fn renamed<'t>(table: &'t Table, upstream: &'t Upstream, model: &str) -> Option<&'t str> {
-    upstream.models.get(model).or_else(|| table.aliases.get(model)).map(String::as_str)
+    table.name_at(upstream, model)
 }

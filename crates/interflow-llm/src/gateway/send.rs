@@ -1,6 +1,7 @@
 //! The last LLM stage, and the handler for upstreams with more than one try: keys put in, models renamed, requests signed,
 //! breakers asked.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -219,10 +220,10 @@ fn sign(upstream: &Upstream, token: Option<&Token>, head: &mut RequestHead, body
 fn name_in_body<'t>(
     table: &'t Table,
     upstream: &'t Upstream,
-    exchange: &Exchange,
+    exchange: &'t Exchange,
     head: &RequestHead,
 ) -> Option<&'t str> {
-    let name = renamed(table, upstream, exchange.model.as_deref()?)?;
+    let name = name_of(table, upstream, exchange)?;
     model_in_path(exchange.provider, &head.url.path).is_none().then_some(name)
 }
 
@@ -245,7 +246,7 @@ async fn with_model(table: &Table, head: &mut RequestHead, raw: Bytes, name: &st
 
 /// The path with the model's other name, where paths name it and it has one.
 fn path_renamed(table: &Table, upstream: &Upstream, exchange: &Exchange, path: &str) -> Option<String> {
-    let name = renamed(table, upstream, exchange.model.as_deref()?)?;
+    let name = name_of(table, upstream, exchange)?;
     let at = model_in_path(exchange.provider, path)?;
     let mut out = path.get(..at.start)?.to_owned();
     for byte in name.bytes() {
@@ -339,6 +340,7 @@ impl Serving {
         let mut last = Last::None;
         // Rooms before us may have struck some off, for which what goes out is not fit.
         let others = exchange.others.iter().filter_map(|name| table.get(name).cloned());
+        let first = exchange.model.as_deref().and_then(|m| renamed(&table, &self.upstream, m));
         for upstream in std::iter::once(Arc::clone(&self.upstream)).chain(others) {
             for attempt in 0..self.upstream.attempts {
                 if attempt > 0 {
@@ -360,6 +362,7 @@ impl Serving {
                     }
                 };
                 let foreign = !upstream.is_at_host_of(&self.upstream);
+                let exchange = named_for(&table, &upstream, &exchange, first);
                 let asked = Asked { exchange: &exchange, head: &head, raw: &raw, token: token.as_ref(), foreign };
                 let Some(request) = Self::request(&table, &upstream, &asked).await? else { break };
                 let sent = self.send(&upstream, request, deadline).await;
@@ -445,6 +448,23 @@ impl Serving {
             }
         }
     }
+}
+
+/// The exchange as an upstream sees it: one that has no name for the client's model is asked for the one that the first
+/// upstream gives it.
+fn named_for<'e>(table: &Table, upstream: &Upstream, exchange: &'e Exchange, first: Option<&str>) -> Cow<'e, Exchange> {
+    match (exchange.model.as_deref(), first) {
+        (Some(model), Some(first)) if renamed(table, upstream, model).is_none() => {
+            let name = renamed(table, upstream, first).unwrap_or(first);
+            Cow::Owned(Exchange { renamed: Some(name.into()), ..exchange.clone() })
+        }
+        _ => Cow::Borrowed(exchange),
+    }
+}
+
+/// The name that a model has at an upstream, where it is not the client's.
+fn name_of<'t>(table: &'t Table, upstream: &'t Upstream, exchange: &'t Exchange) -> Option<&'t str> {
+    exchange.renamed.as_deref().or_else(|| renamed(table, upstream, exchange.model.as_deref()?))
 }
 
 /// Of two outcomes the later one, unless it tells less.

@@ -4,7 +4,7 @@ mod recognise;
 
 use interflow_flow::ByteStr;
 
-pub(crate) use recognise::{call, is_bedrock};
+pub(crate) use recognise::{by_body, call, is_bedrock, is_promising};
 
 pub use recognise::{model_in_path, recognise};
 
@@ -86,6 +86,8 @@ names! {
         Realtime = "realtime",
         /// A look at what is there, without a body: models, the state of a batch.
         Lookup = "lookup",
+        /// What an agent reports of itself to its maker: events, metrics, traces.
+        Telemetry = "telemetry",
         /// Anything else.
         #[default]
         Other = "other",

@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use interflow_flow::{ByteStr, Headers, Host, Method};
+use serde_json::Value;
 
 use super::{Call, Operation, Provider};
+use crate::message::Shape;
 
 /// Hosts of providers; a leading dot stands for any name below.
 const HOSTS: [(&str, Provider); 27] = [
@@ -53,10 +55,42 @@ pub fn recognise(host: &Host, port: u16, method: &Method, path: &str, headers: &
     let mixed = host.name().is_some_and(|h| MIXED.iter().any(|m| is_host(h, m)));
     let spoken = match call.operation {
         Operation::Other => false,
+        Operation::Telemetry => !mixed || only_path.contains("/codex/"),
         Operation::Lookup => !mixed || by_ending(provider, only_path).is_known(),
         _ => true,
     };
     (spoken || known.is_some() && !mixed).then_some(call)
+}
+
+/// Whether what is asked for at a path can only be told by the body: where local models and resellers serve the known
+/// shapes, other programs may serve something else.
+pub(crate) fn is_promising(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    Shape::of_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
+}
+
+/// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
+/// that nothing is shown as one that was not seen here first.
+pub(crate) fn by_body(path: &str, body: &Value) -> Option<Call> {
+    let only_path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+    let of = |provider, operation| {
+        let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
+        Call { provider, operation, model: None, stream: None, grows }
+    };
+    let completes = body["messages"].is_null() && !body["prompt"].is_null();
+    let chat = if completes { Operation::Completions } else { Operation::Chat };
+    match Shape::of(path, body) {
+        Some(Shape::Anthropic) => return Some(of(Provider::Anthropic, Operation::Chat)),
+        Some(Shape::Chat) => return Some(of(Provider::OpenAi, chat)),
+        Some(Shape::Responses) => return Some(of(Provider::OpenAi, Operation::Responses)),
+        Some(Shape::Gemini) => return Some(of(Provider::Gemini, Operation::Chat)),
+        Some(Shape::Converse) => return Some(of(Provider::Bedrock, Operation::Chat)),
+        Some(Shape::Ollama) => return Some(of(Provider::Ollama, chat)),
+        None => {}
+    }
+    let embeds = ["/api/embed", "/api/embeddings"].iter().any(|end| only_path.ends_with(end));
+    let texts = ["input", "prompt"].iter().any(|name| body[*name].is_string() || body[*name].is_array());
+    (embeds && texts && body["model"].is_string()).then(|| of(Provider::Ollama, Operation::Embeddings))
 }
 
 /// The call of a request whose provider is known, as the gateway knows it from its route.
@@ -164,7 +198,10 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
         || ends("/v1/embeddings")
         || ends("/v1/moderations")
         || ends("/v1/audio/speech")
-        || ends("/v1/audio/transcriptions");
+        || ends("/v1/audio/transcriptions")
+        || ends("/v1/images/generations")
+        || ends("/v1/images/edits")
+        || ends("/v1/images/variations");
     openai.then_some(Provider::OpenAi)
 }
 
@@ -172,7 +209,8 @@ fn provider_of_path(path: &str, port: u16, headers: &Headers) -> Option<Provider
 fn is_telling(segment: &[u8]) -> bool {
     match segment {
         b"openai" | b"projects" | b"models" | b"model" | b"api" | b"completions" | b"responses" | b"realtime"
-        | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" => true,
+        | b"embeddings" | b"moderations" | b"speech" | b"transcriptions" | b"generations" | b"edits"
+        | b"variations" => true,
         _ => segment.starts_with(b"messages"),
     }
 }
@@ -205,6 +243,24 @@ const ENDINGS: [(&str, Operation); 25] = [
     ("/openai/batches", Operation::Batches),
 ];
 
+/// What agents and SDKs report to their makers, by parts of the path: Claude Code, Codex, OpenAI's Agents SDK.
+const TELEMETRY: [(Provider, &str); 6] = [
+    (Provider::Anthropic, "/api/event_logging/"),
+    (Provider::Anthropic, "/api/claude_code/metrics"),
+    (Provider::Anthropic, "/api/claude_cli_feedback"),
+    (Provider::Anthropic, "/api/claude_code_shared_session_transcripts"),
+    (Provider::OpenAi, "/codex/analytics-events/"),
+    (Provider::OpenAi, "/v1/traces/ingest"),
+];
+
+/// Whether a path is one at which agents report to this provider.
+pub(crate) fn is_telemetry(provider: Provider, path: &str) -> bool {
+    let statsig = path.ends_with("/v1/rgstr") || path.ends_with("/v1/log_event");
+    let otlp = ["/v1/traces", "/v1/metrics", "/v1/logs"].iter().any(|end| path.ends_with(end));
+    let own = TELEMETRY.iter().any(|(p, part)| *p == provider && path.contains(part));
+    own || statsig || otlp || path.ends_with("/envelope") && path.contains("/api/")
+}
+
 const OLLAMA: [(&str, Operation); 4] = [
     ("/api/chat", Operation::Chat),
     ("/api/generate", Operation::Completions),
@@ -231,6 +287,9 @@ fn by_ending(provider: Provider, path: &str) -> Operation {
     let found = own.iter().chain(&ENDINGS).find(|(ending, _)| path.ends_with(ending));
     if found.is_none() && path.ends_with("/cancel") && path.contains("/batches/") {
         return Operation::Lookup;
+    }
+    if found.is_none() && is_telemetry(provider, path) {
+        return Operation::Telemetry;
     }
     found.map_or(Operation::Other, |(_, operation)| *operation)
 }
@@ -402,6 +461,43 @@ mod tests {
         ] {
             assert_eq!(seen(host, "POST", path, None), None, "{host}{path}");
         }
+    }
+
+    #[test]
+    fn image_routes_are_recognised_on_any_host_and_port_and_ollama_by_its_bodies() {
+        for path in ["/v1/images/generations", "/v1/images/edits", "/v1/images/variations"] {
+            assert_eq!(seen("localhost:5005", "POST", path, None), Some(("openai", "images", None)), "{path}");
+        }
+        for (path, body, wanted) in [
+            ("/api/chat", r#"{"model":"m","messages":[]}"#, Some(("ollama", "chat"))),
+            ("/x/api/generate", r#"{"model":"m","prompt":"p"}"#, Some(("ollama", "completions"))),
+            ("/api/embed", r#"{"model":"m","input":["a"]}"#, Some(("ollama", "embeddings"))),
+            ("/api/embeddings", r#"{"model":"m","prompt":"a"}"#, Some(("ollama", "embeddings"))),
+            ("/api/chat", r#"{"room":"lobby"}"#, None),
+            ("/api/embed", r#"{"input":"a"}"#, None),
+            ("/any", r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(("openai", "chat"))),
+            ("/any", r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(("gemini", "chat"))),
+            ("/any", r#"{"messages":["x"]}"#, None),
+        ] {
+            let call = by_body(path, &serde_json::from_str(body).unwrap());
+            assert_eq!(call.map(|c| (c.provider.as_str(), c.operation.as_str())), wanted, "{path} {body}");
+        }
+        assert!(is_promising("/api/embed?x") && is_promising("/V1/Chat/Completions") && !is_promising("/api/rooms"));
+    }
+
+    #[test]
+    fn telemetry_of_agents_is_told_from_requests_to_models() {
+        for (host, path) in [
+            ("api.anthropic.com", "/api/event_logging/batch"),
+            ("api.anthropic.com", "/api/claude_code/metrics"),
+            ("api.openai.com", "/v1/traces/ingest"),
+            ("api.openai.com", "/otlp/v1/metrics"),
+            ("chatgpt.com", "/backend-api/codex/analytics-events/events"),
+        ] {
+            assert_eq!(seen(host, "POST", path, None).map(|s| s.1), Some("telemetry"), "{host}{path}");
+        }
+        assert_eq!(seen("chatgpt.com", "POST", "/ces/v1/rgstr", None), None);
+        assert_eq!(seen("api.openai.com", "POST", "/v1/threads", None).unwrap().1, "other");
     }
 
     #[test]

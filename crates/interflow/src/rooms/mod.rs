@@ -94,6 +94,8 @@ impl Rooms {
         let unseen = egress.unrecorded();
         let accounts = Arc::new(AccountRoom::new(config, home, Arc::clone(&limits.limits), unseen)?);
         let approvals = Arc::new(ApprovalsRoom::new(config, home)?);
+        let room = Arc::clone(&redaction.redaction);
+        llm.gateway.look_everywhere(move |transport| room.redacts(transport));
         let [redact, restore] = redaction.redaction.stages();
         let rules = Arc::new(RuleRoom::new(config, home, &egress, store)?);
         let dns = config.dns();

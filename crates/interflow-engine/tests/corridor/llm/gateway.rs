@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use interflow_flow::units::Span;
-use interflow_llm::UpstreamConfig;
+use interflow_llm::{TelemetryRule, UpstreamConfig};
 use interflow_testkit::{Origin, Reply};
 use serde_json::json;
 
@@ -84,6 +84,58 @@ async fn models_have_other_names_and_nothing_else_changes() {
     for (asked, arrives) in [("fast", "gpt-5-mini"), ("smart", "gpt-5"), ("other", "other")] {
         gate.post("/v1/chat/completions", format!("{{ \"messages\": [], \"model\":\"{asked}\", \"n\":1.0 }}")).await;
         assert_eq!(arrived(&origin), format!("{{ \"messages\": [], \"model\":\"{arrives}\", \"n\":1.0 }}"));
+    }
+}
+
+#[tokio::test]
+async fn names_of_models_lead_on_from_alias_to_upstream_and_from_upstream_to_fallback() {
+    let busy = || Origin::http().answering(|_| Reply::status(503).body("busy"));
+    let (first, second) = (busy().start().await, busy().start().await);
+    let third = provider("application/json", r#"{"ok":true}"#).await;
+    let gate = Gate::with(&first, |r| {
+        r.llm.aliases.extend([("best".into(), "smart".into()), ("smart".into(), "gpt-5".into())]);
+        let openai = r.llm.upstream.get_mut("openai").unwrap();
+        openai.fallback = vec!["second".into()];
+        openai.models.insert("own".into(), "gpt-5-mini".into());
+        let mut spare = at(&second, "");
+        spare.models.insert("gpt-5".into(), "deploy-5".into());
+        // Each other's fallback: none is asked twice.
+        spare.fallback = vec!["openai".into(), "third".into()];
+        r.llm.upstream.insert("second".into(), spare);
+        let mut last = at(&third, "");
+        last.models.insert("gpt-5-mini".into(), "llama".into());
+        r.llm.upstream.insert("third".into(), last);
+    })
+    .await;
+    let model = |origin: &Origin| serde_json::from_str::<serde_json::Value>(&arrived(origin)).unwrap()["model"].clone();
+    for (asked, at_first, at_second, at_third) in
+        [("best", "gpt-5", "deploy-5", "gpt-5"), ("own", "gpt-5-mini", "gpt-5-mini", "llama"), ("x", "x", "x", "x")]
+    {
+        let answer =
+            gate.post("/openai/v1/chat/completions", json!({"model": asked, "messages": []}).to_string()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        assert_eq!([model(&first), model(&second), model(&third)], [at_first, at_second, at_third], "{asked}");
+    }
+    assert_eq!((first.served(), second.served(), third.served()), (3, 3, 3));
+}
+
+#[tokio::test]
+async fn telemetry_of_agents_is_redacted_passes_or_is_refused_as_the_operator_chooses() {
+    let body = json!({"events": [{"event_data": {"prompt": format!("SSN {SSN}")}}]}).to_string();
+    for (rule, status, leaks) in
+        [(TelemetryRule::Redact, 200, false), (TelemetryRule::Pass, 200, true), (TelemetryRule::Refuse, 403, false)]
+    {
+        let origin = provider("application/json", "{}").await;
+        let gate = Gate::with(&origin, |r| r.llm.telemetry = rule).await;
+        for path in ["/anthropic/api/event_logging/batch", "/api/event_logging/batch", "/openai/v1/traces/ingest"] {
+            let answer = gate.post(path, &body).await;
+            assert_eq!(answer.status, status, "{path} {rule:?}: {}", answer.text());
+            if status == 403 {
+                assert_eq!(answer.json()["error"]["code"], "telemetry_refused");
+            } else {
+                assert_eq!(arrived(&origin).contains(SSN), leaks, "{path} {rule:?}");
+            }
+        }
     }
 }
 
@@ -176,6 +228,11 @@ fn a_wrong_config_is_named_by_its_key() {
         (r#"{"upstream":{"openai":{"kind":"opnai"}}}"#, "llm.upstream.openai.kind: `opnai`"),
         (r#"{"upstream":{"openai":{"fallback":["anthropic"]}}}"#, "speaks anthropic, not openai"),
         (r#"{"upstream":{"openai":{"fallback":["nobody"]}}}"#, "there is no upstream nobody"),
+        (r#"{"aliases":{"a":"b","b":"a"}}"#, "llm.aliases: the names of models a -> b -> a come to no end"),
+        (
+            r#"{"aliases":{"a":"b"},"upstream":{"openai":{"models":{"b":"a"}}}}"#,
+            "llm.upstream.openai.models: the names of models b -> a -> b",
+        ),
         (r#"{"upstream":{"openai":{"key":"env:X"}}}"#, "llm.upstream.openai.key: the environment variable X"),
         (r#"{"upstream":{"bedrock":{"access_key":"env:X"}}}"#, "llm.upstream.bedrock.access_key"),
     ] {

@@ -123,6 +123,58 @@ async fn through_interception_flagged_by_default_and_redacted_when_asked() {
 }
 
 #[tokio::test]
+async fn what_the_recording_shows_as_a_conversation_was_redacted_on_any_host_port_and_path() {
+    let origin = Origin::https().answering(|_| Reply::json(&json!({}))).start().await;
+    let gate = Gate::with(&origin, |r| {
+        r.redact.intercepted = RedactMode::Redact;
+        r.trusted = vec![&origin];
+    })
+    .await;
+    let prompt = format!("Her SSN is {SSN}, write to {MAIL}");
+    let turn = json!([{"role": "user", "content": prompt}]);
+    let json_type = "application/json";
+    let form = format!("--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\n{prompt}\r\n--b--\r\n");
+    let cases = [
+        ("/api/chat", json_type, json!({"model": "m", "messages": turn}).to_string()),
+        ("/api/chat", "text/plain", json!({"messages": turn}).to_string()),
+        ("/proxy/api/generate", json_type, json!({"model": "m", "prompt": prompt}).to_string()),
+        ("/api/embed", json_type, json!({"model": "m", "input": [prompt]}).to_string()),
+        ("/api/embeddings", json_type, json!({"model": "m", "prompt": prompt}).to_string()),
+        ("/v1/images/generations", json_type, json!({"prompt": prompt}).to_string()),
+        ("/v1/images/edits", "multipart/form-data; boundary=b", form),
+        ("/V1/Chat/Completions", json_type, json!({"messages": turn}).to_string()),
+        ("/ask", json_type, json!({"model": "m", "messages": turn}).to_string()),
+        ("/ask", json_type, json!({"model": "m", "instructions": "be kind", "input": prompt}).to_string()),
+        ("/ask", json_type, json!({"contents": [{"parts": [{"text": prompt}]}]}).to_string()),
+        ("/ask", json_type, json!({"messages": [{"role": "user", "content": [{"text": prompt}]}]}).to_string()),
+        ("/lambda/invoke", json_type, json!({"messages": turn}).to_string()),
+    ];
+    for (path, media_type, body) in cases {
+        let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
+            origin.authority(),
+            body.len()
+        );
+        wire.send(head + &body).await.unwrap();
+        let answer = wire.answer().await.unwrap();
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let got = arrived(&origin);
+        assert!(!got.contains(SSN) && !got.contains(MAIL), "{path}: {got}");
+    }
+    // What is no conversation goes on byte for byte.
+    let body = json!({"room": "lobby", "text": prompt}).to_string();
+    let mut wire = gate.proxy.tls(&origin.authority(), &["http/1.1"]).await;
+    let (at, length) = (origin.authority(), body.len());
+    let head = format!(
+        "POST /api/chat HTTP/1.1\r\nHost: {at}\r\nContent-Type: {json_type}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    wire.send(head + &body).await.unwrap();
+    assert_eq!(wire.answer().await.unwrap().status, 200);
+    assert_eq!(arrived(&origin), body);
+}
+
+#[tokio::test]
 async fn what_is_flagged_is_told_however_large_the_request_is_and_however_it_ends() {
     let text = |size: usize| format!("SSN {SSN}. {}", "and so it goes on ".repeat(size / 18));
     let chat = |size: usize| json!({"model": "m", "messages": [{"role": "user", "content": text(size)}]}).to_string();

@@ -72,6 +72,8 @@ impl Gate {
             Arc::clone(&late) as _,
         );
         let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
+        let room = Arc::clone(&redaction);
+        gateway.look_everywhere(move |transport| room.redacts(transport));
         let [redact, restore] = redaction.stages();
         let stages: Vec<Arc<dyn Stage>> = vec![
             Arc::new(Recogniser::new(Arc::clone(&gateway))),
