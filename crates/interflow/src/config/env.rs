@@ -43,9 +43,12 @@ pub fn overrides(vars: &[(String, String)]) -> Overrides {
     ours.sort();
     let keys = keys();
     for (name, text) in ours {
+        // First, since a key's name may end as a Service's variable does (`media.compat.port`): its value tells them apart.
+        if is_service_link(name, text) {
+            continue;
+        }
         match keys.iter().find(|(known, _)| known == name) {
             Some((_, path)) => found.values.push((name.clone(), path.clone(), value(text))),
-            None if is_service_link(name, text) => {}
             None => found.unknown.push(unknown(name, &keys)),
         }
     }
@@ -179,9 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn no_key_has_the_name_of_something_that_kubernetes_sets() {
+    fn what_kubernetes_sets_for_services_never_sets_a_key() {
         for (name, _) in keys() {
-            assert!(!is_service_link(&name, "tcp://10.0.0.1:7070"), "{name}");
+            assert!(!is_service_link(&name, "7070"), "{name}: the key cannot be set");
+            let looks_like_a_service = name.ends_with("_PORT");
+            assert_eq!(is_service_link(&name, "tcp://10.0.0.1:7070"), looks_like_a_service, "{name}");
         }
+        let found = of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "tcp://10.0.0.1:8888")]);
+        assert!(found.values.is_empty() && found.unknown.is_empty(), "{found:?}");
+        assert_eq!(of(&[("INTERFLOW_MEDIA_COMPAT_PORT", "8889")]).values.len(), 1);
     }
 }
