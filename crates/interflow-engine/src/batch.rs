@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Direction, Error, Flow, Injected, Kind, Message, MessageKind, Phase, Result, Stage, Timestamp, Verdict,
+    Direction, Error, Flow, Injected, Kind, Message, MessageKind, MessagePolicy, Phase, Result, Stage, Timestamp,
+    Verdict,
 };
 
-use crate::messages::{Aside, Seen, WebSocketLeg};
+use crate::messages::{Seen, WebSocketLeg};
 use crate::tracker::Tracker;
 
 /// Shows the stages what came, and writes what they leave of it. Gives back what they put in the other way, whatever
@@ -31,7 +32,7 @@ async fn ask(
 ) -> Result<()> {
     let too_large = |e| Error::new(Kind::BodyTooLarge, "a WebSocket message cannot be changed").because(e);
     let unread = |why: &str| Err(Error::new(Kind::Denied, format!("nothing may pass unread, and {why}")));
-    let strict = Aside::is_strict(&tracker.flow);
+    let strict = MessagePolicy::is_strict(&tracker.flow);
     let (message, frames) = match seen {
         Seen::Overloaded => {
             let what = "the memory for WebSocket messages is spent (limits.held_bytes)";
@@ -118,7 +119,7 @@ impl Batch {
             let (direction, kind) = (message.direction, data_kind(message.kind));
             let verdict = stage.message(flow, &mut message).get().await;
             let put = |direction, kind, payload| Message { direction, kind, payload, at: Timestamp::now() };
-            for payload in Aside::take_ahead(flow) {
+            for payload in MessagePolicy::take_before(flow) {
                 self.messages.push((put(direction, MessageKind::Text, payload), false));
             }
             let injected = injected(flow);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, Flow, Handler, Host, Kind, Knock, Method,
-    Mounted, Phase, Request, RequestHead, Response, ResponseHead, Result, Scheme, StatusCode, Step, Target, Transport,
-    Url, Verdict, Version,
+    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, ErrorRenderer, Flow, Handler, Host, Kind,
+    Knock, Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, ResponseHeadFilter, Result, Scheme,
+    StatusCode, Step, Target, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -13,17 +13,15 @@ use interflow_net::ingress::{Incoming, Interim, Outgoing};
 use interflow_wire::ja4h;
 
 use crate::access::Asked;
-use crate::answers::{error_response, provider_error};
-use crate::approvals::{self, HeadHiding};
+use crate::answers::error_response;
 use crate::conn::{Conn, Entry, Inside, challenge};
 use crate::hop::{self, MaxForwards};
-use crate::limits::Counted;
 use crate::loops::ReceivedVia;
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
 use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
-use crate::{calls, expectation, gateway, pages, redaction, route, upgrade};
+use crate::{body_preview, calls, expectation, gateway, pages, route, upgrade};
 
 /// How a request's exchange begins.
 pub(crate) enum Start<'a> {
@@ -299,8 +297,8 @@ fn enter(conn: &Conn, asking: Asking) -> Entered {
         flow.ja4h = Some(ja4h(&method, version, &headers).into());
     }
     let head = request_head(method, url, version, headers, protocol);
-    if let Some(name) = handler.as_ref().and_then(|h| h.enter(&mut flow, &head)) {
-        flow.note_mut::<Counted>().0 = Some(name);
+    if let Some(handler) = &handler {
+        handler.enter(&mut flow, &head);
     }
     let (plan, denied) = match conn.plan(&live, &key, head.method.as_str()) {
         Ok(plan) => (plan, None),
@@ -329,10 +327,8 @@ async fn run(conn: &Conn, asking: Box<Asking>) -> Outgoing {
         return Box::pin(handle(tracker, &live, head, asked, &*handler)).await;
     }
     let partition = conn.partition(&head.headers);
-    if tracker.plan.wants(Phase::Dial)
-        && let Some(found) = redaction::settled(&mut tracker.flow)
-    {
-        found.await;
+    if tracker.plan.wants(Phase::Dial) {
+        tracker.join_deferred().await;
     }
     let route = match route::choose(&mut tracker, &live, &head, partition, &conn.seen).await {
         Ok(route) => route,
@@ -444,14 +440,14 @@ async fn request_phases(
         return Err(End::Answered(Box::new(pages::last_hop(head))));
     }
     for stage in plan.stages(Phase::RequestHead) {
-        // A client that leaves takes the question along that somebody was to decide.
-        let asks = stage.name() == crate::approvals::STAGE;
-        let preview = if asks { approvals::preview_of(&mut tracker.flow, head, &body) } else { None };
+        // A client that leaves withdraws the request that a person was to decide.
+        let may_wait = stage.may_wait_for_human();
+        let preview = if may_wait { body_preview::preview_of(&mut tracker.flow, head, &body) } else { None };
         let verdict = match stage.request_head(&mut tracker.flow, head) {
             Step::Now(verdict) => verdict,
-            later if asks => {
+            later if may_wait => {
                 interim.hold(true);
-                let (verdict, read) = approvals::wait_and_read(preview, later, body).await;
+                let (verdict, read) = body_preview::wait_and_read(preview, later, body).await;
                 body = read;
                 interim.hold(false);
                 verdict
@@ -499,8 +495,8 @@ pub(crate) async fn send(
     body: Body,
     interim: &Interim,
 ) -> Result<Answer> {
-    let hiding = HeadHiding::of(&tracker.flow);
-    let mut relay = InterimRelay { to: interim, heads: Vec::new(), hiding };
+    let filter = ResponseHeadFilter::for_flow(&tracker.flow);
+    let mut relay = InterimRelay { to: interim, heads: Vec::new(), filter };
     let flow = &mut tracker.flow;
     let mut x = Exchange {
         clock: &flow.clock,
@@ -519,13 +515,13 @@ pub(crate) async fn send(
 struct InterimRelay<'a> {
     to: &'a Interim,
     heads: Vec<ResponseHead>,
-    hiding: HeadHiding,
+    filter: ResponseHeadFilter,
 }
 
 impl InterimRelay<'_> {
     fn relay(&mut self, mut head: ResponseHead) {
         hop::clean_response(&mut head.headers, false);
-        self.hiding.apply(&mut head);
+        self.filter.apply(&mut head);
         self.to.send(head.clone());
         // An origin may send 1xx without end; a few tell the story.
         if self.heads.len() < 8 {
@@ -545,9 +541,7 @@ async fn deliver(
     hop::clean_response(&mut head.headers, false);
     let plan = Arc::clone(&tracker.plan);
     let held = tracker.hold_messages().await;
-    if let Some(found) = redaction::settled(&mut tracker.flow) {
-        found.await;
-    }
+    tracker.join_deferred().await;
     for stage in plan.stages(Phase::ResponseHead) {
         if let Some(end) = End::of(stage.response_head(&mut tracker.flow, request, &mut head).get().await) {
             return end_early(tracker, live, request, end);
@@ -610,9 +604,9 @@ pub(crate) fn fail(mut tracker: Tracker, live: &Live, request: &RequestHead, err
         return Outgoing::Abort(Error::new(Kind::ClientGone, error.message()));
     }
     let html = request.headers.get_str("accept").is_some_and(|a| a.contains("text/html"));
-    let provider = tracker.flow.note::<interflow_llm::Exchange>().filter(|_| !html).map(|e| e.provider);
-    let mut response = match provider {
-        Some(provider) => provider_error(error, provider, tracker.flow.id),
+    let renderer = tracker.flow.note::<ErrorRenderer>().filter(|_| !html).and_then(|r| r.0);
+    let mut response = match renderer {
+        Some(render) => render(&tracker.flow, error),
         None => error_response(error, Some(tracker.flow.id), Some(&request.headers)),
     };
     if error.kind() == Kind::Unauthorized {

@@ -11,6 +11,7 @@ pub mod accounts;
 mod answers;
 pub mod approvals;
 mod batch;
+mod body_preview;
 mod calls;
 pub mod config;
 mod conn;

@@ -2,37 +2,13 @@
 
 use bytes::{Bytes, BytesMut};
 use interflow_flow::budget::Reservation;
-use interflow_flow::{Direction, Flow, Headers, Message, MessageKind, Timestamp};
+use interflow_flow::{Direction, Headers, Message, MessageKind, Timestamp};
 use interflow_wire::grpc::{self, GrpcMessage};
 use interflow_wire::sse::SseParser;
 use interflow_wire::websocket::{self, Decoder, Deflate, Forwarder, Item, MessageType, Opcode, Sender, WebSocketError};
 
 /// The largest message that is told apart. Larger ones still pass, and are kept as bytes of the body.
 pub(crate) const LARGEST: usize = 16 << 20;
-
-/// What the room of redaction adds to a WebSocket; a note on its flow.
-#[derive(Debug, Default)]
-pub(crate) struct Aside {
-    /// Goes the message's own way, before it. Taken after each message.
-    pub ahead: Vec<Bytes>,
-    /// Nothing of the flow may pass unread: what is too large to be held, or cannot be told apart, ends it.
-    pub strict: bool,
-}
-
-impl Aside {
-    /// What goes before a message.
-    pub fn take_ahead(flow: &mut Flow) -> Vec<Bytes> {
-        if flow.note::<Self>().is_none_or(|a| a.ahead.is_empty()) {
-            return Vec::new();
-        }
-        std::mem::take(&mut flow.note_mut::<Self>().ahead)
-    }
-
-    /// Whether nothing may pass unread.
-    pub fn is_strict(flow: &Flow) -> bool {
-        flow.note::<Self>().is_some_and(|a| a.strict)
-    }
-}
 
 /// Looks for messages in a body.
 pub(crate) struct MessageTap {

@@ -1,13 +1,11 @@
-//! What rules edited, as it came in, on its way to the recorder. Where redaction works on a flow nothing of it is kept: what
-//! came in holds what redaction takes out.
+//! Hands messages as they came in, before stages edited them, to the recorder; unless a stage withholds them because they hold
+//! what it removes.
 
 use std::sync::Arc;
 
 use interflow_flow::{Direction, Flow, Original, OriginalBody, Originals, Phase, RequestHead, ResponseHead};
-use interflow_llm::Exchange;
 
 use crate::plan::Plan;
-use crate::redaction;
 use crate::tracker::Shared;
 
 /// The mark of flows whose request or response as it came in is recorded beside what went on.
@@ -29,14 +27,7 @@ pub(crate) fn of_response(flow: &mut Flow, plan: &Plan) -> Option<Box<Original<R
 
 fn allowed<T>(flow: &mut Flow, plan: &Plan, original: Option<T>) -> Option<T> {
     let original = original?;
-    let redacts = match redaction::takes_out(flow) {
-        Some(redacts) => redacts,
-        // A request to a provider that ended before redaction had a look at it.
-        None => {
-            flow.note::<Exchange>().is_some() && plan.stages(Phase::RequestBody).any(|s| s.name() == redaction::STAGE)
-        }
-    };
-    if redacts {
+    if plan.stages(Phase::RequestBody).any(|s| s.withholds_originals(flow)) {
         return None;
     }
     flow.tag(EDITED);

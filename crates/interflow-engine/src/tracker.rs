@@ -13,12 +13,10 @@ use interflow_flow::{
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::accounts::Passing;
 use crate::calls::Lent;
 use crate::messages::MessageTap;
 use crate::originals;
 use crate::plan::Plan;
-use crate::redaction;
 use crate::settings::Settings;
 use crate::stats::Counters;
 use crate::unrecorded::NotRecorded;
@@ -53,6 +51,13 @@ impl Tracker {
 
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Waits for work that stages run beside the flow, so that the stages of the next phase see its results.
+    pub async fn join_deferred(&mut self) {
+        for work in self.flow.take_deferred() {
+            work.join(&mut self.flow).await;
+        }
     }
 
     /// The flow for the phase `Message`, which runs beside the others.
@@ -272,8 +277,14 @@ impl Tracker {
         if let Some(lent) = self.lent.take() {
             lent.end(&mut self.flow);
         }
-        redaction::settle(&mut self.flow);
-        Passing::settle(&mut self.flow);
+        for work in self.flow.take_deferred() {
+            work.finish(&mut self.flow);
+        }
+        if self.plan.wants(Phase::Done) {
+            for stage in self.plan.stages(Phase::Done) {
+                stage.finish(&mut self.flow);
+            }
+        }
         self.flow.timings.done = Some(now);
         if let Some(shared) = &self.shared {
             if let at @ 1.. = shared.request_body.load(Relaxed) {

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_flow::budget::Reservation;
 use interflow_flow::{
-    Direction, Error, Kind, Message, MessageKind, RequestHead, ResponseHead, Result, StatusCode, TunnelBytes, Version,
+    Direction, Error, Kind, Message, MessageKind, RequestHead, ResponseHead, ResponseHeadFilter, Result, StatusCode,
+    TunnelBytes, Version,
 };
 use interflow_net::ingress::Outgoing;
 use interflow_net::io::Io;
@@ -18,7 +19,6 @@ use sha1::{Digest, Sha1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, Notify};
 
-use crate::approvals::HeadHiding;
 use crate::messages::{Seen, WebSocketLeg};
 use crate::tracker::Tracker;
 use crate::worker::Live;
@@ -33,7 +33,7 @@ pub(crate) fn accepted(
     upstream: Io,
 ) -> Outgoing {
     hop::clean_response(&mut head.headers, true);
-    HeadHiding::of(&tracker.flow).apply(&mut head);
+    ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
     match request.version {
         Version::H2 => {
             head.status = StatusCode::OK;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use http::StatusCode;
+
 /// The result of whatever may end a flow.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -89,6 +91,57 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The status code that a client gets for it.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::BadRequest | Self::UnknownProtocol | Self::ClientTls => StatusCode::BAD_REQUEST,
+            Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UriTooLong => StatusCode::URI_TOO_LONG,
+            Self::Unsupported => StatusCode::NOT_IMPLEMENTED,
+            Self::Unauthorized => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            Self::Denied => StatusCode::FORBIDDEN,
+            Self::Limited => StatusCode::TOO_MANY_REQUESTS,
+            Self::Loop => StatusCode::LOOP_DETECTED,
+            Self::ClientGone | Self::ClientTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::Dns
+            | Self::Connect
+            | Self::UpstreamCertificate
+            | Self::UpstreamTls
+            | Self::UpstreamProxy
+            | Self::BadResponse
+            | Self::UpstreamClosed => StatusCode::BAD_GATEWAY,
+            Self::ConnectTimeout | Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+            Self::PoolTimeout | Self::Draining | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StageFailed | Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What the operator can do about it, in one sentence; empty when there is nothing to say.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::UpstreamCertificate => {
+                "If you trust this origin, add its authority with upstream.extra_ca, or its name to upstream.danger_insecure_hosts."
+            }
+            Self::Dns => "Check the name, and the machine's DNS settings.",
+            Self::Connect | Self::ConnectTimeout => "Check that the origin runs and that this machine may reach it.",
+            Self::Unauthorized => "Give the proxy a user name and password.",
+            Self::Denied => "The owner of this proxy does not allow it; see the access rules.",
+            Self::Loop => {
+                "Ask an origin, not this proxy itself; where proxies forward to one another, let one of them go straight."
+            }
+            Self::HeadTooLarge | Self::UriTooLong => "Send a shorter head, or raise limits.head_bytes.",
+            Self::UpstreamProxy => "Check the upstream proxy and its credentials (upstream.proxy).",
+            Self::UpstreamTimeout => "The origin did not answer in time; timeouts.response sets how long that is.",
+            Self::PoolTimeout => {
+                "All connections to this origin are busy; upstream.connections_per_host sets how many there may be."
+            }
+            Self::Overloaded => "Try again in a moment, or raise limits.held_bytes.",
+            Self::BadResponse => "The origin breaks the protocol; its answer was not passed on.",
+            _ => "",
+        }
+    }
+
     /// Every kind, in order.
     pub const ALL: [Self; 27] = [
         Self::BadRequest,

@@ -59,11 +59,9 @@ pub trait Handler: Send + Sync {
         false
     }
 
-    /// Tells the flow who asks, as far as the room can know it, before any stage sees the request; gives the name under which
-    /// limits count such requests, if they do.
-    fn enter(&self, _flow: &mut Flow, _head: &RequestHead) -> Option<&'static str> {
-        None
-    }
+    /// Completes the flow before any stage sees the request: the user, when the handler authenticates requests itself, and
+    /// extensions such as [`UsageLabel`](crate::UsageLabel).
+    fn enter(&self, _flow: &mut Flow, _head: &RequestHead) {}
 
     /// Answers. The request's URL carries the authority that the client named.
     ///

@@ -363,6 +363,22 @@ pub trait Stage: Send + Sync {
     /// the phase `Message`.
     fn message_sending(&self, _flow: &mut Flow, _message: &mut Message) {}
 
+    /// Whether `request_head` may take as long as a person needs to decide. The client's connection is then watched meanwhile,
+    /// so that a client which leaves withdraws its request, and a short body is read ahead as a [`BodyPreview`](crate::BodyPreview).
+    fn may_wait_for_human(&self) -> bool {
+        false
+    }
+
+    /// Whether the request and response as they came in must not be recorded beside the edited ones: they hold what this stage
+    /// removes. Asked of stages that want `RequestBody`.
+    fn withholds_originals(&self, _flow: &Flow) -> bool {
+        false
+    }
+
+    /// The flow has ended and is about to be recorded as complete: the last chance to add to it. Called in the phase `Done`,
+    /// before [`done`](Self::done).
+    fn finish(&self, _flow: &mut Flow) {}
+
     /// Everything is over.
     fn done(&self, _flow: &Flow) {}
 }

@@ -4,6 +4,7 @@
 
 mod config;
 pub mod conversation;
+mod error_response;
 pub mod events;
 mod exchange;
 pub mod gateway;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use interflow_wire::content_coding::{self as coding, Decoder};
 
 use crate::config::TelemetryRule;
+use crate::error_response::attach;
 use crate::events::Framing;
 use crate::gateway::{Gateway, Upstream};
 use crate::message::Shape;
@@ -91,7 +92,7 @@ impl Recogniser {
                 Err(CollectError::TooLarge(body)) => {
                     // Whoever redacts must not let it go unseen.
                     let (provider, operation) = (Provider::OpenAi, Operation::Chat);
-                    *flow.note_mut::<Exchange>() = Exchange { provider, operation, ..Exchange::default() };
+                    attach(flow, Exchange { provider, operation, ..Exchange::default() });
                     return Ok(body);
                 }
                 Err(CollectError::Broken(e)) => return Err(Verdict::Deny(e)),
@@ -125,7 +126,7 @@ impl Recogniser {
                     grows: call.grows,
                     ..Exchange::default()
                 };
-                *flow.note_mut::<Exchange>() = exchange;
+                attach(flow, exchange);
                 match read_request(flow.note_mut::<Exchange>(), &text).await {
                     Err(spans::MarkError::Overloaded(e)) => return Err(Verdict::Deny(e)),
                     Ok(()) | Err(spans::MarkError::Json(_)) => {}
@@ -166,7 +167,7 @@ impl Stage for Recogniser {
         let Some(exchange) = self.exchange(flow, head) else { return Step::Now(Verdict::Continue) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
-        *flow.note_mut::<Exchange>() = Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange };
+        attach(flow, Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";

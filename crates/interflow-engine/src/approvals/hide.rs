@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::{Bytes, BytesMut};
 use interflow_flow::{
-    Body, BodyStream, Error, Flow, Frame, Headers, Kind, Message, MessageKind, RequestHead, ResponseHead, Result,
-    StatusCode, Verdict,
+    Body, BodyStream, Error, Flow, Frame, Headers, Kind, Message, MessageKind, MessagePolicy, RequestHead,
+    ResponseHead, ResponseHeadFilter, Result, StatusCode, Verdict,
 };
 use interflow_wire::content_coding::{self as coding, Decoder};
 use interflow_wire::grpc;
@@ -19,7 +19,6 @@ use parking_lot::Mutex;
 use super::put_in::{coded, escaped_json, in_json};
 use super::secrets::Secret;
 use super::substitute::{Swap, SwapStream, swapped_headers};
-use crate::messages::Aside;
 
 /// The shortest secret, in bytes, that is looked for in base64 and in hexadecimal digits: a shorter one would be found where
 /// it is not.
@@ -101,9 +100,10 @@ pub(super) fn begin(
         let _ = head.headers.set("grpc-accept-encoding", "identity,gzip,deflate");
     }
     if websocket {
-        flow.note_mut::<Aside>().strict = true;
+        flow.note_mut::<MessagePolicy>().strict = true;
     }
     let hiding = ready.of(all, hosts, &these);
+    filter_heads(flow, hiding.as_ref());
     *flow.note_mut::<Hides>() = Hides { hiding, secrets: these };
     Ok(())
 }
@@ -112,6 +112,8 @@ pub(super) fn begin(
 pub(super) fn add_packed(flow: &mut Flow, packed: &[(Vec<u8>, Vec<u8>)]) {
     let hides = flow.note_mut::<Hides>();
     hides.hiding = Hiding::new(pairs(&hides.secrets, packed));
+    let hiding = hides.hiding.clone();
+    filter_heads(flow, hiding.as_ref());
 }
 
 fn hiding(flow: &Flow) -> Option<&Arc<Hiding>> {
@@ -123,28 +125,26 @@ pub(super) fn follows(flow: &Flow) -> bool {
     hiding(flow).is_some()
 }
 
-/// What takes the secrets out of heads that pass no stage: interim ones, and the one that changes the protocol.
-pub(crate) struct HeadHiding(Option<Arc<Hiding>>);
+/// Masks the secrets in response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
+fn filter_heads(flow: &mut Flow, hiding: Option<&Arc<Hiding>>) {
+    let hiding = hiding.cloned();
+    flow.note_mut::<ResponseHeadFilter>().0 = hiding.map(|hiding| -> Arc<dyn Fn(&mut ResponseHead) + Send + Sync> {
+        Arc::new(move |head| mask_head(&hiding, head))
+    });
+}
 
-impl HeadHiding {
-    /// As the flow needs it.
-    pub fn of(flow: &Flow) -> Self {
-        Self(hiding(flow).cloned())
-    }
-
-    /// Takes them out.
-    pub fn apply(&self, head: &mut ResponseHead) {
-        let Some(hiding) = &self.0 else { return };
-        head.headers = swapped_headers(&hiding.swap, &head.headers).0;
-        if let Some((reason, _)) = hiding.swap.swap(&head.reason) {
-            head.reason = reason.into();
-        }
+/// Masks the secrets in a response's head.
+pub(super) fn in_head(flow: &Flow, head: &mut ResponseHead) {
+    if let Some(hiding) = hiding(flow) {
+        mask_head(hiding, head);
     }
 }
 
-/// Takes them out of a response's head.
-pub(super) fn in_head(flow: &Flow, head: &mut ResponseHead) {
-    HeadHiding::of(flow).apply(head);
+fn mask_head(hiding: &Hiding, head: &mut ResponseHead) {
+    head.headers = swapped_headers(&hiding.swap, &head.headers).0;
+    if let Some((reason, _)) = hiding.swap.swap(&head.reason) {
+        head.reason = reason.into();
+    }
 }
 
 /// Takes them out of a response's body as it passes; one that cannot be looked through is refused.

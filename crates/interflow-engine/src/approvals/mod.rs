@@ -32,9 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
 pub use held::{Answered, Held, HeldQuestion};
-pub(crate) use hide::HeadHiding;
 pub use preview::Asked;
-pub(crate) use preview::{preview_of, wait_and_read};
 pub use rules::Layer;
 pub(crate) use rules::is_like;
 pub use secrets::{SecretView, open_of_greyproxy};

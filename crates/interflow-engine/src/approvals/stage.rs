@@ -229,6 +229,10 @@ impl Stage for ApprovalsStage {
         super::STAGE
     }
 
+    fn may_wait_for_human(&self) -> bool {
+        true
+    }
+
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         let (looks, secrets) = self.approvals.shape();
         let mut interest = Interest::NONE;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use interflow_flow::{
     Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step, Transport,
-    Verdict,
+    UsageLabel, Verdict,
 };
 use interflow_limits::{
     Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
@@ -93,10 +93,6 @@ pub struct KeyNote {
     /// The virtual key that it came with.
     pub key: Option<Arc<VirtualKey>>,
 }
-
-/// The name under which a room's own requests are counted: only by rules that name it among their providers.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counted(pub Option<&'static str>);
 
 /// What the stage remembers of a flow until its end.
 #[derive(Default)]
@@ -258,7 +254,7 @@ impl LimitStage {
 impl LimitStage {
     /// Asks the counters about a request that a room answers itself.
     async fn begin_room(&self, flow: &mut Flow) -> Result<(), Verdict> {
-        let Some(name) = flow.note::<Counted>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
+        let Some(name) = flow.note::<UsageLabel>().and_then(|c| c.0).filter(|_| self.limits.has_rules()) else {
             return Ok(());
         };
         let subject = Subject {

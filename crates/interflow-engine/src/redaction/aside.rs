@@ -4,14 +4,14 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use interflow_flow::{BoxFuture, Flow, Kind};
+use interflow_flow::{BoxFuture, DeferredWork, Flow, Kind};
 use interflow_redact::Stop;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use super::Redaction;
 use super::choice::Choice;
 use super::prompt::{self, Outcome};
-use super::{Note, Redaction};
 
 /// Bodies larger than this are looked at by another thread; smaller ones by the worker's own while the origin works.
 const SMALL: usize = 16 << 10;
@@ -134,31 +134,25 @@ impl Drop for End<'_> {
     }
 }
 
-/// Puts what was found into the flow, for whoever asks about it from here on; `None` where there is nothing to wait for.
-pub(crate) fn settled(flow: &mut Flow) -> Option<BoxFuture<'_, ()>> {
-    let aside = taken(flow)?;
-    Some(Box::pin(async move {
-        let found = aside.found().await;
-        put(&aside, flow, found);
-    }))
-}
-
-/// The same at the flow's end. Of a client that left nothing more is looked at: what was found by then is noted.
-pub(crate) fn settle(flow: &mut Flow) {
-    if let Some(aside) = taken(flow) {
-        if flow.failed == Some(Kind::ClientGone) {
-            let found = aside.take();
-            aside.abandon();
-            return put(&aside, flow, found.unwrap_or((None, 0)));
-        }
-        let found = aside.found_at_once();
-        put(&aside, flow, found);
+impl DeferredWork for Aside {
+    fn join<'a>(self: Arc<Self>, flow: &'a mut Flow) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let found = self.found().await;
+            put(&self, flow, found);
+        })
     }
-}
 
-fn taken(flow: &mut Flow) -> Option<Arc<Aside>> {
-    flow.note::<Note>()?.aside.as_ref()?;
-    flow.note_mut::<Note>().aside.take()
+    /// Of a client that left nothing more is looked at: what was found by then is noted.
+    fn finish(self: Arc<Self>, flow: &mut Flow) {
+        let found = if flow.failed == Some(Kind::ClientGone) {
+            let found = self.take();
+            self.abandon();
+            found.unwrap_or((None, 0))
+        } else {
+            self.found_at_once()
+        };
+        put(&self, flow, found);
+    }
 }
 
 fn put(aside: &Aside, flow: &mut Flow, (outcome, micros): Found) {

@@ -30,8 +30,7 @@ use interflow_llm::{Exchange, Operation, Refusal, live};
 use interflow_redact::{Memo, OutboundMode, RedactConfig, RedactMode, Session};
 use parking_lot::Mutex;
 
-use aside::Aside;
-pub(crate) use aside::{settle, settled};
+use crate::accounts::Passing;
 use choice::Choice;
 pub use choice::RedactSettings;
 pub use filter::FilterDoor;
@@ -41,7 +40,7 @@ pub use policies::{PolicyFileView, PolicyRefused, RouteView};
 pub(crate) const STAGE: &str = "redact";
 
 /// Whether redaction takes something out of this flow's request, or would; `None` when it has not looked at the flow.
-pub(crate) fn takes_out(flow: &Flow) -> Option<bool> {
+fn takes_out(flow: &Flow) -> Option<bool> {
     Some(flow.note::<Note>()?.choice.as_ref()?.mode == RedactMode::Redact)
 }
 
@@ -92,8 +91,6 @@ pub struct RedactionCounts {
 pub(crate) struct Note {
     pub choice: Option<Arc<Choice>>,
     pub session: Option<SharedSession>,
-    /// What is being looked for in the request, which is on its way already.
-    aside: Option<Arc<Aside>>,
     /// The writers of a WebSocket's messages.
     pub pens: socket::Pens,
 }
@@ -216,7 +213,11 @@ impl Stage for Redact {
 
     fn interest(&self, scope: &Scope<'_>) -> Interest {
         if self.0.settings().wants(scope) {
-            Interest::of(Phase::RequestHead).and(Phase::RequestBody).and(Phase::ResponseBody).and(Phase::Message)
+            Interest::of(Phase::RequestHead)
+                .and(Phase::RequestBody)
+                .and(Phase::ResponseBody)
+                .and(Phase::Message)
+                .and(Phase::Done)
         } else {
             Interest::NONE
         }
@@ -224,6 +225,15 @@ impl Stage for Redact {
 
     fn needs_inspection(&self, scope: &Scope<'_>) -> bool {
         self.0.settings().protects(scope)
+    }
+
+    /// A request to a provider that ended before it was inspected counts as one that would have been redacted.
+    fn withholds_originals(&self, flow: &Flow) -> bool {
+        takes_out(flow).unwrap_or_else(|| flow.note::<Exchange>().is_some())
+    }
+
+    fn finish(&self, flow: &mut Flow) {
+        Passing::settle(flow);
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {

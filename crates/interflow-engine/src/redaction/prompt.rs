@@ -114,7 +114,7 @@ pub(super) async fn redact(
         let (headers, body) = (head.headers.clone(), raw.clone());
         let (settings, picked) = (Arc::clone(&settings), Arc::clone(&choice));
         let look = move || look(settings, picked, &headers, body).ok();
-        flow.note_mut::<Note>().aside = Some(Aside::begin(Arc::clone(room), choice, raw.len(), look));
+        flow.defer(Aside::begin(Arc::clone(room), choice, raw.len(), look));
         return Ok(raw.into());
     }
     let begun = Instant::now();

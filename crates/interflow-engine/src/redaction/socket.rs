@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use interflow_flow::{Error, Flow, Injected, Kind, Message, MessageKind, RequestHead, StatusCode, Verdict};
+use interflow_flow::{
+    Error, Flow, Injected, Kind, Message, MessageKind, MessagePolicy, RequestHead, StatusCode, Verdict,
+};
 use interflow_llm::events::Framing;
 use interflow_llm::{Exchange, Operation, Provider, Refusal, live, spans};
 use interflow_redact::{OutboundMode, RedactMode, Session, UnknownRule, Vault};
 use parking_lot::Mutex;
 
 use crate::accounts::{Found, Passing};
-use crate::messages::Aside;
 
 use super::answer::refusal;
 use super::choice::Choice;
@@ -57,7 +58,7 @@ pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &mut RequestHead, e
     if choice.mode != RedactMode::Off {
         let opened = Opened { provider: exchange.provider, head: Arc::new(head.clone()) };
         *flow.note_mut::<Option<Opened>>() = Some(opened);
-        flow.note_mut::<Aside>().strict = strict;
+        flow.note_mut::<MessagePolicy>().strict = strict;
         flow.note_mut::<Passing>();
     }
     flow.note_mut::<Note>().choice = Some(choice);
@@ -163,7 +164,7 @@ fn settle(flow: &mut Flow, message: &mut Message, (mut ahead, edited): Edited) -
         }
     };
     if !ahead.is_empty() {
-        flow.note_mut::<Aside>().ahead.extend(ahead);
+        flow.note_mut::<MessagePolicy>().before.extend(ahead);
     }
     verdict
 }

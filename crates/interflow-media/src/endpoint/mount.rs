@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use arc_swap::ArcSwap;
 use interflow_flow::{
     Body, BoxFuture, DecryptedMedia, Egress, Flow, Handler, Headers, Knock, Method, Mount, Mounted, Request,
-    RequestHead, Response, ResponseHead, Result, StatusCode,
+    RequestHead, Response, ResponseHead, Result, StatusCode, UsageLabel,
 };
 
 use super::access::{Asked, admit};
@@ -375,14 +375,14 @@ impl Mount for MediaDoor {
 }
 
 impl Handler for Media {
-    fn enter(&self, flow: &mut Flow, head: &RequestHead) -> Option<&'static str> {
+    fn enter(&self, flow: &mut Flow, head: &RequestHead) {
         let state = self.state();
         let prefix = prefix_of(&state.config, &head.url.path).unwrap_or_default();
-        let asked = admit(&state, prefix, &flow.client, head, None).ok()?;
+        let Ok(asked) = admit(&state, prefix, &flow.client, head, None) else { return };
         if let Some(user) = asked.user() {
             flow.user = Some(user.into());
         }
-        Some("media")
+        flow.note_mut::<UsageLabel>().0 = Some("media");
     }
 
     fn serve<'a>(&'a self, flow: &'a mut Flow, request: Request) -> BoxFuture<'a, Result<Response>> {

@@ -1,0 +1,128 @@
+//! Reads a short request body while its request waits for a person's decision, so that the person can see it.
+
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use interflow_flow::{Body, BodyPreview, BodyStream, Flow, Frame, RequestHead, Result, Step, Verdict};
+
+/// The longest body that is read ahead, in bytes.
+const MOST_READ: u64 = 64 << 10;
+
+/// Waits for an answer; meanwhile a short body of known length is read, for whoever is asked. A client that waits for
+/// `100 Continue` sends it later: nothing is asked of it for a look.
+pub(crate) async fn wait_and_read(
+    preview: Option<BodyPreview>,
+    step: Step<'_, Verdict>,
+    mut body: Body,
+) -> (Verdict, Body) {
+    let Some(preview) = preview else { return (step.get().await, body) };
+    let mut read: Vec<Frame> = Vec::new();
+    let mut failed = None;
+    let mut over = false;
+    let verdict = {
+        let mut answer = pin!(step.get());
+        loop {
+            if over {
+                break answer.await;
+            }
+            tokio::select! {
+                biased;
+                verdict = &mut answer => break verdict,
+                frame = body.frame() => match frame {
+                    Some(Ok(frame)) => {
+                        if let Frame::Data(data) = &frame {
+                            preview.append(data);
+                        }
+                        read.push(frame);
+                        if body.remaining() == Some(0) {
+                            preview.finish();
+                        }
+                    }
+                    Some(Err(e)) => {
+                        failed = Some(e);
+                        over = true;
+                    }
+                    None => {
+                        preview.finish();
+                        over = true;
+                    }
+                }
+            }
+        }
+    };
+    if read.is_empty() && failed.is_none() {
+        return (verdict, body);
+    }
+    if let ([Frame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
+        return (verdict, Body::from(data.clone()));
+    }
+    (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
+}
+
+/// A place for a look at this body, if it is one that is read beforehand.
+pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
+    let length = head.headers.get_str("content-length").and_then(|n| n.parse::<u64>().ok());
+    let short = length.is_some_and(|n| (1..=MOST_READ).contains(&n));
+    let coded = interflow_wire::content_coding::is_coded(&head.headers);
+    let waits = head.headers.has_token("expect", "100-continue");
+    (short && !coded && !waits && !body.is_empty()).then(|| flow.note_mut::<BodyPreview>().clone())
+}
+
+/// A body of which some was read.
+struct Joined {
+    read: std::vec::IntoIter<Frame>,
+    failed: Option<interflow_flow::Error>,
+    rest: Body,
+}
+
+impl BodyStream for Joined {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+        if let Some(frame) = self.read.next() {
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match self.failed.take() {
+            Some(e) => Poll::Ready(Some(Err(e))),
+            None => self.rest.poll_frame(cx),
+        }
+    }
+
+    fn remaining(&self) -> Option<u64> {
+        let length = |f: &Frame| if let Frame::Data(data) = f { data.len() as u64 } else { 0 };
+        let read: u64 = self.read.as_slice().iter().map(length).sum();
+        self.rest.remaining().map(|rest| rest + read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    struct Pieces(Vec<Bytes>);
+
+    impl BodyStream for Pieces {
+        fn poll_frame(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Frame>>> {
+            if self.0.is_empty() {
+                return Poll::Ready(None);
+            }
+            Poll::Ready(Some(Ok(Frame::Data(self.0.remove(0)))))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_while_its_request_waits_and_goes_on_whole() {
+        let preview = BodyPreview::default();
+        let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
+        let look = preview.clone();
+        let step = Step::later(async move {
+            while look.complete().is_none() {
+                tokio::task::yield_now().await;
+            }
+            Verdict::Continue
+        });
+        let (verdict, body) = wait_and_read(Some(preview.clone()), step, body).await;
+        assert!(matches!(verdict, Verdict::Continue));
+        assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
+        assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
+    }
+}

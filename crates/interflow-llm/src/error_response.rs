@@ -1,0 +1,98 @@
+//! The response for an error that ends an LLM request, in the error format of the provider's API.
+
+use std::time::Duration;
+
+use interflow_flow::{Error, ErrorRenderer, Flow, FlowId, Kind, Response};
+
+use crate::{Exchange, Provider, Refusal};
+
+/// Attaches the exchange to its flow, and has errors of the flow rendered in the provider's format.
+pub(crate) fn attach(flow: &mut Flow, exchange: Exchange) {
+    flow.note_mut::<ErrorRenderer>().0 = Some(render);
+    *flow.note_mut::<Exchange>() = exchange;
+}
+
+fn render(flow: &Flow, error: &Error) -> Response {
+    let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
+    provider_error(error, provider, flow.id)
+}
+
+/// The response for an error of an exchange with a provider, in the shape that the provider's SDKs read.
+fn provider_error(error: &Error, provider: Provider, flow: FlowId) -> Response {
+    let kind = error.kind();
+    let (class, code, again) = class_of(kind);
+    let message = match kind.remedy() {
+        "" => error.to_string(),
+        remedy => format!("{error}. {remedy}"),
+    };
+    let mut refusal = Refusal::new(kind.status(), class, code, message);
+    refusal.retry_after = again.then_some(Duration::from_secs(1));
+    let mut response = refusal.answer(provider, flow);
+    response.head.headers.remove("x-interflow-error");
+    response.head.headers.append_parsed(b"X-Interflow-Error", kind.as_str().as_bytes());
+    response
+}
+
+/// What clients of a provider are told of an error: its class, its code, and whether it is worth trying again.
+const fn class_of(kind: Kind) -> (&'static str, &'static str, bool) {
+    match kind {
+        Kind::Dns | Kind::Connect | Kind::ConnectTimeout | Kind::UpstreamClosed | Kind::UpstreamProxy => {
+            ("provider_error", "unreachable", true)
+        }
+        Kind::UpstreamCertificate | Kind::UpstreamTls => ("provider_error", "unreachable", false),
+        Kind::UpstreamTimeout => ("provider_error", "timeout", true),
+        Kind::BadResponse => ("provider_error", "response_read_failed", true),
+        Kind::PoolTimeout | Kind::Draining => ("capacity", "concurrency_exceeded", true),
+        Kind::Overloaded => ("capacity", "overloaded", true),
+        Kind::Limited => ("rate_limit_error", "rate_limit_exceeded", true),
+        Kind::BodyTooLarge => ("payload_too_large", "request_body_too_large", false),
+        Kind::HeadTooLarge | Kind::UriTooLong => ("payload_too_large", "request_head_too_large", false),
+        Kind::BadRequest | Kind::UnknownProtocol | Kind::Unsupported | Kind::ClientTls | Kind::Loop => {
+            ("invalid_request", "bad_request", false)
+        }
+        Kind::ClientGone | Kind::ClientTimeout => ("invalid_request", "body_read", false),
+        Kind::Denied => ("forbidden", "denied", false),
+        Kind::Unauthorized => ("unauthorized", "invalid_api_key", false),
+        Kind::StageFailed | Kind::Internal => ("internal_error", "internal_error", false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use interflow_flow::{Body, StatusCode};
+
+    fn text(r: &Response) -> String {
+        match &r.body {
+            Body::Full(b) => String::from_utf8(b.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn errors_have_the_format_of_the_providers_api() {
+        let e = Error::new(Kind::Connect, "127.0.0.1:9 refused the connection");
+        for (provider, pointer) in [
+            (Provider::OpenAi, "/error/code"),
+            (Provider::Anthropic, "/error/code"),
+            (Provider::Gemini, "/error/details/0/reason"),
+            (Provider::Bedrock, "/code"),
+        ] {
+            let r = provider_error(&e, provider, FlowId::from_u128(7));
+            let body: serde_json::Value = serde_json::from_str(&text(&r)).unwrap();
+            assert_eq!(body.pointer(pointer).and_then(|c| c.as_str()), Some("unreachable"), "{body}");
+            assert_eq!(r.head.status, StatusCode::BAD_GATEWAY);
+            assert_eq!(r.head.headers.get_str("retry-after"), Some("1"));
+            assert_eq!(r.head.headers.get_str("x-interflow-error"), Some("connect"));
+        }
+    }
+
+    #[test]
+    fn spent_memory_budget_asks_the_client_to_retry() {
+        let e = Error::new(Kind::Overloaded, "spent");
+        let r = provider_error(&e, Provider::OpenAi, FlowId::from_u128(7));
+        assert_eq!(r.head.status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(r.head.headers.get_str("retry-after"), Some("1"));
+        assert_eq!(r.head.headers.get_str("x-interflow-error"), Some("overloaded"));
+    }
+}
