@@ -168,7 +168,6 @@ impl Outcome {
 
 /// A distribution in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Quantiles {
     pub count: u64,
     pub mean: f64,

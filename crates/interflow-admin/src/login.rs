@@ -1,6 +1,7 @@
 //! The login page, and the three ways by which a browser gets its session: the token in the form, the token in the address
 //! that `interflow run` prints, and the one-time code of `interflow open`. The page needs no script.
 
+use interflow_wire::html::escape;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -209,10 +210,6 @@ fn page(guard: &Guard, client: Option<IpAddr>, next: &str, error: Option<&str>) 
 fn quoted(path: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+:\\~".contains(&b);
     if path.bytes().all(plain) { path.to_owned() } else { format!("'{}'", path.replace('\'', "'\\''")) }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The one table from errors to responses, and the pages that Interflow writes itself.
 
 use interflow_flow::{Error, FlowId, Headers, Kind, Response, StatusCode};
+use interflow_wire::html::escape;
 
 /// The response for an error: a page for people, JSON or text for programs, as `Accept` says.
 pub(crate) fn error_response(error: &Error, flow: Option<FlowId>, request: Option<&Headers>) -> Response {
@@ -59,22 +60,6 @@ pub(crate) fn page(title: &str, body: &str) -> String {
          pre{{padding:.7rem;overflow-x:auto;border:1px solid #8886;border-radius:.4rem}}.dim{{opacity:.6}}</style>{body}</html>\n",
         escape(title)
     )
-}
-
-/// Makes text harmless inside HTML.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

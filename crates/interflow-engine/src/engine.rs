@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use interflow_flow::budget::HELD;
 use interflow_flow::{
-    ClientInfo, Egress as Door, Error, Flow, FlowId, Host, Kind, Mount, Recorder, Reply, Request, Response, Result,
-    Stage, Timestamp, Transport,
+    ClientInfo, Egress as Door, Error, Flow, FlowId, Host, Kind, Mount, NotRecorded, Recorder, Reply, Request,
+    Response, Result, Stage, Timestamp, Transport,
 };
 use interflow_limits::{ConnectionLimits, Connections};
 use interflow_net::ca::Ca;
@@ -26,7 +26,7 @@ use crate::loops::Pseudonym;
 use crate::pinning::Passing;
 use crate::settings::{ConfigError, Rooms, Settings};
 use crate::stats::{Snapshot, Stats};
-use crate::unrecorded::{NotRecorded, UnrecordedEgress};
+use crate::unrecorded::UnrecordedEgress;
 use crate::worker::{Live, PortTls, Role, Shared, Worker};
 
 /// What the engine is given besides its config.

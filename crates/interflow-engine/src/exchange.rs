@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use interflow_flow::{
     Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, ErrorRenderer, Flow, Handler, Host, Kind,
-    Knock, Method, Mounted, Phase, Request, RequestHead, Response, ResponseHead, ResponseHeadFilter, Result, Scheme,
-    StatusCode, Step, Target, Transport, Url, Verdict, Version,
+    Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, Response, ResponseHead, ResponseHeadFilter,
+    Result, Scheme, StatusCode, Step, Target, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -19,7 +19,6 @@ use crate::hop::{self, MaxForwards};
 use crate::loops::ReceivedVia;
 use crate::plan::PlanKey;
 use crate::tracker::{Tracker, own_bytes};
-use crate::unrecorded::NotRecorded;
 use crate::worker::Live;
 use crate::{body_preview, calls, expectation, gateway, pages, route, upgrade};
 

@@ -3,9 +3,10 @@
 use interflow_flow::{Authority, ByteStr, Host, Knock, Mounted, Response, Scheme, StatusCode, Url};
 
 use crate::access::HostGlobs;
-use crate::answers::{escape, page};
+use crate::answers::page;
 use crate::config::GatewayRoute;
 use crate::settings::Settings;
+use interflow_wire::html::escape;
 
 /// The routes, compiled; the longest path first.
 #[derive(Debug, Default)]

@@ -34,7 +34,6 @@ mod messages;
 mod no_proxy;
 mod opened;
 mod originals;
-mod otlp;
 mod pages;
 pub mod pinning;
 mod plan;

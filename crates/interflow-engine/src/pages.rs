@@ -8,7 +8,8 @@ use interflow_flow::secret_names::SECRET_HEADERS;
 use interflow_flow::{Body, Host, Method, RequestHead, Response, ResponseHead, StatusCode, Url};
 use interflow_net::ca::Ca;
 
-use crate::answers::{escape, page};
+use crate::answers::page;
+use interflow_wire::html::escape;
 
 /// The name that is answered by the proxy itself.
 const LOCAL: &str = "interflow.local";

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use interflow_flow::{
-    Body, BodyStream, Capture, Direction, Error, Flow, Frame, Kind, Message, Outcome, Phase, RequestHead, ResponseHead,
-    Result, TunnelBytes,
+    Body, BodyStream, Capture, Direction, Error, Flow, Frame, Kind, Message, NotRecorded, Outcome, Phase, RequestHead,
+    ResponseHead, Result, TunnelBytes,
 };
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -19,7 +19,6 @@ use crate::originals;
 use crate::plan::Plan;
 use crate::settings::Settings;
 use crate::stats::Counters;
-use crate::unrecorded::NotRecorded;
 
 /// What the two legs of a flow both write to.
 pub(crate) struct Shared {

@@ -6,10 +6,6 @@ use interflow_flow::{Egress as Door, Error, Kind, Reply, Request};
 
 use crate::engine::Engine;
 
-/// The note on a flow that no recorder is shown.
-#[derive(Default)]
-pub(crate) struct NotRecorded;
-
 /// Sends requests like the engine does, on the worker that asks, and tells no recorder of them.
 pub(crate) struct UnrecordedEgress(pub Weak<Engine>);
 

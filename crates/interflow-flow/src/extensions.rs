@@ -15,6 +15,14 @@ pub struct ErrorRenderer(pub Option<fn(&Flow, &Error) -> Response>);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageLabel(pub Option<&'static str>);
 
+/// The flow must not be recorded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NotRecorded;
+
+/// The names that clients were given the flow's address for by the DNS listener, the latest first.
+#[derive(Clone, Debug, Default)]
+pub struct ResolvedNames(pub Vec<Arc<str>>);
+
 /// Changes response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
 #[derive(Clone, Default)]
 pub struct ResponseHeadFilter(pub Option<Arc<dyn Fn(&mut ResponseHead) + Send + Sync>>);

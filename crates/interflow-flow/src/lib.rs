@@ -23,6 +23,7 @@ pub mod secret_names;
 mod stage;
 mod timings;
 pub mod units;
+pub mod wildcard;
 
 pub use authority::{Authority, AuthorityError, Host, Scheme};
 pub use body::{Body, BodyStream, CollectError, Frame};
@@ -30,7 +31,9 @@ pub use bytestr::ByteStr;
 pub use capture::{Capture, DecryptedMedia, Direction, Message, MessageKind, Outcome, Recorder, TunnelBytes};
 pub use egress::{BoxFuture, Egress, Reply};
 pub use error::{Blame, Error, Kind, Result, Retry};
-pub use extensions::{BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, ResponseHeadFilter, UsageLabel};
+pub use extensions::{
+    BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,
+};
 pub use flow::{ClientInfo, ClientTls, Flow, Note, Passthrough, Process, Transport, UpstreamInfo, UpstreamTls};
 pub use gateway::{Door, Handler, Knock, Mount, Mounted};
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};

@@ -10,6 +10,7 @@ mod exchange;
 pub mod gateway;
 pub mod live;
 pub mod message;
+pub mod otlp;
 mod provider;
 mod refusal;
 pub mod spans;

@@ -13,6 +13,7 @@ pub mod dns;
 pub mod fingerprint;
 pub mod grpc;
 pub mod h1;
+pub mod html;
 pub mod http2_opening;
 pub mod ja4h;
 pub mod json;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Facts, TelemetryConfig};
-use crate::otlp::{self, name, number, text};
+use interflow_llm::otlp::{self, name, number, text};
 
 /// Spans that wait to be sent.
 const WAITING: usize = 4_096;

@@ -34,7 +34,6 @@ use config::{Action, ApprovalsConfig, Mode, RuleSpec, SecretSpec, SessionSpec};
 pub use held::{Answered, Held, HeldQuestion};
 pub use preview::Asked;
 pub use rules::Layer;
-pub(crate) use rules::is_like;
 pub use secrets::{SecretView, open_of_greyproxy};
 pub use sessions::SessionView;
 pub use stage::ApprovalsStage;

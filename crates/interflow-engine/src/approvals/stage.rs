@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use interflow_flow::{
     Authority, Body, Direction, Error, Flow, Host, Interest, Kind, Message, MessageKind, Phase, RequestHead,
-    ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
+    ResolvedNames, ResponseHead, Scope, Stage, Step, Transport, Verdict, Way,
 };
 
 use super::held::{Asker, HeldQuestion};
@@ -17,7 +17,6 @@ use super::secrets::Secret;
 use super::sessions::now;
 use super::{Approvals, Word, bracketed};
 use crate::approvals::config::Action;
-use crate::dns::CalledByDns;
 
 /// See the module.
 pub struct ApprovalsStage {
@@ -168,7 +167,7 @@ impl ApprovalsStage {
         }
         let mut hosts: Vec<Host> = named(flow, head).into_iter().map(|a| a.host).collect();
         let sni = flow.client_tls.as_deref().and_then(|t| t.sni.as_deref()).map(ToString::to_string);
-        let by_dns = flow.note::<CalledByDns>().map(|n| n.0.clone()).unwrap_or_default();
+        let by_dns = flow.note::<ResolvedNames>().map(|n| n.0.clone()).unwrap_or_default();
         let names = sni.into_iter().chain(by_dns.iter().map(ToString::to_string));
         hosts.extend(names.filter_map(|n| Host::parse(&n).ok()));
         let these: Vec<_> = all.iter().filter(|s| hosts.iter().any(|h| s.is_at(h))).cloned().collect();
@@ -202,7 +201,7 @@ fn named(flow: &Flow, head: &RequestHead) -> Vec<Authority> {
 /// `Host`), where the DNS port gave the address out for it; else the one it was given out for last. A name that it was never
 /// given out for is a mere claim: the address must be allowed beside it.
 fn called(flow: &Flow, mut all: Vec<Authority>) -> Vec<Authority> {
-    let (Host::Ip(_), Some(CalledByDns(names))) = (&flow.authority.host, flow.note::<CalledByDns>()) else {
+    let (Host::Ip(_), Some(ResolvedNames(names))) = (&flow.authority.host, flow.note::<ResolvedNames>()) else {
         return all;
     };
     let is_known = |a: &Authority| matches!(&a.host, Host::Name(n) if names.iter().any(|k| k.eq_ignore_ascii_case(n)));
@@ -283,7 +282,7 @@ impl Stage for ApprovalsStage {
             })
         };
         Step::Now(match self.approvals.judge(&question, true) {
-            Word::Deny(_) if flow.note::<CalledByDns>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
+            Word::Deny(_) if flow.note::<ResolvedNames>().is_some_and(|n| n.0.iter().any(may_be_called)) => {
                 Verdict::Continue
             }
             Word::Deny(why) => denied(host, port, &why),

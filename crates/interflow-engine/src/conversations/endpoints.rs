@@ -1,10 +1,9 @@
 //! What the owner says of endpoints: which wire shape is spoken there, where bodies and paths do not say enough.
 
+use interflow_flow::wildcard;
 use interflow_llm::message::Shape;
 use interflow_record::{FlowKind, FlowRow, FlowSummary, Store, StoreError};
 use serde::{Deserialize, Serialize};
-
-use crate::approvals::is_like;
 
 /// The most endpoints.
 const MOST: usize = 1000;
@@ -63,7 +62,10 @@ impl Endpoint {
     }
 
     fn matches(&self, host: &str, path: &str, method: &str) -> bool {
-        self.enabled && is_like(&self.method, method) && is_like(&self.host, host) && is_like(&self.path, path)
+        self.enabled
+            && wildcard::matches(&self.method, method)
+            && wildcard::matches(&self.host, host)
+            && wildcard::matches(&self.path, path)
     }
 }
 

@@ -12,7 +12,7 @@ use interflow_record::{Store, StoreError};
 use serde_json::json;
 
 use super::open::{Opened, open};
-use crate::answers::escape;
+use interflow_wire::html::escape;
 
 /// Sub-agents within sub-agents that are written.
 const DEEPEST: usize = 8;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::export::{Tree, content};
-use crate::otlp::{self, name as attribute, number, real, text};
+use interflow_llm::otlp::{self, name as attribute, number, real, text};
 
 /// The conversations as one request to a collector.
 pub fn otlp(trees: &[Tree]) -> Value {

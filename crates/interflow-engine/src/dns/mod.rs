@@ -13,7 +13,7 @@ use interflow_net::ingress::dns::{DnsOptions, DnsPort, system_name_servers};
 
 use config::DnsConfig;
 pub use names::Names;
-pub use stage::{CalledByDns, DnsNamesStage};
+pub use stage::DnsNamesStage;
 
 /// How long one server may take.
 const PATIENCE: Duration = Duration::from_secs(4);

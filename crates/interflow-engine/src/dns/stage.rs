@@ -2,13 +2,9 @@
 
 use std::sync::Arc;
 
-use interflow_flow::{Flow, Host, Interest, Phase, RequestHead, Scope, Stage, Step, Transport, Verdict};
+use interflow_flow::{Flow, Host, Interest, Phase, RequestHead, ResolvedNames, Scope, Stage, Step, Transport, Verdict};
 
 use super::Names;
-
-/// The names that clients were given this flow's address for, the latest first.
-#[derive(Debug, Default)]
-pub struct CalledByDns(pub Vec<Arc<str>>);
 
 /// See the module.
 pub struct DnsNamesStage {
@@ -24,12 +20,12 @@ impl DnsNamesStage {
 
     fn name_it(&self, flow: &mut Flow) -> Step<'static, Verdict> {
         if let Host::Ip(ip) = &flow.authority.host
-            && flow.note::<CalledByDns>().is_none()
+            && flow.note::<ResolvedNames>().is_none()
         {
             let names = self.names.of(*ip);
             if let Some(name) = names.first() {
                 flow.tag(format!("dns:{name}"));
-                *flow.note_mut() = CalledByDns(names);
+                *flow.note_mut() = ResolvedNames(names);
             }
         }
         Step::Now(Verdict::Continue)

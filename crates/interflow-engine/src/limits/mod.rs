@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use interflow_flow::{
-    Body, CollectError, Flow, Interest, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step, Transport,
-    UsageLabel, Verdict,
+    Body, CollectError, Flow, Interest, NotRecorded, Phase, RequestHead, ResponseHead, Scope, Stage, StatusCode, Step,
+    Transport, UsageLabel, Verdict,
 };
 use interflow_limits::{
     Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
@@ -20,7 +20,6 @@ use interflow_limits::{
 use interflow_llm::{Exchange, Operation, Provider, Usage};
 use parking_lot::Mutex;
 
-use crate::unrecorded::NotRecorded;
 use call::Called;
 use credentials::Shown;
 
