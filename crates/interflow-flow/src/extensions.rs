@@ -9,7 +9,10 @@ use crate::{BoxFuture, Error, Flow, Response, ResponseHead};
 /// Renders the response for an error that ends this flow, in place of the generic one: clients of an API expect its own error
 /// format. Clients that ask for HTML get the generic page.
 #[derive(Clone, Copy, Default)]
-pub struct ErrorRenderer(pub Option<fn(&Flow, &Error) -> Response>);
+pub struct ErrorRenderer(pub Option<RenderError>);
+
+/// Makes the response for an error of a flow.
+pub type RenderError = fn(&Flow, &Error) -> Response;
 
 /// The name under which usage limits count this request when it is not an LLM request.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +28,10 @@ pub struct ResolvedNames(pub Vec<Arc<str>>);
 
 /// Changes response heads that no stage sees: 1xx heads, and the head that accepts an upgrade.
 #[derive(Clone, Default)]
-pub struct ResponseHeadFilter(pub Option<Arc<dyn Fn(&mut ResponseHead) + Send + Sync>>);
+pub struct ResponseHeadFilter(pub Option<HeadFilterFn>);
+
+/// Changes a response head in place.
+pub type HeadFilterFn = Arc<dyn Fn(&mut ResponseHead) + Send + Sync>;
 
 impl ResponseHeadFilter {
     /// The filter of this flow; one that changes nothing when no stage set any.
