@@ -108,6 +108,48 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
     }
     let checked = home.run(&["flows", "check"]);
     assert!(checked.code == 0, "{checked:?}");
+    let file = home.path("edited.jsonl").to_string_lossy().into_owned();
+    let one = format!("id:{}", ids[0]);
+    let export = |more: &[&str]| home.run(&[&["flows", "export", "-o", &file, &one], more].concat());
+    let lines = |said: crate::home::Said| {
+        assert_eq!(said.code, 0, "{said:?}");
+        std::fs::read_to_string(&file).unwrap()
+    };
+    assert!(!lines(export(&[])).contains("alpha"), "originals leave when they are asked for");
+    assert!(lines(export(&["--originals"])).contains("alpha"));
+    let other = Home::new().await;
+    assert_eq!(other.run(&["flows", "import", &file]).code, 0);
+    for (side, came) in [("request", "alpha"), ("response", "beta")] {
+        let shown = other.run(&["flows", "show", &ids[0], "--original", "--body", side]);
+        assert_eq!(shown.out, format!("the {came}"), "{side}: {}", shown.err);
+    }
+    let har = home.run(&["flows", "export", "--format", "har", "--originals"]);
+    assert!(har.code == 2 && har.err.contains("--originals is for jsonl"), "{har:?}");
+}
+
+#[tokio::test]
+async fn the_body_of_a_request_that_waits_is_edited_from_the_command_line() {
+    let home = Home::new().await;
+    let config = home
+        .write("c.toml", "[approvals]\nmode = \"ask\"\n[upstream]\nresolve = { \"held.test\" = [\"127.0.0.1\"] }\n");
+    let running = home.start_with(&["--config", &config]);
+    let (proxy, url) = (running.proxy, home.origin.url("/echo").replace("127.0.0.1", "held.test"));
+    let asking = tokio::spawn(async move {
+        let mut wire = Wire::connect(proxy).await.unwrap();
+        wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\nContent-Length: 9\r\n\r\namount=10"))
+            .await
+            .unwrap();
+        wire.answer().await.unwrap()
+    });
+    until("the request", async || home.run(&["approvals", "list", "--json"]).out.contains("amount=10")).await;
+    let body = home.write("new.txt", "amount=9999");
+    let all = home.run(&["approvals", "allow", "all", "--body", &body]);
+    assert!(all.code == 2 && all.err.contains("for one request"), "{all:?}");
+    let allowed = home.run(&["approvals", "allow", "1", "--body", &body]);
+    assert_eq!(allowed.code, 0, "{allowed:?}");
+    assert_eq!(asking.await.unwrap().text(), "amount=9999");
+    let id = flows(&home, "tag:edited", 1).await.remove(0);
+    assert_eq!(home.run(&["flows", "show", &id, "--original", "--body", "request"]).out, "amount=10");
 }
 
 #[tokio::test]
