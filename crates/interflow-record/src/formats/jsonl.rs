@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Read, Write};
 
 use bytes::Bytes;
-use interflow_flow::{Headers, Method};
+use interflow_flow::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, Exporter, ImportError, ImportReport, Sink, WholeFlow};
@@ -116,11 +116,20 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
         return Err((1, problem));
     }
     sound(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
+    // Where nothing was edited, the body that went on is the one that came.
+    let edited = |direction, body| {
+        let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
+        original.map_or_else(Bytes::new, |_| body)
+    };
+    let original_bodies = [
+        edited(Direction::Request, line.original_request_body),
+        edited(Direction::Response, line.original_response_body),
+    ];
     Ok(WholeFlow {
         row: line.flow,
         request_body: line.request_body,
         response_body: line.response_body,
-        original_bodies: [line.original_request_body, line.original_response_body],
+        original_bodies,
         messages: line.messages,
     })
 }
