@@ -128,31 +128,6 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
 }
 
 #[tokio::test]
-async fn the_body_of_a_request_that_waits_is_edited_from_the_command_line() {
-    let home = Home::new().await;
-    let config = home
-        .write("c.toml", "[approvals]\nmode = \"ask\"\n[upstream]\nresolve = { \"held.test\" = [\"127.0.0.1\"] }\n");
-    let running = home.start_with(&["--config", &config]);
-    let (proxy, url) = (running.proxy, home.origin.url("/echo").replace("127.0.0.1", "held.test"));
-    let asking = tokio::spawn(async move {
-        let mut wire = Wire::connect(proxy).await.unwrap();
-        wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\nContent-Length: 9\r\n\r\namount=10"))
-            .await
-            .unwrap();
-        wire.answer().await.unwrap()
-    });
-    until("the request", async || home.run(&["approvals", "list", "--json"]).out.contains("amount=10")).await;
-    let body = home.write("new.txt", "amount=9999");
-    let all = home.run(&["approvals", "allow", "all", "--body", &body]);
-    assert!(all.code == 2 && all.err.contains("for one request"), "{all:?}");
-    let allowed = home.run(&["approvals", "allow", "1", "--body", &body]);
-    assert_eq!(allowed.code, 0, "{allowed:?}");
-    assert_eq!(asking.await.unwrap().text(), "amount=9999");
-    let id = flows(&home, "tag:edited", 1).await.remove(0);
-    assert_eq!(home.run(&["flows", "show", &id, "--original", "--body", "request"]).out, "amount=10");
-}
-
-#[tokio::test]
 async fn what_no_rule_changes_is_recorded_once() {
     let home = Home::new().await;
     let running = home.start(&home.write("r.yaml", EDITS));
