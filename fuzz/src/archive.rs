@@ -1,7 +1,7 @@
 //! Entries for the archive formats: no file makes an import panic, and every flow that comes out of one can be written in
 //! every format and read again.
 
-use interflow_record::formats::{Format, WholeFlow, exporter, import};
+use interflow_record::formats::{ExportOptions, Format, WholeFlow, exporter_with, import};
 
 /// One entry over the inputs of one target.
 pub type Entry = fn(&[u8]);
@@ -63,7 +63,8 @@ fn read(format: Format, data: &[u8]) -> Vec<WholeFlow> {
 
 fn written(format: Format, flows: &[WholeFlow]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut exporter = exporter(format, &mut out).expect("memory takes all");
+    let options = ExportOptions { originals: true, ..ExportOptions::default() };
+    let mut exporter = exporter_with(format, &mut out, options).expect("memory takes all");
     for flow in flows {
         exporter.flow(&flow.row, flow).expect("memory takes all");
     }

@@ -3,7 +3,9 @@
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-use interflow_flow::{Body, BodyPreview, BodyStream, Flow, Frame, RequestHead, Result, Step, Verdict};
+use interflow_flow::{
+    Body, BodyPreview, BodyStream, Flow, Frame, Original, OriginalBody, Originals, RequestHead, Result, Step, Verdict,
+};
 
 /// The longest body that is read ahead, in bytes.
 const MOST_READ: u64 = 64 << 10;
@@ -50,7 +52,14 @@ pub(crate) async fn wait_and_read(
             }
         }
     };
-    if read.is_empty() && failed.is_none() {
+    if let Some((_, edited)) = preview.replacement() {
+        // Trailers stay; of the body nothing is left behind what was read.
+        read.retain(|frame| !matches!(frame, Frame::Data(_)));
+        if !edited.is_empty() {
+            read.insert(0, Frame::Data(edited));
+        }
+    }
+    if read.is_empty() && failed.is_none() && !over {
         return (verdict, body);
     }
     if let ([Frame::Data(data)], true, None) = (read.as_slice(), over, &failed) {
@@ -58,6 +67,20 @@ pub(crate) async fn wait_and_read(
     }
     (verdict, Body::stream(Joined { read: read.into_iter(), failed, rest: if over { Body::Empty } else { body } }))
 }
+
+/// Keeps the request as it came beside what goes on, when its body was edited, and fits the head to the new one.
+pub(crate) fn apply_replacement(preview: &BodyPreview, flow: &mut Flow, head: &mut RequestHead) {
+    let Some((came, edited)) = preview.replacement() else { return };
+    let original = Original { head: head.clone(), body: Some(OriginalBody::Full(came)) };
+    flow.note_mut::<Originals>().request = Some(Box::new(original));
+    for name in DIGESTS {
+        head.headers.remove(name);
+    }
+    let _ = head.headers.set("Content-Length", edited.len().to_string());
+}
+
+/// Fields that say what the body's bytes are, and would lie about another body.
+const DIGESTS: [&str; 4] = ["content-md5", "digest", "content-digest", "repr-digest"];
 
 /// A place for a look at this body, if it is one that is read beforehand.
 pub(crate) fn preview_of(flow: &mut Flow, head: &RequestHead, body: &Body) -> Option<BodyPreview> {
@@ -124,5 +147,27 @@ mod tests {
         assert!(matches!(verdict, Verdict::Continue));
         assert_eq!(preview.complete().as_deref(), Some(&b"one two"[..]));
         assert_eq!(&body.collect(99).await.unwrap().0[..], b"one two");
+    }
+
+    #[tokio::test]
+    async fn another_body_goes_on_when_whoever_decides_edits_it() {
+        for (edit, goes_on) in [("one, 2 and three", "one, 2 and three"), ("", ""), ("one two", "one two")] {
+            let preview = BodyPreview::default();
+            let body = Body::stream(Pieces(vec![Bytes::from_static(b"one "), Bytes::from_static(b"two")]));
+            let look = preview.clone();
+            let step = Step::later(async move {
+                look.replace("too early".into());
+                while look.complete().is_none() {
+                    tokio::task::yield_now().await;
+                }
+                look.replace(edit.into());
+                Verdict::Continue
+            });
+            let (_, body) = wait_and_read(Some(preview.clone()), step, body).await;
+            assert_eq!(preview.current().as_deref(), Some(edit.as_bytes()), "who is asked about a second host sees it");
+            assert_eq!(&body.collect(99).await.unwrap().0[..], goes_on.as_bytes());
+            let came = preview.replacement().map(|(came, _)| came);
+            assert_eq!(came.as_deref(), (edit != "one two").then_some(&b"one two"[..]));
+        }
     }
 }

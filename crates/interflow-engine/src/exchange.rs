@@ -446,9 +446,12 @@ async fn request_phases(
             Step::Now(verdict) => verdict,
             later if may_wait => {
                 interim.hold(true);
-                let (verdict, read) = body_preview::wait_and_read(preview, later, body).await;
+                let (verdict, read) = body_preview::wait_and_read(preview.clone(), later, body).await;
                 body = read;
                 interim.hold(false);
+                if let (Verdict::Continue, Some(preview)) = (&verdict, &preview) {
+                    body_preview::apply_replacement(preview, &mut tracker.flow, head);
+                }
                 verdict
             }
             later => later.get().await,

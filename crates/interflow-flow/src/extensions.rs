@@ -79,6 +79,8 @@ pub struct BodyPreview(Arc<Mutex<PreviewState>>);
 struct PreviewState {
     bytes: BytesMut,
     complete: bool,
+    /// What is to be sent in its place.
+    replacement: Option<Bytes>,
 }
 
 impl BodyPreview {
@@ -96,6 +98,28 @@ impl BodyPreview {
     pub fn complete(&self) -> Option<Vec<u8>> {
         let state = self.state();
         state.complete.then(|| state.bytes.to_vec())
+    }
+
+    /// Whoever decides wants another body to be sent. Only one that is complete can be replaced.
+    pub fn replace(&self, body: Bytes) {
+        let mut state = self.state();
+        if state.complete {
+            state.replacement = Some(body);
+        }
+    }
+
+    /// The body that is to be sent as things stand; `None` while it is still arriving.
+    pub fn current(&self) -> Option<Vec<u8>> {
+        let state = self.state();
+        let bytes = state.replacement.as_deref().unwrap_or(&state.bytes);
+        state.complete.then(|| bytes.to_vec())
+    }
+
+    /// The body as it came and the one to send in its place, where they differ.
+    pub fn replacement(&self) -> Option<(Bytes, Bytes)> {
+        let state = self.state();
+        let replacement = state.replacement.clone().filter(|r| r[..] != state.bytes[..])?;
+        Some((Bytes::copy_from_slice(&state.bytes), replacement))
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, PreviewState> {

@@ -29,6 +29,38 @@ fn rewritten(text: &str) -> String {
     rewritten_with(text, &Options::default())
 }
 
+/// Takes header fields behind addresses, and writes them.
+#[derive(Default)]
+struct Fields(String);
+
+impl Place for Fields {
+    fn put(&mut self, kind: Kind, address: &str, _: Option<&Crypt>, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("<{kind:?}|{address}|{}>", std::mem::take(&mut self.0)).as_bytes());
+    }
+
+    fn channel_fields(&mut self, fields: &str) -> bool {
+        self.0 = fields.to_owned();
+        fields.contains('=')
+    }
+}
+
+#[test]
+fn fields_behind_a_channels_address_are_taken_from_the_line() {
+    let base = Base::read("https://o.test/a/list.m3u").unwrap();
+    let of = |text: &str| {
+        String::from_utf8(rewrite(text.as_bytes(), &base, &Options::default(), &mut Fields::default())).unwrap()
+    };
+    for (line, becomes) in [
+        ("http://h/1.ts|User-Agent=Box", "<Channel|http://h/1.ts|User-Agent=Box>"),
+        ("b.m3u8|Referer=x&Cookie=a%3Db ", "<Playlist|https://o.test/a/b.m3u8|Referer=x&Cookie=a%3Db> "),
+        ("rtmp://h/live|User-Agent=Box", "rtmp://h/live|User-Agent=Box"),
+    ] {
+        assert_eq!(of(&format!("#EXTM3U\n#EXTINF:-1,A\n{line}\n")), format!("#EXTM3U\n#EXTINF:-1,A\n{becomes}\n"));
+    }
+    let media = of("#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\ns.ts|a=b\n");
+    assert!(media.contains("s.ts|a=b|>"), "a segment's address is taken as it stands: {media}");
+}
+
 #[test]
 fn every_tag_with_an_address_is_rewritten_in_its_place() {
     for (line, becomes) in [

@@ -1,6 +1,6 @@
 //! Requests and responses as they came in, beside what went on, where they were edited.
 
-use interflow_flow::Direction;
+use interflow_flow::{Authority, Direction, Scheme};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{BodyRow, FlowRow, RequestRow, ResponseRow};
@@ -60,6 +60,14 @@ impl OriginalRow {
     }
 }
 
+/// Whom a URL names.
+fn target(url: &str) -> Option<(Scheme, Authority)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = Scheme::parse(scheme)?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    Some((scheme, Authority::parse(authority, Some(scheme.default_port())).ok()?))
+}
+
 impl FlowRow {
     /// Whether what went this way was edited, and is recorded as it came in too.
     pub fn is_edited(&self, direction: Direction) -> bool {
@@ -75,7 +83,10 @@ impl FlowRow {
     pub fn as_it_came(&self) -> Self {
         let mut row = self.clone();
         let Some(original) = row.original.take() else { return row };
-        if let Some(OriginalRequestRow { head, body_edited, .. }) = original.request {
+        if let Some(OriginalRequestRow { url, head, body_edited }) = original.request {
+            if let Some((scheme, authority)) = target(&url) {
+                (row.scheme, row.authority) = (scheme, authority);
+            }
             let sent = self.request.as_ref().map(|r| r.body).filter(|_| !body_edited);
             row.request = Some(RequestRow { body: sent.unwrap_or(head.body), ..head });
         }

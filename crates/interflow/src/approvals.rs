@@ -1,6 +1,7 @@
 //! `interflow approvals`: what a running instance holds, and what may be reached.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -81,6 +82,10 @@ pub struct AnswerArgs {
     /// For every client, not only for the user, program or session that asked.
     #[arg(long)]
     pub everyone: bool,
+    /// Allow it with the text of this file in place of its body (`-`: standard input). Once, and only where `approvals list
+    /// --json` shows a body.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scope", "lasting", "everyone"])]
+    pub body: Option<PathBuf>,
 }
 
 /// For what an answer holds.
@@ -324,6 +329,14 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
     if let Some(lasting) = args.lasting {
         input["for"] = json!(lasting);
     }
+    if let Some(file) = &args.body {
+        if action != "allow" || args.id == "all" {
+            return Err(Failure::Usage(
+                "--body is for one request that is allowed: `approvals allow 3 --body FILE`".to_owned(),
+            ));
+        }
+        input["body"] = json!(read_body(file)?);
+    }
     for id in ids {
         let input = if id.starts_with("rule-") {
             if args.scope != ScopeArg::Once {
@@ -331,7 +344,10 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
                     format!("{id} is held by a rule of the rule files, and is decided once; change the rule for more");
                 return Err(Failure::Usage(why));
             }
-            json!({"action": action})
+            match &args.body {
+                Some(_) => json!({"action": action, "body": input["body"]}),
+                None => json!({"action": action}),
+            }
         } else {
             input.clone()
         };
@@ -349,6 +365,16 @@ fn answer(api: &Api, action: &str, args: &AnswerArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The body to send, from a file or standard input.
+fn read_body(file: &Path) -> Result<String, Failure> {
+    let read = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin().lock())
+    } else {
+        std::fs::read_to_string(file)
+    };
+    read.map_err(|e| Failure::Failed(format!("{} cannot be read as text: {e}", file.display())))
 }
 
 fn rules(api: &Api, command: RulesCommand) -> Result<(), Failure> {

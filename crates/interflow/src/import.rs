@@ -355,7 +355,7 @@ fn traffic(db: &GreyproxyDb, config: &Config, home: &Home, into: &Keeping, repor
         Keeping::Instance(_) => {
             let wrong = |e: std::io::Error| Failure::Failed(format!("a temporary file: {e}"));
             let mut spool = tempfile::tempfile().map_err(wrong)?;
-            let mut lines = JsonlWriter::new(std::io::BufWriter::new(&mut spool));
+            let mut lines = JsonlWriter::new(std::io::BufWriter::new(&mut spool), false);
             let read = db.flows(&mut |flow| {
                 n += 1;
                 progress.at(n, 0);

@@ -69,6 +69,7 @@ export const BINDINGS: Binding[] = [
 export const ELSEWHERE: { page: 'Approvals' | 'Conversations' | 'Editors and forms'; keys: string[]; doc: string }[] = [
   { page: 'Approvals', keys: ['j', 'k'], doc: 'next, previous of those that wait' },
   { page: 'Approvals', keys: ['a'], doc: 'allow once, or let it continue' },
+  { page: 'Approvals', keys: ['e'], doc: 'edit the body before it goes on, where there is one' },
   { page: 'Approvals', keys: ['A'], doc: 'allow always: choose for what and how long' },
   { page: 'Approvals', keys: ['d'], doc: 'deny once' },
   { page: 'Approvals', keys: ['D'], doc: 'deny always: choose for what and how long' },

@@ -23,6 +23,26 @@ export interface Pending {
   rule: string | null;
   phase: string | null;
   note: string | null;
+  /** Where a filter was asked about: whether it selects this; null where too little is known for that. */
+  matches?: boolean | null;
+}
+
+/** What a filter says of each that waits. */
+export interface Judged {
+  query: string;
+  ids: Map<string, boolean | null>;
+}
+
+/** Those that a filter selects, and a note on those that it cannot be judged of. What has not been judged yet is not shown. */
+export function selectedBy(query: string, all: Pending[], judged: Judged | null): { shown: Pending[]; note: string } {
+  const wanted = query.trim();
+  if (wanted === '') return { shown: all, note: '' };
+  const ids = judged?.query === wanted ? judged.ids : new Map<string, boolean | null>();
+  const shown = all.filter((p) => ids.get(p.id) === true);
+  const open = all.filter((p) => (ids.get(p.id) ?? null) === null).length;
+  if (open === 0) return { shown, note: '' };
+  const words = open === 1 ? '1 more waits, of which too little is known' : `${open} more wait, of which too little is known`;
+  return { shown, note: `${words} for this filter:` };
 }
 
 /** What a notification says: who wants to reach which host, never a path, a field or a body. */

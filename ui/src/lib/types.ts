@@ -98,6 +98,12 @@ export interface ResponseHead {
   body: Body;
 }
 
+/** What came in, where it was edited on its way. */
+export interface Original {
+  request?: RequestHead & { url: string; body_edited: boolean };
+  response?: ResponseHead & { body_edited: boolean };
+}
+
 export interface Flow {
   id: string;
   state: State;
@@ -130,6 +136,7 @@ export interface Flow {
   request?: RequestHead;
   interim?: { status: number; headers: Field[] }[];
   response?: ResponseHead;
+  original?: Original;
   timings: Timings;
   error?: { kind: string; blame: string; message: string };
   tunnel?: { sent: number; received: number };

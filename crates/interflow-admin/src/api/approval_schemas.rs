@@ -101,7 +101,7 @@ pub(super) fn all() -> Value {
             ("phase", maybe(&text())),
             ("note", maybe(&text())),
         ],
-        &[],
+        &[("matches", maybe(&flag()))],
     );
     json!({
         "Pending": object(&[("version", number()), ("pending", list(&pending))], &[]),
@@ -114,6 +114,7 @@ pub(super) fn all() -> Value {
         ], &[]),
         "Answer": object(&[("action", action)], &[
             ("scope", json!({"enum": ["once", "path", "host", "any_port", "subdomains"]})), ("for", span.clone()), ("everyone", flag()),
+            ("note", text()), ("body", text()),
         ]),
         "Decided": object(&[("flows", number()), ("rule", maybe(&named("ApprovalRule")))], &[]),
         "Answers": object(&[("answers", list(&object(&answered, &[])))], &[]),

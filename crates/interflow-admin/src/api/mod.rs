@@ -16,6 +16,7 @@ pub(crate) mod mcp;
 mod media;
 mod openapi;
 mod pending;
+mod pending_filter;
 mod policies;
 mod privacy;
 mod replay;

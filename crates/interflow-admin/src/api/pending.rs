@@ -5,13 +5,17 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use interflow_engine::approvals::{Answer, Held as Question};
+use interflow_flow::units::Span;
+use interflow_query::Truth;
 use interflow_record::HeadMask;
 use interflow_rules::{Decision, Held as RuleHold, Holds};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::approvals::{LONGEST, Watch};
+use super::approvals::LONGEST;
 use super::error::{ApiError, Result};
-use super::input::{Input, Params};
+use super::input::{Input, Params, query};
+use super::pending_filter::PendingSubject;
 use crate::server::AdminState;
 
 /// What the numbers of flows that rules hold begin with.
@@ -23,8 +27,21 @@ fn holds(state: &AdminState) -> Option<Arc<Holds>> {
     state.rules.as_ref().map(|rules| Arc::clone(&rules.surroundings().holds))
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct PendingParams {
+    after: Option<u64>,
+    wait: Option<Span>,
+    /// Each member says whether this query selects it; null where too little is known of it.
+    query: Option<String>,
+}
+
 /// `GET /pending`: at once, or when something has changed since a version.
-pub(crate) async fn list(State(state): State<Arc<AdminState>>, Params(watch): Params<Watch>) -> Result<Json<Value>> {
+pub(crate) async fn list(
+    State(state): State<Arc<AdminState>>,
+    Params(watch): Params<PendingParams>,
+) -> Result<Json<Value>> {
+    let query = watch.query.as_deref().map(query).transpose()?;
     let holds = holds(&state);
     let versions = || {
         let approvals = state.approvals.as_ref().map_or(0, |a| a.version());
@@ -60,7 +77,15 @@ pub(crate) async fn list(State(state): State<Arc<AdminState>>, Params(watch): Pa
         .chain(held.into_iter().map(|h| (h.since, held_by_rule(h, &mask))))
         .collect();
     all.sort_by_key(|(since, _)| *since);
-    let pending: Vec<Value> = all.into_iter().map(|(_, value)| value).collect();
+    let mut pending: Vec<Value> = all.into_iter().map(|(_, value)| value).collect();
+    if let Some(query) = query {
+        for item in &mut pending {
+            item["matches"] = match query.evaluate(&PendingSubject(item)) {
+                Truth::Known(matches) => matches.into(),
+                Truth::NotYet => Value::Null,
+            };
+        }
+    }
     Ok(Json(json!({ "version": approvals + rules, "pending": pending })))
 }
 
@@ -132,7 +157,10 @@ pub(crate) async fn answer(
     let wrong = |e: serde_json::Error| ApiError::bad_request(e.to_string());
     if let Some(number) = id.strip_prefix(RULE).and_then(|n| n.parse::<u64>().ok()) {
         if said["action"] == "allow" {
-            said = json!({ "action": "continue" });
+            said = match said["body"].take() {
+                Value::Null => json!({ "action": "continue" }),
+                body => json!({ "action": "change", "body": body }),
+            };
         }
         let decision: Decision = serde_json::from_value(said).map_err(wrong)?;
         let holds = holds(&state).ok_or_else(|| missing(&id))?;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use interflow_flow::{Body, Direction, FlowId, Frame, Request, Response};
 use interflow_record::formats::diff::FlowDiff;
 use interflow_record::formats::replay::{Edits, masked_fields};
-use interflow_record::formats::{Stored, WholeFlow};
+use interflow_record::formats::{AsTheyCame, Contents, Stored, WholeFlow};
 use interflow_record::{FlowRow, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -153,6 +153,9 @@ async fn read(mut body: Body) -> Option<u64> {
 pub(crate) struct DiffParams {
     a: String,
     b: String,
+    /// The first one as it came in, before it was edited here.
+    #[serde(default)]
+    original: bool,
 }
 
 #[derive(Serialize)]
@@ -171,14 +174,15 @@ pub(crate) async fn diff(
 ) -> Result<Json<Compared>> {
     let (a, b) = (flow_id(&params.a)?, flow_id(&params.b)?);
     ask(&state, move |store, _| {
-        let diff = FlowDiff::new(&whole(store, a)?, &whole(store, b)?);
+        let diff = FlowDiff::new(&whole(store, a, params.original)?, &whole(store, b, false)?);
         Ok(Json(Compared { a: a.to_string(), b: b.to_string(), equal: diff.is_empty(), diff }))
     })
     .await
 }
 
-fn whole(store: &dyn Store, id: FlowId) -> Result<WholeFlow> {
+fn whole(store: &dyn Store, id: FlowId, original: bool) -> Result<WholeFlow> {
     let row = store.get(id)?;
+    let row = if original { row.as_it_came() } else { row };
     for side in [Direction::Request, Direction::Response] {
         let kept = row.body(side).map_or(0, |b| b.kept);
         if kept > MAX_BODY {
@@ -186,8 +190,10 @@ fn whole(store: &dyn Store, id: FlowId) -> Result<WholeFlow> {
         }
     }
     let failed = |e: std::io::Error| ApiError::internal(format!("flow {id} could not be read: {e}"));
-    // Messages are compared by their number.
-    let messageless = FlowRow { messages: 0, ..row.clone() };
-    let read = WholeFlow::read(&messageless, &Stored(store)).map_err(failed)?;
+    // Messages are compared by their number, and what came in before it was edited not at all.
+    let messageless = FlowRow { messages: 0, original: None, ..row.clone() };
+    let (sent, came) = (Stored(store), AsTheyCame(store));
+    let contents: &dyn Contents = if original { &came } else { &sent };
+    let read = WholeFlow::read(&messageless, contents).map_err(failed)?;
     Ok(WholeFlow { row, ..read })
 }

@@ -97,6 +97,7 @@ impl Route {
 const QUERY: &str = "the query; every flow when it is empty";
 /// The legs of packets.
 const LEG: &str = "with pcapng: client (default), upstream or both";
+const ORIGINALS: &str = "with jsonl: edited requests and responses as they came in, too";
 const FORMAT: &str =
     "har (default), jsonl, saz, fxzy, mitm, pcapng, curl, httpie, fetch, python, raw, raw-request, raw-response, table";
 
@@ -242,6 +243,7 @@ fn of_flows() -> Vec<Route> {
         )
         .takes(json("Replay")),
         Route::new(get, "/diff", "What differs between two flows", json("Diff"), replay::diff)
+            .param("original", "boolean", "the first one as it came in, before it was edited here")
             .required("a", "string", "the id of the first flow")
             .required("b", "string", "the id of the second flow"),
     ]
@@ -335,11 +337,13 @@ fn of_archives() -> Vec<Route> {
     vec![
         Route::new(get.clone(), "/flows/{id}/export", "One flow as a file or command", BYTES, transfer::export_one)
             .param("format", "string", FORMAT)
-            .param("leg", "string", LEG),
+            .param("leg", "string", LEG)
+            .param("originals", "boolean", ORIGINALS),
         Route::new(get.clone(), "/export", "The flows of a query as a file, oldest first", BYTES, transfer::export)
             .param("query", "string", QUERY)
             .param("format", "string", FORMAT)
-            .param("leg", "string", LEG),
+            .param("leg", "string", LEG)
+            .param("originals", "boolean", ORIGINALS),
         Route::new(Method::POST, "/export", "Chosen flows as a file", BYTES, transfer::export_chosen)
             .takes(json("ExportChosen")),
         Route::new(
@@ -442,7 +446,12 @@ fn of_approvals() -> Vec<Route> {
             pending::list,
         )
         .param("after", "integer", "wait until the version is another than this")
-        .param("wait", "string", "how long, at most: 25s"),
+        .param("wait", "string", "how long, at most: 25s")
+        .param(
+            "query",
+            "string",
+            "each member says whether this query selects it; null where too little is known of it",
+        ),
         Route::new(
             post.clone(),
             "/pending/{id}",

@@ -512,7 +512,7 @@ fn doings() -> Value {
     ]});
     json!({
         "Chosen": object(std::slice::from_ref(&ids), &[]),
-        "ExportChosen": object(std::slice::from_ref(&ids), &[("format", text()), ("leg", text())]),
+        "ExportChosen": object(std::slice::from_ref(&ids), &[("format", text()), ("leg", text()), ("originals", flag())]),
         "Deleted": object(&[("deleted", number())], &[]),
         "Prune": object(&[], &[("query", text()), ("older", json!({"type": "string", "description": "a duration such as 7d"})), ("all", flag())]),
         "Pruned": object(&[("pruned", number())], &[]),

@@ -11,7 +11,7 @@ use axum::response::Response;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_query::Query;
 use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, Format, Sound, Stored};
+use interflow_record::formats::{self, ExportOptions, Format, Sound, Stored};
 use interflow_record::{FlowRow, ListOptions, Order, Store};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,6 +34,7 @@ const LOOKED: u64 = 2000;
 pub(crate) struct FormatParam {
     format: Option<String>,
     leg: Option<String>,
+    originals: bool,
 }
 
 impl FormatParam {
@@ -42,14 +43,15 @@ impl FormatParam {
         self.format.as_deref().map(|f| f.parse().map_err(unknown)).transpose()
     }
 
-    /// Packets' leg.
-    fn leg(&self) -> Result<Leg> {
-        self.leg.as_deref().map_or(Ok(Leg::default()), |l| l.parse().map_err(|why: String| ApiError::bad_request(why)))
+    /// Packets' leg, and whether lines have originals.
+    fn options(&self) -> Result<(Leg, bool)> {
+        let leg = self.leg.as_deref().map(|l| l.parse().map_err(|why: String| ApiError::bad_request(why)));
+        Ok((leg.transpose()?.unwrap_or_default(), self.originals))
     }
 }
 
-fn packets(leg: Leg) -> PcapngOptions<'static> {
-    PcapngOptions { leg, keylog: None }
+fn options((leg, originals): (Leg, bool)) -> ExportOptions<'static> {
+    ExportOptions { packets: PcapngOptions { leg, keylog: None }, originals }
 }
 
 fn archive(name: &str, format: Format, body: Body) -> Response {
@@ -63,11 +65,11 @@ pub(crate) async fn export_one(
     Id(id): Id,
     Params(params): Params<FormatParam>,
 ) -> Result<Response> {
-    let (format, leg) = (params.read()?.unwrap_or(Format::Har), params.leg()?);
+    let (format, chosen) = (params.read()?.unwrap_or(Format::Har), params.options()?);
     let row = ask(&state, move |store, _| Ok(store.get(id)?)).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = written(permit, move |pipe| {
-        let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
+        let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
         exporter.flow(&row, &Stored(&*store))?;
         exporter.finish()
     });
@@ -80,6 +82,7 @@ pub(crate) struct ExportParams {
     query: String,
     format: Option<String>,
     leg: Option<String>,
+    originals: bool,
 }
 
 /// `GET /export`
@@ -87,17 +90,22 @@ pub(crate) async fn export(
     State(state): State<Arc<AdminState>>,
     Params(params): Params<ExportParams>,
 ) -> Result<Response> {
-    let chosen = FormatParam { format: params.format, leg: params.leg };
-    let (format, leg) = (chosen.read()?.unwrap_or(Format::Har), chosen.leg()?);
+    let wanted = FormatParam { format: params.format, leg: params.leg, originals: params.originals };
+    let (format, chosen) = (wanted.read()?.unwrap_or(Format::Har), wanted.options()?);
     let query = query(&params.query)?;
     let (store, permit) = (state.store()?, transfer(&state)?);
-    let body = written(permit, move |pipe| export_selected(&*store, query, (format, leg), pipe));
+    let body = written(permit, move |pipe| export_selected(&*store, query, (format, chosen), pipe));
     Ok(archive("flows", format, body))
 }
 
-fn export_selected(store: &dyn Store, query: Query, (format, leg): (Format, Leg), pipe: &mut Pipe) -> io::Result<()> {
+fn export_selected(
+    store: &dyn Store,
+    query: Query,
+    (format, chosen): (Format, (Leg, bool)),
+    pipe: &mut Pipe,
+) -> io::Result<()> {
     let watch = pipe.watch();
-    let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
+    let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
     let mut options = ListOptions { query, order: Order::Oldest, after: None, limit: PAGE };
     let sound = Sound::of(store);
     loop {
@@ -121,22 +129,24 @@ pub(crate) struct ExportChosen {
     format: Option<String>,
     #[serde(default)]
     leg: Option<String>,
+    #[serde(default)]
+    originals: bool,
 }
 
 /// `POST /export`
 pub(crate) async fn export_chosen(
     State(state): State<Arc<AdminState>>,
-    Input(chosen): Input<ExportChosen>,
+    Input(picked): Input<ExportChosen>,
 ) -> Result<Response> {
-    let wanted = FormatParam { format: chosen.format, leg: chosen.leg };
-    let (format, leg) = (wanted.read()?.unwrap_or(Format::Har), wanted.leg()?);
-    let ids: Vec<FlowId> = chosen.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
+    let wanted = FormatParam { format: picked.format, leg: picked.leg, originals: picked.originals };
+    let (format, chosen) = (wanted.read()?.unwrap_or(Format::Har), wanted.options()?);
+    let ids: Vec<FlowId> = picked.ids.iter().map(|t| flow_id(t)).collect::<Result<_>>()?;
     // Asked beforehand, so that an id that is none gets an error and not half a file.
     let rows: Vec<FlowRow> =
         ask(&state, move |store, _| ids.iter().map(|id| Ok(store.get(*id)?)).collect::<Result<_>>()).await?;
     let (store, permit) = (state.store()?, transfer(&state)?);
     let body = written(permit, move |pipe| {
-        let mut exporter = formats::exporter_with(format, pipe, packets(leg))?;
+        let mut exporter = formats::exporter_with(format, pipe, options(chosen))?;
         for row in &rows {
             exporter.flow(row, &Stored(&*store))?;
         }

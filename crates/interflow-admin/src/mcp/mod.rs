@@ -134,7 +134,15 @@ mod tests {
         });
         let request_body = Bytes::from_static(br#"{"password": "sk-hidden4", "item": "lamp", "max_tokens": 9}"#);
         let response_body = Bytes::from_static(br#"{"order": 17, "auth": {"access_token": "sk-hidden5"}}"#);
-        store.insert(NewFlow { row, request_body, response_body, messages: Vec::new() }).unwrap();
+        store
+            .insert(NewFlow {
+                row,
+                request_body,
+                response_body,
+                original_bodies: Default::default(),
+                messages: Vec::new(),
+            })
+            .unwrap();
         (dir, store, id)
     }
 

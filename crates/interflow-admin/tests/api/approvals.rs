@@ -186,6 +186,66 @@ async fn what_waits_is_shown_with_query_fields_and_body() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_body_of_a_request_that_waits_can_be_edited_and_both_are_recorded() {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "ask"})).await;
+    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo"));
+    let post = tokio::spawn(async move {
+        let mut wire = Wire::connect(proxy).await.unwrap();
+        wire.send(format!("POST {url} HTTP/1.1\r\nHost: held.test\r\nDigest: x\r\nContent-Length: 9\r\n\r\namount=10"))
+            .await
+            .unwrap();
+        wire.answer().await.unwrap()
+    });
+    let mut shown = Value::Null;
+    for _ in 0..500 {
+        shown = it.json("/pending").await["pending"][0].clone();
+        if shown["body"].is_string() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let path = format!("/pending/{}", shown["id"].as_str().unwrap());
+    for wrong in [json!({"action": "deny", "body": "x"}), json!({"action": "allow", "scope": "host", "body": "x"})] {
+        assert_eq!(it.post(&path, wrong).await.status, 400);
+    }
+    let answer = it.post(&path, json!({"action": "allow", "body": "amount=10000"})).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(post.await.unwrap().status, 200);
+    let sent = it.origin.only_request();
+    assert_eq!((&sent.body[..], sent.header("content-length")), (&b"amount=10000"[..], Some("12")));
+    assert_eq!(sent.header("digest"), None, "it was the other body's");
+    let mut flows = Value::Null;
+    for _ in 0..500 {
+        flows = it.json("/flows?query=tag:edited%20-is:open").await["flows"].clone();
+        if flows[0].is_object() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let id = flows[0]["id"].as_str().unwrap_or_else(|| panic!("{flows}"));
+    let body = async |which: &str| it.get(&format!("/flows/{id}/request/body{which}")).await.text();
+    assert_eq!((body("").await, body("?original=true").await), ("amount=10000".into(), "amount=10".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_without_a_body_that_is_shown_cannot_get_another_one() {
+    let it = Instance::start().await;
+    it.post("/approvals/mode", json!({"mode": "ask"})).await;
+    let (proxy, url) = (it.engine.proxy_addresses()[0], named(&it, "held.test", "/echo"));
+    let get = tokio::spawn(async move { client::get_through(proxy, &url).await.unwrap().status });
+    let id = held(&it).await["id"].clone();
+    let answer = it.post(&format!("/pending/approval-{id}"), json!({"action": "allow", "body": "x"})).await;
+    assert!(answer.status == 400 && answer.text().contains("cannot be edited"), "{}", answer.text());
+    assert_eq!(
+        it.post(&format!("/pending/approval-{id}"), json!({"action": "allow"})).await.status,
+        200,
+        "it waits still"
+    );
+    assert_eq!(get.await.unwrap(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_instant_is_told_in_microseconds() {
     let it = Instance::start().await;
     let before = interflow_flow::Timestamp::now().micros();

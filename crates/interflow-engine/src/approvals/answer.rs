@@ -1,6 +1,7 @@
 //! What an answer to a question makes: a rule that decides what is like it.
 
-use super::config::RuleSpec;
+use super::config::{Action, RuleSpec};
+use super::held::Held;
 use super::{Answer, HeldQuestion, Scope, bracketed};
 
 /// The rule that an answer makes of a question.
@@ -34,6 +35,19 @@ pub(super) fn rule_of(question: &HeldQuestion, answer: &Answer) -> RuleSpec {
     let until = answer.lasting.and_then(|span| jiff::Timestamp::now().checked_add(span.0).ok());
     rule.until = until.map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     rule
+}
+
+/// Whether the body of the request that waits can be another one.
+pub(super) fn check_edit(held: &Held, answer: &Answer) -> Result<(), String> {
+    if answer.action != Action::Allow {
+        return Err("a body is for a request that is allowed: the action is `deny`".to_owned());
+    }
+    if held.question.alone.is_none() || held.asked.as_ref().is_none_or(|asked| asked.body().is_none()) {
+        return Err("this body cannot be edited: only text of at most 64 KiB, uncoded and of known length, that has come whole \
+                    (`body` in GET /api/v1/pending); a rule with `hold` holds others"
+            .to_owned());
+    }
+    Ok(())
 }
 
 /// A path as a glob that matches nothing else.

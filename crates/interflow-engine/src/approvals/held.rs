@@ -177,9 +177,17 @@ impl Waiting {
 
     /// Answers one question; how many flows waited for it, `None` when it is not open.
     pub fn answer(&self, id: u64, action: Action, by: &str) -> Option<(Held, usize)> {
+        self.answer_with(id, action, by, None)
+    }
+
+    /// The same, with another body for the request.
+    pub fn answer_with(&self, id: u64, action: Action, by: &str, body: Option<String>) -> Option<(Held, usize)> {
         let mut inner = self.inner.lock();
         let open = inner.open.remove(&id)?;
         inner.by_question.remove(&open.held.question);
+        if let (Some(body), Some(asked)) = (body, &open.held.asked) {
+            asked.edit(body);
+        }
         let held = open.held.clone();
         inner.remember(Answered { held: open.held, action: Some(action), by: by.to_owned(), at: now() });
         drop(inner);

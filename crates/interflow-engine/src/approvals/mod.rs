@@ -130,6 +130,9 @@ pub struct Answer {
     /// What the rule is for.
     #[serde(default)]
     pub note: Option<String>,
+    /// The body to send in place of the request's, where that [was shown](Asked::body).
+    #[serde(default)]
+    pub body: Option<String>,
 }
 
 /// For what an answer holds.
@@ -301,8 +304,16 @@ impl Approvals {
         let nothing =
             || ApprovalsError::Nothing(format!("open question {id}; it may have been answered or have timed out"));
         if answer.scope == Scope::Once {
-            let (_, flows) = self.waiting.answer(id, answer.action, "once").ok_or_else(nothing)?;
+            if answer.body.is_some() {
+                let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
+                self::answer::check_edit(&held, answer).map_err(ApprovalsError::Wrong)?;
+            }
+            let body = answer.body.clone();
+            let (_, flows) = self.waiting.answer_with(id, answer.action, "once", body).ok_or_else(nothing)?;
             return Ok(Done { flows, rule: None });
+        }
+        if answer.body.is_some() {
+            return Err(ApprovalsError::Wrong("another body is for one request: leave `scope` out".to_owned()));
         }
         let held = self.waiting.list().into_iter().find(|h| h.id == id).ok_or_else(nothing)?;
         let rule = self.add_rule(rule_of(&held.question, answer))?;

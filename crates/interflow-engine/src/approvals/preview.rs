@@ -27,6 +27,13 @@ impl Asked {
 
     /// The body, once all of it has come: as text, when it is one, and none when it is empty, long, coded, or still coming.
     pub fn body(&self) -> Option<String> {
-        self.body.as_ref()?.complete().and_then(|bytes| String::from_utf8(bytes).ok())
+        self.body.as_ref()?.current().and_then(|bytes| String::from_utf8(bytes).ok())
+    }
+
+    /// Whoever decides wants another body to be sent. Only one that [was shown](Self::body) can be edited.
+    pub(super) fn edit(&self, body: String) {
+        if let Some(preview) = &self.body {
+            preview.replace(body.into());
+        }
     }
 }

@@ -53,7 +53,13 @@ fn flow(
         trailers: Headers::new(),
         body: BodyRow::default(),
     });
-    NewFlow { row, request_body: request.into(), response_body: response.into(), messages: Vec::new() }
+    NewFlow {
+        row,
+        request_body: request.into(),
+        response_body: response.into(),
+        original_bodies: Default::default(),
+        messages: Vec::new(),
+    }
 }
 
 fn asked(n: u64, messages: &Value, answer: &Value) -> NewFlow {

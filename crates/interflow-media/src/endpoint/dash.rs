@@ -300,7 +300,10 @@ impl Job<'_> {
         let params = &self.asked.params;
         let bytes = self.init_bytes().await?.ok_or_else(|| Stop::bad("the parameter `init_url` is missing"))?;
         let bytes = match self.keys()? {
-            Some(keys) => decrypt::init(keys, bytes)?,
+            Some(keys) => {
+                self.note_decryption();
+                decrypt::init(keys, bytes)?
+            }
             None => bytes,
         };
         let kind = params.get("mime_type").filter(|k| k.contains('/')).unwrap_or("video/mp4");

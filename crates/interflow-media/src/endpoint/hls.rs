@@ -564,6 +564,10 @@ impl Place for Ours<'_> {
         !self.routing.nothing && self.channel.take(line)
     }
 
+    fn channel_fields(&mut self, fields: &str) -> bool {
+        !self.routing.nothing && self.channel.fields_behind_address(fields)
+    }
+
     fn end_channel(&mut self) {
         self.channel.finish();
     }

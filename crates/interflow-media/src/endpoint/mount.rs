@@ -435,8 +435,55 @@ fn preflight(state: &State, page: Option<&str>, signed: bool) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use interflow_flow::{Authority, ClientInfo, Reply, Scheme, Timestamp, Transport, Url, Version};
+
     use super::*;
     use crate::config::CompatConfig;
+
+    /// An origin that has one encrypted file.
+    struct OneFile;
+
+    impl Egress for OneFile {
+        fn send(&self, _: Request) -> Reply<'_> {
+            const FILE: &[u8] = include_bytes!("../../../../fuzz/corpus/bmff/cenc");
+            let at = FILE.windows(4).position(|w| w == b"moof").expect("it has fragments") - 4;
+            Box::pin(async move { Ok(Response::full(StatusCode::OK, "video/mp4", &FILE[..at])) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_initialization_section_in_clear_is_recorded_as_decrypted_media() {
+        const KEYS: &str = "&key_id=a1b2c3d4e5f60718293a4b5c6d7e8f90&key=00112233445566778899aabbccddeeff";
+        let setup =
+            Setup { config: MediaConfig::default(), secret: vec![7; 32], egress: Arc::new(OneFile), folder: None };
+        let media = Media::new(setup).unwrap();
+        for (keys, decrypts) in [(KEYS, true), ("", false)] {
+            let client = ClientInfo {
+                connection: 1,
+                peer: ([127, 0, 0, 1], 50_000).into(),
+                local: ([127, 0, 0, 1], 7071).into(),
+                listener: "gateway".into(),
+                accepted: Timestamp::from_micros(0),
+                process: None,
+                container: None,
+            };
+            let authority: Authority = "127.0.0.1:7071".parse().unwrap();
+            let mut flow = Flow::begin(client.into(), Transport::Gateway, Scheme::Http, authority.clone());
+            let path = format!("/media/proxy/mpd/init.mp4?init_url=http%3A%2F%2Fo.test%2Fi.mp4{keys}");
+            let url = Url { scheme: Scheme::Http, authority, path: path.into() };
+            let head = RequestHead {
+                method: Method::GET,
+                url,
+                version: Version::Http11,
+                headers: Headers::new(),
+                protocol: None,
+            };
+            let request = Request { head, body: Body::Empty };
+            let answer = media.answer(&media.state(), &mut flow, request).await;
+            assert_eq!(answer.map_err(|_| "refused").unwrap().head.status, StatusCode::OK, "{keys}");
+            assert_eq!(flow.note::<DecryptedMedia>().is_some(), decrypts, "{keys}");
+        }
+    }
 
     #[test]
     fn doors_stand_below_the_path_and_at_the_root_when_wanted() {

@@ -11,6 +11,20 @@ const MOST: usize = 32;
 /// The longest value of an option that is taken, in bytes.
 const LONGEST: usize = 8 << 10;
 
+/// What Kodi reads behind an address that is no header field.
+const OF_TRANSPORT: [&str; 10] = [
+    "active-remote",
+    "auth",
+    "connection-timeout",
+    "customrequest",
+    "failonerror",
+    "postdata",
+    "redirect-limit",
+    "seekable",
+    "sslcipherlist",
+    "verifypeer",
+];
+
 /// The options of the channel that comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChannelOptions {
@@ -31,6 +45,22 @@ impl ChannelOptions {
             return self.http(fields);
         }
         line.strip_prefix("#KODIPROP:").is_some_and(|property| self.kodi(property))
+    }
+
+    /// Reads what Kodi lets stand behind a channel's address: `User-Agent=Box&Referer=http%3A%2F%2Fr.test`. Whether the
+    /// channel's link now has it.
+    pub fn fields_behind_address(&mut self, fields: &str) -> bool {
+        if self.pairs.len() >= MOST || fields.len() > LONGEST || !fields.contains('=') {
+            return false;
+        }
+        for (name, value) in Params::read(fields).pairs().iter().take(MOST) {
+            // `!` marks a field that Kodi sends as it stands.
+            let name = name.trim().trim_start_matches('!').to_ascii_lowercase();
+            if !OF_TRANSPORT.contains(&name.as_str()) {
+                self.field(&name, value);
+            }
+        }
+        true
     }
 
     /// The options, as parameters of a link; none are left.
@@ -156,6 +186,18 @@ mod tests {
             pair("h_user-agent", "Other"),
         ];
         assert_eq!(pairs, expected);
+    }
+
+    #[test]
+    fn fields_behind_an_address_become_parameters() {
+        let mut options = ChannelOptions::default();
+        assert!(options.take("#EXTVLCOPT:http-user-agent=Other"));
+        assert!(options.fields_behind_address(
+            "User-Agent=Box%201.0&Referer=http%3A%2F%2Fr.test%2F&!X-Plan=b&verifypeer=false&seekable=0"
+        ));
+        let expected = [pair("h_user-agent", "Box 1.0"), pair("h_referer", "http://r.test/"), pair("h_x-plan", "b")];
+        assert_eq!(options.finish(), expected);
+        assert!(!options.fields_behind_address("part of a name") && options.finish().is_empty());
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub trait Place {
         false
     }
 
+    /// Header fields that stand behind a channel's address (`URL|Name=value&…`, as Kodi writes them); whether the channel's URL
+    /// says them, so that they go.
+    fn channel_fields(&mut self, _fields: &str) -> bool {
+        false
+    }
+
     /// The channel is over: what was said of it means nothing for the next one.
     fn end_channel(&mut self) {}
 
@@ -272,9 +278,18 @@ impl<'a, P: Place> Rewriter<'a, P> {
             return;
         }
         let start = at + (trimmed.as_ptr() as usize - line.as_ptr() as usize);
+        let (address, fields) = match trimmed.iter().position(|b| *b == b'|') {
+            Some(bar) if !self.is_media && self.next != Next::Variant => trimmed.split_at(bar),
+            _ => (trimmed, &b""[..]),
+        };
+        // Addresses of other schemes stay as they stand, and with them what is behind them.
+        let is_ours = is_http(address) || std::str::from_utf8(address).is_ok_and(|a| scheme_of(a.trim()).is_none());
+        let takes =
+            is_ours && std::str::from_utf8(fields).is_ok_and(|f| !f.is_empty() && self.place.channel_fields(&f[1..]));
+        let address = if takes { address } else { trimmed };
         let kind = match self.next {
             Next::Variant => Kind::Playlist,
-            _ if is_playlist_address(trimmed) => Kind::Playlist,
+            _ if is_playlist_address(address) => Kind::Playlist,
             _ if self.is_media => Kind::Segment,
             _ => Kind::Channel,
         };
@@ -283,7 +298,10 @@ impl<'a, P: Place> Rewriter<'a, P> {
         if kind == Kind::Segment && self.options.apply_keys {
             self.number_the_vector();
         }
-        self.uri(start..start + trimmed.len(), kind);
+        self.uri(start..start + address.len(), kind);
+        if takes {
+            self.replace(start + address.len()..start + trimmed.len(), |_| ());
+        }
         if of_list {
             self.place.end_channel();
         }

@@ -7,7 +7,7 @@ use interflow_flow::{Direction, Headers, Method};
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, Exporter, ImportError, ImportReport, Sink, WholeFlow};
-use crate::{FlowRow, MessageRow, serial};
+use crate::{FlowRow, MessageRow, RequestRow, ResponseRow, serial};
 
 /// The version of the line's shape.
 const VERSION: u32 = 1;
@@ -25,6 +25,10 @@ struct Line<R> {
     request_body: Bytes,
     #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
     response_body: Bytes,
+    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    original_request_body: Bytes,
+    #[serde(default, with = "serial::raw", skip_serializing_if = "Bytes::is_empty")]
+    original_response_body: Bytes,
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     messages: Vec<MessageRow>,
 }
@@ -32,30 +36,31 @@ struct Line<R> {
 /// Writes flows as lines. One flow at a time is held in memory with its bodies.
 pub struct JsonlWriter<W: Write> {
     out: W,
+    originals: bool,
 }
 
 impl<W: Write> JsonlWriter<W> {
-    /// Nothing is written yet.
-    pub fn new(out: W) -> Self {
-        Self { out }
+    /// Nothing is written yet. With `originals`, edited requests and responses are written as they came in too.
+    pub fn new(out: W, originals: bool) -> Self {
+        Self { out, originals }
     }
 }
 
 impl<W: Write> Exporter for JsonlWriter<W> {
     fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
-        let read = |direction| -> io::Result<Bytes> {
-            let mut bytes = Vec::new();
-            contents.body(row, direction)?.read_to_end(&mut bytes)?;
-            Ok(bytes.into())
-        };
-        // Bodies as they came in stay in the store, and so does all else that was not sent.
-        let sent = row.original.is_some().then(|| FlowRow { original: None, ..row.clone() });
+        // Unless it is asked for, what was not sent stays in the store.
+        let sent = (row.original.is_some() && !self.originals).then(|| FlowRow { original: None, ..row.clone() });
+        let row = sent.as_ref().unwrap_or(row);
+        let WholeFlow { request_body, response_body, original_bodies, messages, .. } = WholeFlow::read(row, contents)?;
+        let [original_request_body, original_response_body] = original_bodies;
         let line = Line {
             interflow: VERSION,
-            flow: sent.as_ref().unwrap_or(row),
-            request_body: read(Direction::Request)?,
-            response_body: read(Direction::Response)?,
-            messages: contents.messages(row)?.collect::<io::Result<_>>()?,
+            flow: row,
+            request_body,
+            response_body,
+            original_request_body,
+            original_response_body,
+            messages,
         };
         serde_json::to_writer(&mut self.out, &line)?;
         self.out.write_all(b"\n")
@@ -111,10 +116,20 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
         return Err((1, problem));
     }
     sound(&line.flow).map_err(|problem| (1, format!("no sound flow: {problem}")))?;
+    // Where nothing was edited, the body that went on is the one that came.
+    let edited = |direction, body| {
+        let original = line.flow.original.as_deref().and_then(|o| o.edited_body(direction));
+        original.map_or_else(Bytes::new, |_| body)
+    };
+    let original_bodies = [
+        edited(Direction::Request, line.original_request_body),
+        edited(Direction::Response, line.original_response_body),
+    ];
     Ok(WholeFlow {
-        row: FlowRow { original: None, ..line.flow },
+        row: line.flow,
         request_body: line.request_body,
         response_body: line.response_body,
+        original_bodies,
         messages: line.messages,
     })
 }
@@ -122,26 +137,38 @@ fn parse(line: &[u8]) -> Result<WholeFlow, (usize, String)> {
 /// What must hold of a flow before it is shown, sent again or written in another format. The types of the row leave it
 /// open; a file may have been written by anybody.
 pub(super) fn sound(row: &FlowRow) -> Result<(), String> {
-    if let Some(request) = &row.request {
+    heads("flow", row.request.as_ref(), row.response.as_ref())?;
+    if let Some(original) = &row.original {
+        let (request, response) = (original.request.as_ref(), original.response.as_ref());
+        if request.is_some_and(|r| r.url.bytes().any(|b| b <= b' ' || b == 0x7f)) {
+            return Err("flow.original.request.url has a space or control character".to_owned());
+        }
+        heads("flow.original", request.map(|r| &r.head), response.map(|r| &r.head))?;
+    }
+    row.interim.iter().try_for_each(|i| fields("flow.interim", [&i.headers]))
+}
+
+fn heads(at: &str, request: Option<&RequestRow>, response: Option<&ResponseRow>) -> Result<(), String> {
+    if let Some(request) = request {
         if Method::from_bytes(request.method.as_bytes()).is_err() {
-            return Err("flow.request.method is no method".to_owned());
+            return Err(format!("{at}.request.method is no method"));
         }
         let path = request.path.as_bytes();
         if (path.first() != Some(&b'/') && path != b"*") || path.iter().any(|b| *b <= b' ' || *b == 0x7f) {
-            return Err("flow.request.path begins with no slash, or has a space or control character".to_owned());
+            return Err(format!("{at}.request.path begins with no slash, or has a space or control character"));
         }
-        fields("flow.request", [&request.headers, &request.trailers])?;
+        fields(&format!("{at}.request"), [&request.headers, &request.trailers])?;
     }
-    if let Some(response) = &row.response {
+    if let Some(response) = response {
         if !(100..1000).contains(&response.status) {
-            return Err(format!("flow.response.status: {} is no status code", response.status));
+            return Err(format!("{at}.response.status: {} is no status code", response.status));
         }
         if response.reason.iter().any(u8::is_ascii_control) {
-            return Err("flow.response.reason has a control character".to_owned());
+            return Err(format!("{at}.response.reason has a control character"));
         }
-        fields("flow.response", [&response.headers, &response.trailers])?;
+        fields(&format!("{at}.response"), [&response.headers, &response.trailers])?;
     }
-    row.interim.iter().try_for_each(|i| fields("flow.interim", [&i.headers]))
+    Ok(())
 }
 
 fn fields<const N: usize>(at: &str, lists: [&Headers; N]) -> Result<(), String> {

@@ -41,6 +41,12 @@ pub trait Contents {
     /// When the bytes cannot be read.
     fn body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
 
+    /// The body as it came in, before it was edited here; nothing when it was not edited, or nothing was kept.
+    ///
+    /// # Errors
+    /// When the bytes cannot be read.
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>>;
+
     /// The messages in their order.
     ///
     /// # Errors
@@ -57,6 +63,8 @@ pub struct WholeFlow {
     pub request_body: Bytes,
     /// The response's body, content coding kept.
     pub response_body: Bytes,
+    /// The bodies of request and response as they came in, where they were edited.
+    pub original_bodies: [Bytes; 2],
     /// The messages in their order.
     pub messages: Vec<MessageRow>,
 }
@@ -64,7 +72,8 @@ pub struct WholeFlow {
 impl WholeFlow {
     /// A flow without bodies or messages.
     pub fn new(row: FlowRow) -> Self {
-        Self { row, request_body: Bytes::new(), response_body: Bytes::new(), messages: Vec::new() }
+        let (request_body, response_body) = Default::default();
+        Self { row, request_body, response_body, original_bodies: Default::default(), messages: Vec::new() }
     }
 
     /// The body that went this way.
@@ -80,23 +89,36 @@ impl WholeFlow {
     /// # Errors
     /// When its bytes cannot be read.
     pub fn read(row: &FlowRow, contents: &dyn Contents) -> io::Result<Self> {
-        let body = |direction| {
-            let mut bytes = Vec::new();
-            contents.body(row, direction)?.read_to_end(&mut bytes)?;
-            io::Result::Ok(Bytes::from(bytes))
-        };
         Ok(Self {
             row: row.clone(),
-            request_body: body(Direction::Request)?,
-            response_body: body(Direction::Response)?,
+            request_body: all(contents.body(row, Direction::Request)?)?,
+            response_body: all(contents.body(row, Direction::Response)?)?,
+            original_bodies: [
+                all(contents.original_body(row, Direction::Request)?)?,
+                all(contents.original_body(row, Direction::Response)?)?,
+            ],
             messages: contents.messages(row)?.collect::<io::Result<_>>()?,
         })
     }
 }
 
+/// All of a body's bytes.
+fn all(mut reader: Box<dyn Read + '_>) -> io::Result<Bytes> {
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes)?;
+    Ok(bytes.into())
+}
+
 impl Contents for WholeFlow {
     fn body<'a>(&'a self, _flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
         Ok(Box::new(self.bytes(direction).as_ref()))
+    }
+
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        let [request, response] = &self.original_bodies;
+        let bytes = if direction == Direction::Request { request } else { response };
+        let edited = flow.original.as_ref().and_then(|o| o.edited_body(direction)).is_some();
+        Ok(if edited { Box::new(bytes.as_ref()) } else { Box::new(io::empty()) })
     }
 
     fn messages<'a>(&'a self, _flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
@@ -106,8 +128,8 @@ impl Contents for WholeFlow {
 
 impl From<WholeFlow> for NewFlow {
     fn from(flow: WholeFlow) -> Self {
-        let WholeFlow { row, request_body, response_body, messages } = flow;
-        Self { row, request_body, response_body, messages }
+        let WholeFlow { row, request_body, response_body, original_bodies, messages } = flow;
+        Self { row, request_body, response_body, original_bodies, messages }
     }
 }
 
@@ -126,6 +148,10 @@ impl Contents for Stored<'_> {
         }
     }
 
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        original_of(self.0, flow, direction)
+    }
+
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
         const PAGE: u64 = 256;
         let pages = (0..flow.messages).step_by(PAGE as usize);
@@ -133,6 +159,17 @@ impl Contents for Stored<'_> {
             Ok(page) => page.into_iter().map(Ok).collect::<Vec<_>>(),
             Err(e) => vec![Err(io::Error::other(e))],
         })))
+    }
+}
+
+/// A body as it came in, where it was edited.
+fn original_of<'a>(store: &dyn Store, flow: &FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+    match flow.original.as_ref().and_then(|o| o.edited_body(direction)) {
+        Some(body) if body.kept > 0 => {
+            let reader = store.original_body(flow.id, direction, 0..body.kept).map_err(io::Error::other)?;
+            Ok(Box::new(reader))
+        }
+        _ => Ok(Box::new(io::empty())),
     }
 }
 
@@ -149,6 +186,10 @@ impl Contents for AsTheyCame<'_> {
             }
             _ => Ok(Box::new(io::empty())),
         }
+    }
+
+    fn original_body<'a>(&'a self, _: &'a FlowRow, _: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(Box::new(io::empty()))
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {
@@ -279,25 +320,34 @@ pub trait Exporter {
 /// # Errors
 /// When the file cannot be written.
 pub fn exporter<'w>(format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
-    exporter_with(format, out, pcapng::PcapngOptions::default())
+    exporter_with(format, out, ExportOptions::default())
 }
 
-/// The same with choices for packets, which other formats do not look at.
+/// Choices of single formats, which others do not look at.
+#[derive(Default)]
+pub struct ExportOptions<'w> {
+    /// How packets are written.
+    pub packets: pcapng::PcapngOptions<'w>,
+    /// JSONL has edited requests and responses as they came in, too.
+    pub originals: bool,
+}
+
+/// The same with choices.
 ///
 /// # Errors
 /// When the file cannot be written.
 pub fn exporter_with<'w>(
     format: Format,
     out: impl Write + 'w,
-    packets: pcapng::PcapngOptions<'w>,
+    options: ExportOptions<'w>,
 ) -> io::Result<Box<dyn Exporter + 'w>> {
     Ok(match format {
         Format::Har => Box::new(har::HarWriter::new(out)?),
-        Format::Jsonl => Box::new(jsonl::JsonlWriter::new(out)),
+        Format::Jsonl => Box::new(jsonl::JsonlWriter::new(out, options.originals)),
         Format::Saz => Box::new(saz::SazWriter::new(out)?),
         Format::Fxzy => Box::new(fxzy::FxzyWriter::new(out)?),
         Format::Mitm => each(out, mitm::write),
-        Format::Pcapng => Box::new(pcapng::PcapngWriter::new(out, packets)?),
+        Format::Pcapng => Box::new(pcapng::PcapngWriter::new(out, options.packets)?),
         Format::Curl => each(out, curl::write),
         Format::Httpie => each(out, snippet::httpie),
         Format::Fetch => each(out, snippet::fetch),

@@ -7,10 +7,10 @@ use std::io::{self, Read};
 
 use interflow_flow::Direction;
 
-use super::Contents;
+use super::{Contents, original_of};
 use crate::error::{Result, StoreError};
 use crate::model::{BodyRow, FlowRow, MessageRow, Missing};
-use crate::store::Store;
+use crate::store::{BodyReader, Store};
 
 /// Messages read at a time.
 const PAGE: u64 = 256;
@@ -40,7 +40,7 @@ impl<'s> Sound<'s> {
         let mut sound = Cow::Borrowed(row);
         for direction in [Direction::Request, Direction::Response] {
             let Some(body) = row.body(direction).copied().filter(|b| b.kept > 0) else { continue };
-            let readable = self.readable(row, direction, body.kept)?;
+            let readable = readable(self.store.body(row.id, direction, 0..body.kept))?;
             if readable < body.kept {
                 let changed = sound.to_mut();
                 let cut = BodyRow::part(body.size, readable, Some(Missing::Lost));
@@ -48,6 +48,15 @@ impl<'s> Sound<'s> {
                     Direction::Request => changed.request.iter_mut().for_each(|r| r.body = cut),
                     Direction::Response => changed.response.iter_mut().for_each(|r| r.body = cut),
                 }
+            }
+        }
+        for direction in [Direction::Request, Direction::Response] {
+            let edited = row.original.as_ref().and_then(|o| o.edited_body(direction)).copied();
+            let Some(body) = edited.filter(|b| b.kept > 0) else { continue };
+            let readable = readable(self.store.original_body(row.id, direction, 0..body.kept))?;
+            if readable < body.kept {
+                let cut = sound.to_mut().original.as_mut().and_then(|o| o.edited_body_mut(direction));
+                cut.into_iter().for_each(|b| *b = BodyRow::part(body.size, readable, Some(Missing::Lost)));
             }
         }
         let messages = self.readable_messages(row)?;
@@ -60,22 +69,6 @@ impl<'s> Sound<'s> {
         Ok(sound)
     }
 
-    fn readable(&self, row: &FlowRow, direction: Direction, kept: u64) -> Result<u64> {
-        let mut reader = match self.store.body(row.id, direction, 0..kept) {
-            Err(e) if is_damage(&e) => return Ok(0),
-            opened => opened?,
-        };
-        let mut readable = 0;
-        loop {
-            match reader.next_piece() {
-                Ok(Some(piece)) => readable += piece.len() as u64,
-                Ok(None) => return Ok(readable),
-                Err(e) if is_damage(&e) => return Ok(readable),
-                Err(e) => return Err(e),
-            }
-        }
-    }
-
     fn readable_messages(&self, row: &FlowRow) -> Result<u64> {
         let mut first = 0;
         while first < row.messages {
@@ -86,6 +79,23 @@ impl<'s> Sound<'s> {
             }
         }
         Ok(row.messages)
+    }
+}
+
+/// How many bytes of a body can be read.
+fn readable(opened: Result<BodyReader>) -> Result<u64> {
+    let mut reader = match opened {
+        Err(e) if is_damage(&e) => return Ok(0),
+        opened => opened?,
+    };
+    let mut readable = 0;
+    loop {
+        match reader.next_piece() {
+            Ok(Some(piece)) => readable += piece.len() as u64,
+            Ok(None) => return Ok(readable),
+            Err(e) if is_damage(&e) => return Ok(readable),
+            Err(e) => return Err(e),
+        }
     }
 }
 
@@ -103,6 +113,10 @@ impl Contents for Sound<'_> {
             }
             _ => Ok(Box::new(io::empty())),
         }
+    }
+
+    fn original_body<'a>(&'a self, flow: &'a FlowRow, direction: Direction) -> io::Result<Box<dyn Read + 'a>> {
+        original_of(self.store, flow, direction)
     }
 
     fn messages<'a>(&'a self, flow: &'a FlowRow) -> io::Result<Box<dyn Iterator<Item = io::Result<MessageRow>> + 'a>> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use interflow_flow::{Direction, FlowId, Message};
 
 use super::assembly::Shelf;
@@ -15,7 +16,7 @@ use crate::model::{BodyRow, FlowRow, FlowState};
 impl Writer {
     /// Stores a flow with everything it has; false when one of this id is there already.
     pub(crate) fn insert(&mut self, new: NewFlow) -> Result<bool> {
-        let NewFlow { mut row, request_body, response_body, messages } = new;
+        let NewFlow { mut row, request_body, response_body, original_bodies, messages } = new;
         if self.open.contains_key(&row.id) || self.seq_of(row.id)?.is_some() {
             return Ok(false);
         }
@@ -23,13 +24,17 @@ impl Writer {
             row.state = FlowState::Cut;
         }
         row.messages = 0;
-        // No archive has the bytes of bodies as they came in.
-        row.original = None;
         self.mask_row(&mut row);
         let said = [Direction::Request, Direction::Response].map(|d| row.body(d).copied().unwrap_or_default());
+        let edited = [Direction::Request, Direction::Response]
+            .map(|d| row.original.as_deref().and_then(|o| o.edited_body(d)).copied());
+        let [came, came_back] = original_bodies;
+        // Where nothing was edited, the body that went on is the one that came.
+        let came = if edited[0].is_some() { came } else { Bytes::new() };
+        let came_back = if edited[1].is_some() { came_back } else { Bytes::new() };
         let seq = self.seq();
         let mut flow = Running::begin(None, row, seq);
-        for (side, body) in [request_body, response_body].into_iter().enumerate() {
+        for (side, body) in [request_body, response_body, came, came_back].into_iter().enumerate() {
             if !body.is_empty() {
                 let mut shelf = Shelf { db: &self.db, segments: &mut self.segments, chunks: &mut self.chunks };
                 flow.bodies[side].push(&mut shelf, seq, side, vec![body])?;
@@ -37,6 +42,9 @@ impl Writer {
         }
         let sizes = [0, 1].map(|side: usize| said[side].size.max(flow.bodies[side].kept()));
         flow.measure(sizes, said.map(|b: BodyRow| b.missing));
+        let came = edited.map(Option::unwrap_or_default);
+        let sizes = [0, 1].map(|side: usize| came[side].size.max(flow.bodies[2 + side].kept()));
+        flow.measure_originals(sizes, came.map(|b| b.missing));
         let messages: Vec<(Message, u64)> = messages
             .into_iter()
             .map(|m| (Message { direction: m.direction, kind: m.kind, payload: m.payload, at: m.at }, m.size))

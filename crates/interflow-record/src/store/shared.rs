@@ -26,6 +26,8 @@ pub struct NewFlow {
     pub request_body: Bytes,
     /// The response's body as sent.
     pub response_body: Bytes,
+    /// The bodies of request and response as they came in, where the row says that they were edited.
+    pub original_bodies: [Bytes; 2],
     /// Its messages, in order.
     pub messages: Vec<MessageRow>,
 }

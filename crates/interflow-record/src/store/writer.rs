@@ -489,6 +489,10 @@ impl Writer {
             mask(&mut r.headers);
             mask(&mut r.trailers);
         }
+        if let Some(original) = &mut row.original {
+            original.request.iter_mut().for_each(|r| mask(&mut r.head.headers));
+            original.response.iter_mut().for_each(|r| mask(&mut r.head.headers));
+        }
         row.interim.iter_mut().for_each(|i| mask(&mut i.headers));
     }
 

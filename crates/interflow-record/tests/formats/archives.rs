@@ -302,12 +302,18 @@ mod tn {
 
 /// A flow of version 21, with these members beside the usual ones.
 fn mitm_flow(tls: &str, more: &[(&str, String)]) -> String {
+    mitm_flow_with(CERTIFICATE, tls, more)
+}
+
+/// What has the form of a certificate.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAMCAQE=\n-----END CERTIFICATE-----\n";
+
+fn mitm_flow_with(pem: &str, tls: &str, more: &[(&str, String)]) -> String {
     use tn::{d, l, n, s};
     let conn = |name: &'static str| {
-        let pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
         let list = if name == "server_conn" { l(&[s(pem)]) } else { l(&[]) };
         let address = l(&[s("10.0.0.9"), n("4433")]);
-        let more = [("tls_version", s(tls)), ("certificate_list", list), ("mitmcert", s("-----MITM-----"))];
+        let more = [("tls_version", s(tls)), ("certificate_list", list), ("mitmcert", s(pem))];
         let mut members = vec![("peername", address.clone()), ("address", address), ("tls", tn::yes(true))];
         members.extend(more);
         (name, d(&members))
@@ -345,6 +351,64 @@ fn a_flow_over_quic_is_written_as_mitmproxy_reads_it() {
     assert!(holds(&export(Format::Mitm, &flows), "11:tls_version;0:~"), "what it does not know it is not told");
 }
 
+/// The text of the first netstring, and what follows it.
+fn netstring(text: &str) -> (&str, &str) {
+    let (length, rest) = text.split_once(':').unwrap();
+    let length: usize = length.parse().unwrap();
+    (&rest[..length], &rest[length + 1..])
+}
+
+/// mitmproxy refuses a file where a member of a connection is missing, and one where there is another.
+#[test]
+fn a_connection_over_quic_has_the_members_that_mitmproxy_reads_and_no_others() {
+    let (flows, _) = imported(None, mitm_flow("QUICv1", &[]).as_bytes());
+    let file = String::from_utf8(export(Format::Mitm, &flows)).unwrap();
+    assert!(file.contains("12:http_version;6:HTTP/3,"), "{file}");
+    let both = [
+        "alpn",
+        "alpn_offers",
+        "certificate_list",
+        "cipher",
+        "cipher_list",
+        "error",
+        "id",
+        "peername",
+        "sni",
+        "sockname",
+        "timestamp_end",
+        "timestamp_start",
+        "timestamp_tls_setup",
+        "tls",
+        "tls_version",
+        "transport_protocol",
+    ];
+    let (client, server) = (["mitmcert", "proxy_mode"], ["address", "timestamp_tcp_setup", "via"]);
+    for (connection, own) in [("client_conn", &client[..]), ("server_conn", &server[..])] {
+        let name = tn::s(connection);
+        let (mut rest, _) = netstring(&file[file.find(&name).unwrap() + name.len()..]);
+        let mut members = Vec::new();
+        while !rest.is_empty() {
+            let (member, value) = netstring(rest);
+            members.push(member);
+            rest = netstring(value).1;
+        }
+        members.sort_unstable();
+        let mut expected = [&both[..], own].concat();
+        expected.sort_unstable();
+        assert_eq!(members, expected, "{connection}");
+    }
+}
+
+#[test]
+fn a_certificate_that_nobody_can_read_is_not_written() {
+    for broken in ["-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n", "-----MITM-----", "MAMCAQE="] {
+        let (flows, report) = imported(None, mitm_flow_with(broken, "QUICv1", &[]).as_bytes());
+        assert_eq!((flows.len(), report), (1, Ok(vec![])));
+        let file = export(Format::Mitm, &flows);
+        assert!(holds(&file, "16:certificate_list;0:]") && holds(&file, "8:mitmcert;0:~"), "{broken}");
+    }
+}
+
 #[test]
 fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
     use tn::{d, f, l, n, s, yes};
@@ -372,8 +436,8 @@ fn markers_metadata_certificates_and_replay_flags_of_mitmproxy_survive() {
         format!("5:score;{}", f("0.5")),
         format!("4:seen;{}", yes(true)),
         format!("6:reason;{}", s("slow")),
-        "-----BEGIN CERTIFICATE-----\nMIIB".to_owned(),
-        "8:mitmcert;14:-----MITM-----,".to_owned(),
+        format!("16:certificate_list;{0}:{1}:{CERTIFICATE},]", CERTIFICATE.len() + 4, CERTIFICATE.len()),
+        format!("8:mitmcert;{}:{CERTIFICATE},", CERTIFICATE.len()),
     ] {
         assert!(holds(&file, &what), "{what} is not in {}", String::from_utf8_lossy(&file));
     }

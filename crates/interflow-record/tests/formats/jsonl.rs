@@ -1,9 +1,12 @@
 //! Lines out and in: nothing is lost.
 
-use interflow_record::formats::Format;
+use bytes::Bytes;
+use interflow_record::formats::jsonl::JsonlWriter;
+use interflow_record::formats::{Exporter, Format, WholeFlow};
+use interflow_record::{OriginalRequestRow, OriginalResponseRow, OriginalRow, RequestRow, ResponseRow};
 use proptest::prelude::*;
 
-use super::{exchange, export, gzipped, imported, samples};
+use super::{body_row, exchange, export, gzipped, headers, imported, samples};
 
 #[test]
 fn what_leaves_comes_back_the_same() {
@@ -54,5 +57,63 @@ proptest! {
         let flow = exchange("POST", "/x", &[("X", value.as_str())], &request, &response);
         let (back, _) = imported(None, &export(Format::Jsonl, std::slice::from_ref(&flow)));
         prop_assert_eq!(back, vec![flow]);
+    }
+}
+
+/// A flow whose request and response were edited, the one with its body, the other in its head alone.
+pub(super) fn edited() -> WholeFlow {
+    let mut flow = exchange("POST", "/sent", &[("Host", "api.example.com"), ("X-Tag", "new")], b"beta", b"back");
+    let (request, response) = (flow.row.request.clone().unwrap(), flow.row.response.clone().unwrap());
+    let request = RequestRow {
+        path: "/came".into(),
+        headers: headers(&[("Host", "old.example.com"), ("X-Tag", "old")]),
+        body: body_row(b"the alpha"),
+        ..request
+    };
+    flow.row.original = Some(Box::new(OriginalRow {
+        request: Some(OriginalRequestRow {
+            url: "https://old.example.com/came".into(),
+            head: request,
+            body_edited: true,
+        }),
+        response: Some(OriginalResponseRow {
+            head: ResponseRow { headers: headers(&[("X-Back", "raw")]), ..response },
+            body_edited: false,
+        }),
+    }));
+    flow.original_bodies[0] = Bytes::from_static(b"the alpha");
+    flow.row.tags.push("edited".into());
+    flow
+}
+
+fn lines(flow: &WholeFlow, originals: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = JsonlWriter::new(&mut out, originals);
+    writer.flow(&flow.row, flow).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    out
+}
+
+#[test]
+fn originals_leave_when_they_are_asked_for_and_come_back() {
+    let flow = edited();
+    let without = String::from_utf8(lines(&flow, false)).unwrap();
+    assert!(!without.contains("original") && !without.contains("alpha"), "{without}");
+    let with = lines(&flow, true);
+    assert_eq!(imported(None, &with), (vec![flow], Ok(vec![])));
+}
+
+#[test]
+fn an_original_that_could_split_a_head_is_refused() {
+    let line = String::from_utf8(lines(&edited(), true)).unwrap();
+    for (sound, unsound, problem) in [
+        ("\"path\":\"/came", "\"path\":\"came", "flow.original.request.path begins with no slash"),
+        ("\"url\":\"https://old", "\"url\":\"https://o\\r\\nld", "flow.original.request.url has a space"),
+        ("\"raw\"", "\"a\\r\\nB: c\"", "flow.original.response.headers"),
+    ] {
+        assert!(line.contains(sound), "{sound}");
+        let error = imported(None, line.replacen(sound, unsound, 1).as_bytes()).1.unwrap_err();
+        assert!(error.contains(problem), "{error}");
     }
 }

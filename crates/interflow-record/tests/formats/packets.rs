@@ -73,6 +73,42 @@ fn every_sample_becomes_sound_blocks() {
     assert!(packets(Leg::Client, &flows) == packets(Leg::Client, &flows), "the same flows give the same file");
 }
 
+/// The payloads of the packets of each interface that go from its client, and those that come to it, joined.
+fn streams(file: &[u8]) -> [[String; 2]; 2] {
+    let mut streams: [[Vec<u8>; 2]; 2] = Default::default();
+    for (_, packet) in blocks(file).into_iter().filter(|b| b.0 == 6) {
+        let word = |at: usize| u32::from_le_bytes(packet[at..at + 4].try_into().unwrap()) as usize;
+        let ethernet = &packet[20..20 + word(12)];
+        let tcp = if ethernet[12..14] == [0x86, 0xdd] { 54 } else { 34 };
+        let data = tcp + usize::from(ethernet[tcp + 12] >> 4) * 4;
+        let from_client =
+            u16::from_be_bytes([ethernet[tcp], ethernet[tcp + 1]]) >= 1024 && ethernet[tcp + 2..tcp + 4] == [0, 80];
+        streams[word(0)][usize::from(!from_client)].extend_from_slice(&ethernet[data..]);
+    }
+    streams.map(|side| side.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[test]
+fn each_side_of_an_edited_flow_has_the_message_as_it_stood_there() {
+    let mut flow = super::jsonl::edited();
+    // Plain connections, so that the packets can be read here.
+    flow.row.scheme = interflow_flow::Scheme::Http;
+    flow.row.transport = Transport::Absolute;
+    flow.row.authority = "api.example.com:80".parse().unwrap();
+    flow.row.upstream.as_mut().unwrap().peer = Some("198.51.100.7:80".parse().unwrap());
+    flow.row.original.as_mut().unwrap().request.as_mut().unwrap().url = "http://old.example.com/came".into();
+    let [client, upstream] = streams(&packets(Leg::Both, &[flow.clone()]).0);
+    let has = |text: &str, yes: &[&str], no: &[&str]| {
+        assert!(yes.iter().all(|y| text.contains(y)) && !no.iter().any(|n| text.contains(n)), "{text}");
+    };
+    has(&client[0], &["POST /came", "X-Tag: old", "the alpha"], &["X-Tag: new", "beta"]);
+    has(&client[1], &["200 Fine", "Set-Cookie", "back"], &["X-Back"]);
+    has(&upstream[0], &["POST /sent", "X-Tag: new", "beta"], &["X-Tag: old", "alpha"]);
+    has(&upstream[1], &["200 Fine", "X-Back: raw", "back"], &["Set-Cookie"]);
+    let [only, none] = streams(&packets(Leg::Client, &[flow]).0);
+    assert!(only == client && none.iter().all(String::is_empty));
+}
+
 #[test]
 fn a_damaged_body_does_not_keep_the_writer_going_for_ever() {
     let mut flow = recorded(1, "HTTP/2", "/x", b"", b"short");

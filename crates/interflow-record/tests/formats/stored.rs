@@ -1,9 +1,11 @@
 //! Archives into a store and out of it.
 
+use interflow_flow::Direction;
 use interflow_query::Query;
-use interflow_record::formats::{Format, Stored, WholeFlow, exporter, import};
+use interflow_record::formats::{ExportOptions, Format, Sound, Stored, WholeFlow, exporter, exporter_with, import};
 use interflow_record::{EmbeddedStore, ListOptions, MessageRow, RecordConfig, Store};
 
+use super::jsonl::edited;
 use super::{export, imported, samples, web_socket};
 
 fn filled(flows: &[WholeFlow]) -> (tempfile::TempDir, EmbeddedStore) {
@@ -40,6 +42,28 @@ fn a_store_gives_out_what_was_put_in() {
     }
     let posted = ListOptions { query: Query::parse("method:POST req.body:é").unwrap(), ..ListOptions::default() };
     assert_eq!(store.list(&posted).unwrap().len(), 1);
+}
+
+#[test]
+fn originals_of_an_archive_stay_in_the_store_and_leave_it_again() {
+    let flow = edited();
+    let (_dir, store) = filled(&samples()[..1]);
+    assert!(store.insert(flow.clone().into()).unwrap());
+    store.flush().unwrap();
+    let row = store.get(flow.row.id).unwrap();
+    assert_eq!(row.original, flow.row.original);
+    let original = |d| store.original_body(row.id, d, 0..99).unwrap().read_all(99).unwrap();
+    assert_eq!(&original(Direction::Request)[..], b"the alpha");
+    assert_eq!(&original(Direction::Response)[..], b"back", "only its head was edited");
+    let sound = Sound::of(&store);
+    let mut file = Vec::new();
+    let options = ExportOptions { originals: true, ..ExportOptions::default() };
+    let mut exporter = exporter_with(Format::Jsonl, &mut file, options).unwrap();
+    exporter.flow(&sound.row(&row).unwrap(), &sound).unwrap();
+    exporter.finish().unwrap();
+    drop(exporter);
+    assert_eq!(imported(None, &file).0[0].original_bodies, flow.original_bodies);
+    assert_eq!(sound.cut(), 0);
 }
 
 #[test]

@@ -247,7 +247,13 @@ fn an_imported_flow_is_stored_once() {
         trailers: Headers::new(),
         body: BodyRow::default(),
     });
-    let new = NewFlow { row, request_body: Bytes::new(), response_body: noise(100_000, 4).into(), messages: vec![] };
+    let new = NewFlow {
+        row,
+        request_body: Bytes::new(),
+        response_body: noise(100_000, 4).into(),
+        original_bodies: Default::default(),
+        messages: vec![],
+    };
     assert!(store.insert(new.clone()).unwrap());
     assert!(!store.insert(new).unwrap());
     let back = store.get(FlowId::from_u128(99)).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use interflow_flow::Direction;
 use interflow_record::formats::pcapng::{Leg, PcapngOptions};
-use interflow_record::formats::{self, Exporter, Format, Sound, fxzy};
+use interflow_record::formats::{self, ExportOptions, Exporter, Format, Sound, fxzy};
 use interflow_record::{ListOptions, Order, Store};
 
 use super::packed::Packed;
@@ -33,6 +33,9 @@ fn export_to(store: &dyn Store, args: &ExportArgs) -> Result<(), Failure> {
     let format = args.format.or(by_name).unwrap_or(Format::Har);
     if format != Format::Pcapng && (args.keylog.is_some() || args.leg != Leg::default()) {
         return Err(Failure::Usage(format!("--leg and --keylog are for pcapng, and this is {format}")));
+    }
+    if format != Format::Jsonl && args.originals {
+        return Err(Failure::Usage(format!("--originals is for jsonl, and this is {format}")));
     }
     match args.output.as_ref().filter(|p| p.as_os_str() != "-") {
         None => {
@@ -107,13 +110,14 @@ fn write(
     }
 }
 
-/// Begins the output; packets have choices of their own.
+/// Begins the output; packets and lines have choices of their own.
 fn begin<'w>(args: &ExportArgs, format: Format, out: impl Write + 'w) -> io::Result<Box<dyn Exporter + 'w>> {
     let keylog = match &args.keylog {
         Some(path) => Some(Box::new(io::BufWriter::new(secret_file(path)?)) as Box<dyn Write>),
         None => None,
     };
-    formats::exporter_with(format, out, PcapngOptions { leg: args.leg, keylog })
+    let packets = PcapngOptions { leg: args.leg, keylog };
+    formats::exporter_with(format, out, ExportOptions { packets, originals: args.originals })
 }
 
 /// A file that only its owner reads: what it decrypts is what was recorded.

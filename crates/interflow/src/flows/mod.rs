@@ -191,6 +191,9 @@ pub struct ExportArgs {
     /// With pcapng: the secrets that decrypt the packets, written here too (they stand in the packets' file as well).
     #[arg(long, value_name = "FILE")]
     pub keylog: Option<PathBuf>,
+    /// With jsonl: edited requests and responses as they came in too, so that an import has them again.
+    #[arg(long)]
+    pub originals: bool,
     /// The file; standard output when it is not given.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -92,7 +92,7 @@ fn the_command_line_refuses_links_that_could_not_work() {
 
 #[tokio::test]
 async fn what_a_list_says_of_a_channel_its_link_does() {
-    const LIST: &str = "#EXTM3U\n#EXTINF:-1,A\n#EXTVLCOPT:http-user-agent=Box 1\n#EXTHTTP:{\"Cookie\":\"a=b\"}\nhttp://HOST/a\n#EXTINF:-1,B\nhttp://HOST/b\n";
+    const LIST: &str = "#EXTM3U\n#EXTINF:-1,A\n#EXTVLCOPT:http-user-agent=Box 1\n#EXTHTTP:{\"Cookie\":\"a=b\"}\nhttp://HOST/a\n#EXTINF:-1,B\nhttp://HOST/b\n#EXTINF:-1,C\nhttp://HOST/c|User-Agent=Box%202&Referer=http%3A%2F%2Fr.test%2F\n";
     let origin = Origin::http()
         .answering(|r| match r.path() {
             "/list.m3u" => Reply::ok(LIST.replace("HOST", r.header("host").unwrap_or_default())),
@@ -110,6 +110,8 @@ async fn what_a_list_says_of_a_channel_its_link_does() {
     assert_eq!((seen[1].header("user-agent"), seen[1].header("cookie")), (Some("Box 1"), Some("a=b")));
     let agent = seen[2].header("user-agent").unwrap_or_default();
     assert!(agent.starts_with("Mozilla/5.0") && seen[2].header("cookie").is_none(), "{agent}");
+    assert_eq!((seen[3].path(), seen[3].header("user-agent")), ("/c", Some("Box 2")));
+    assert_eq!(seen[3].header("referer"), Some("http://r.test/"));
 }
 
 #[tokio::test]

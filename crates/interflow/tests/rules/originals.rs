@@ -108,6 +108,23 @@ async fn requests_and_responses_that_rules_edit_are_recorded_as_they_came_too() 
     }
     let checked = home.run(&["flows", "check"]);
     assert!(checked.code == 0, "{checked:?}");
+    let file = home.path("edited.jsonl").to_string_lossy().into_owned();
+    let one = format!("id:{}", ids[0]);
+    let export = |more: &[&str]| home.run(&[&["flows", "export", "-o", &file, &one], more].concat());
+    let lines = |said: crate::home::Said| {
+        assert_eq!(said.code, 0, "{said:?}");
+        std::fs::read_to_string(&file).unwrap()
+    };
+    assert!(!lines(export(&[])).contains("alpha"), "originals leave when they are asked for");
+    assert!(lines(export(&["--originals"])).contains("alpha"));
+    let other = Home::new().await;
+    assert_eq!(other.run(&["flows", "import", &file]).code, 0);
+    for (side, came) in [("request", "alpha"), ("response", "beta")] {
+        let shown = other.run(&["flows", "show", &ids[0], "--original", "--body", side]);
+        assert_eq!(shown.out, format!("the {came}"), "{side}: {}", shown.err);
+    }
+    let har = home.run(&["flows", "export", "--format", "har", "--originals"]);
+    assert!(har.code == 2 && har.err.contains("--originals is for jsonl"), "{har:?}");
 }
 
 #[tokio::test]

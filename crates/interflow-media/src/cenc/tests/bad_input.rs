@@ -29,6 +29,32 @@ fn an_unknown_kid_is_named_before_any_media_comes_out() {
 }
 
 #[test]
+fn a_stream_ends_in_an_error_where_its_key_changes_to_one_that_nobody_gave() {
+    let spec = Spec::of(b"cenc");
+    let unknown = Spec { kid: [0xdd; 16], ..spec };
+    let (first, second) = (samples(3, 1), samples(4, 2));
+    // The fragment's own groups rotate the key of all of its samples.
+    let sgpd = boxed(b"sgpd", &[&words(&[1 << 24]), b"seig", &words(&[20, 1]), &unknown.group()]);
+    let sbgp = boxed(b"sbgp", &[&words(&[0]), b"seig", &words(&[1, second.len() as u32, 0x1_0001])]);
+    let rotated =
+        moof(|n| vec![traf(1, &[sgpd.clone(), sbgp.clone(), trun(n + 8, sizes(&second)), unknown.senc(&second)])]);
+    let good = [one_track(&spec), segment(&spec, &first)].concat();
+    let sealed = mdat(&sealed(&unknown, &second));
+    let all = [good.clone(), rotated, sealed.clone()].concat();
+    let expected = decrypt(&good).unwrap();
+    for step in [1, 61, 500, usize::MAX] {
+        let (mut out, mut decrypter) = (Vec::new(), Decrypter::new(ring()));
+        let failed = all
+            .chunks(step.min(all.len()))
+            .find_map(|piece| decrypter.push(Bytes::copy_from_slice(piece), &mut out).err());
+        assert_eq!(failed, Some(Error::NoKey { kid: Kid([0xdd; 16]), track: 1 }), "in pieces of {step} bytes");
+        let out = out.concat();
+        assert!(out == expected, "what came before the change is in clear, and nothing of what follows comes out");
+        assert!(decrypter.finish().is_err(), "what was cut off is no whole stream");
+    }
+}
+
+#[test]
 fn what_does_not_hold_together_is_refused_by_name() {
     let spec = Spec::of(b"cenc");
     let one = samples(3, 1);

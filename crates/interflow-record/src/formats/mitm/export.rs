@@ -127,7 +127,7 @@ fn client(row: &FlowRow) -> Vec<u8> {
         ("timestamp_start", seconds(begun.micros())),
         ("timestamp_end", null()),
         ("timestamp_tls_setup", if tls.is_some() { seconds(begun.micros()) } else { null() }),
-        ("mitmcert", Kept::of(row).text("mitmcert").map_or_else(null, |pem| bytes(pem.as_bytes()))),
+        ("mitmcert", Kept::of(row).certificate("mitmcert")),
         ("proxy_mode", text(if row.transport == Transport::Socks5 { "socks5" } else { "regular" })),
     ])
 }

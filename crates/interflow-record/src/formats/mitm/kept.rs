@@ -90,7 +90,12 @@ impl<'a> Kept<'a> {
     /// Certificates under this name.
     pub(super) fn certificates(&self, name: &str) -> Vec<u8> {
         let all = self.member(name).and_then(Json::as_array).into_iter().flatten();
-        list(all.filter_map(Json::as_str).map(|pem| bytes(pem.as_bytes())))
+        list(all.filter_map(Json::as_str).filter(|pem| is_certificate(pem)).map(|pem| bytes(pem.as_bytes())))
+    }
+
+    /// The certificate under this name.
+    pub(super) fn certificate(&self, name: &str) -> Vec<u8> {
+        self.text(name).filter(|pem| is_certificate(pem)).map_or_else(null, |pem| bytes(pem.as_bytes()))
     }
 
     /// Members of `metadata`, encoded.
@@ -99,6 +104,21 @@ impl<'a> Kept<'a> {
         all.filter(|(name, _)| !OURS.contains(&name.as_str()))
             .map(|(name, value)| (name.as_str(), of_json(value)))
             .collect()
+    }
+}
+
+/// Whether a text holds a whole certificate: mitmproxy refuses a file of flows for one that it cannot read.
+fn is_certificate(pem: &str) -> bool {
+    let inner = pem.trim().strip_prefix("-----BEGIN CERTIFICATE-----");
+    let Some(inner) = inner.and_then(|rest| rest.strip_suffix("-----END CERTIFICATE-----")) else { return false };
+    let digits: String = inner.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let Ok(der) = STANDARD.decode(digits) else { return false };
+    // A sequence that ends where its length says (X.690 8.1.3).
+    match der[..] {
+        [0x30, 0x82, high, low, ..] => usize::from(u16::from_be_bytes([high, low])) + 4 == der.len(),
+        [0x30, 0x81, length, ..] => usize::from(length) + 3 == der.len(),
+        [0x30, length, ..] if length < 0x80 => usize::from(length) + 2 == der.len(),
+        _ => false,
     }
 }
 

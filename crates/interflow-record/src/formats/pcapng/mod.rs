@@ -9,6 +9,7 @@ mod block;
 mod connection;
 mod http1;
 mod http2;
+mod sides;
 mod tcp;
 mod tls;
 
@@ -18,6 +19,7 @@ use std::io::{self, Write};
 use interflow_flow::{Scheme, Transport};
 
 use self::connection::{Connection, Ends};
+use self::sides::SideContents;
 use super::{Contents, Exporter};
 use crate::{FlowKind, FlowRow};
 
@@ -183,7 +185,11 @@ impl<'w, W: Write> PcapngWriter<'w, W> {
 impl<W: Write> Exporter for PcapngWriter<'_, W> {
     fn flow(&mut self, row: &FlowRow, contents: &dyn Contents) -> io::Result<()> {
         self.flows += 1;
-        self.options.leg.sides().iter().try_for_each(|side| self.side(*side, row, contents))
+        for side in self.options.leg.sides().iter().copied() {
+            let contents = SideContents { side, whole: row, contents };
+            self.side(side, &side.view(row), &contents)?;
+        }
+        Ok(())
     }
 
     fn finish(&mut self) -> io::Result<()> {

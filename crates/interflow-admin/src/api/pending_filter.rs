@@ -1,0 +1,170 @@
+//! What waits, as a query sees it: like a recorded flow that has come as far. What is not told of it is not known, so that a
+//! filter on it decides nothing.
+
+use interflow_flow::Direction;
+use interflow_query::{Fact, Flag, Key, Subject, Truth};
+use serde_json::Value;
+
+/// A member of the list in `GET /pending`.
+pub(super) struct PendingSubject<'v>(pub &'v Value);
+
+impl PendingSubject<'_> {
+    fn member(&self, name: &str) -> Option<&str> {
+        self.0[name].as_str()
+    }
+
+    fn is_tunnel(&self) -> bool {
+        self.member("what") == Some("tunnel")
+    }
+
+    /// The side whose head and body are shown.
+    fn side(&self) -> Direction {
+        if self.member("what") == Some("response") { Direction::Response } else { Direction::Request }
+    }
+
+    /// Nothing has come of a side that comes later; what came earlier is not told.
+    fn elsewhere(&self, side: Direction) -> Truth {
+        match side {
+            Direction::Response => Truth::Known(false),
+            Direction::Request => Truth::NotYet,
+        }
+    }
+
+    fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let fields = self.0["headers"].as_array().into_iter().flatten();
+        fields.filter_map(|f| Some((f[0].as_str()?, f[1].as_str()?)))
+    }
+
+    fn media_type(&self, side: Direction, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+        if side != self.side() {
+            return self.elsewhere(side);
+        }
+        let types = self.fields().filter(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+        let plain = types.map(|(_, v)| v.split(';').next().unwrap_or(v).trim().to_ascii_lowercase());
+        Truth::any(plain.collect::<Vec<_>>().iter().map(String::as_str), fits)
+    }
+
+    /// Path and query; none of a tunnel.
+    fn path(&self) -> Option<(&str, Option<&str>)> {
+        let (_, rest) = self.member("url")?.split_once("://")?;
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        Some(path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query))))
+    }
+}
+
+impl Subject for PendingSubject<'_> {
+    fn text(&self, key: Key, fits: &mut dyn FnMut(&str) -> bool) -> Truth {
+        let client = |name: &str| self.0["client"][name].as_str();
+        let host = || self.member("host").map(|h| h.trim_matches(['[', ']']).to_ascii_lowercase());
+        match key {
+            Key::Word | Key::Url => Truth::any(self.member("url"), fits),
+            Key::Host => Truth::any(host().as_deref(), fits),
+            Key::Authority => {
+                let port = self.0["port"].as_u64();
+                Truth::any(host().zip(port).map(|(host, port)| format!("{host}:{port}")).as_deref(), fits)
+            }
+            Key::Scheme if !self.is_tunnel() => {
+                Truth::any(self.member("url").and_then(|u| u.split_once("://")).map(|(scheme, _)| scheme), fits)
+            }
+            Key::Path => Truth::any(self.path().map(|(path, _)| path), fits),
+            Key::Query => Truth::any(self.path().and_then(|(_, query)| query), fits),
+            Key::Method => Truth::any(self.member("method"), fits),
+            Key::User => Truth::any(client("user"), fits),
+            Key::Process => Truth::any(client("process"), fits),
+            // That of a flow which a rule holds is not told.
+            Key::Container if self.member("kind") == Some("approval") => Truth::any(client("container"), fits),
+            Key::Id => Truth::any(self.0["flows"].as_array().into_iter().flatten().filter_map(Value::as_str), fits),
+            Key::ReqType => self.media_type(Direction::Request, fits),
+            Key::RespType => self.media_type(Direction::Response, fits),
+            Key::Type => {
+                let request = self.media_type(Direction::Request, fits);
+                if request.holds() { request } else { request.or(self.media_type(Direction::Response, fits)) }
+            }
+            Key::Error | Key::Comment => Truth::Known(false),
+            _ => Truth::NotYet,
+        }
+    }
+
+    fn number(&self, key: Key) -> Fact<u64> {
+        match key {
+            Key::Port => Fact::known(self.0["port"].as_u64()),
+            Key::Status => Fact::known(self.0["status"].as_u64()),
+            _ => Fact::NotYet,
+        }
+    }
+
+    fn flag(&self, flag: Flag) -> Truth {
+        Truth::Known(match flag {
+            Flag::Held | Flag::Open => true,
+            Flag::Error => false,
+            Flag::Tunnel => self.is_tunnel(),
+            Flag::Answered => self.0["status"].is_u64(),
+            _ => return Truth::NotYet,
+        })
+    }
+
+    fn headers(&self, side: Direction, fits: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Truth {
+        match side == self.side() {
+            true => Truth::Known(self.fields().any(|(name, value)| fits(name.as_bytes(), value.as_bytes()))),
+            false => self.elsewhere(side),
+        }
+    }
+
+    fn body(&self, side: Direction, fits: &mut dyn FnMut(&[u8]) -> bool) -> Truth {
+        match self.member("body") {
+            _ if side != self.side() => self.elsewhere(side),
+            Some(body) => Truth::Known(fits(body.as_bytes())),
+            None if self.0["body_size"].is_null() && self.member("kind") == Some("approval") => Truth::Known(false),
+            None => Truth::NotYet,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use interflow_query::Query;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_judged_by_what_is_told_of_it() {
+        let request = json!({
+            "kind": "approval", "what": "request", "method": "POST", "url": "http://api.test:81/pay/now?user=7", "host": "api.test",
+            "port": 81, "status": null, "headers": [["Content-Type", "Application/JSON; a=b"], ["X-Plan", "b"]],
+            "body": "amount=10", "body_size": 9, "flows": ["01-2"],
+            "client": {"address": "127.0.0.1", "user": "ann", "process": "curl", "container": null},
+        });
+        let response = json!({
+            "kind": "rule", "what": "response", "method": "GET", "url": "https://b.test/", "host": "b.test", "port": 443,
+            "status": 404, "headers": [["Content-Type", "text/html"]], "body": null, "body_size": null, "flows": [],
+            "client": {"address": "127.0.0.1", "user": null, "process": null, "container": null},
+        });
+        let tunnel = json!({
+            "kind": "approval", "what": "tunnel", "method": null, "url": "c.test:443", "host": "c.test", "port": 443,
+            "status": null, "headers": [], "body": null, "body_size": null, "flows": [], "client": {},
+        });
+        let (yes, no, open) = (Truth::Known(true), Truth::Known(false), Truth::NotYet);
+        for (query, expected) in [
+            ("", [yes, yes, yes]),
+            ("host:api.test", [yes, no, no]),
+            ("-host:api.test", [no, yes, yes]),
+            ("method:POST path:/pay* port:81", [yes, no, no]),
+            ("qs:user=7", [yes, no, no]),
+            ("is:tunnel", [no, no, yes]),
+            ("is:held", [yes, yes, yes]),
+            ("status:>=400", [no, yes, no]),
+            ("-status:404", [yes, no, yes]),
+            ("req.header.x-plan:b", [yes, open, no]),
+            ("req.body:amount", [yes, open, no]),
+            ("resp.type:html", [no, yes, no]),
+            ("user:ann process:curl", [yes, no, no]),
+            ("tag:marked", [open, open, open]),
+            ("host:api.test tag:marked", [open, no, no]),
+        ] {
+            let parsed = Query::parse(query).unwrap_or_else(|e| panic!("{query}: {e}"));
+            let found = [&request, &response, &tunnel].map(|item| parsed.evaluate(&PendingSubject(item)));
+            assert_eq!(found, expected, "{query}");
+        }
+    }
+}
