@@ -15,8 +15,7 @@ use crate::config::TelemetryRule;
 use crate::error_response::attach;
 use crate::events::Framing;
 use crate::gateway::{Gateway, Upstream};
-use crate::message::Shape;
-use crate::spans::Marked;
+use crate::message::{Outline, Shape};
 use crate::usage::{self, Scanner};
 use crate::{Call, Exchange, Operation, Provider, Refusal, live, model_in_path, provider, recognise, spans};
 
@@ -24,8 +23,6 @@ use crate::{Call, Exchange, Operation, Provider, Refusal, live, model_in_path, p
 const LONGEST: u64 = 4 << 30;
 /// The longest body that is looked into on a path that says nothing: what is longer is not told to be a conversation either.
 const LONGEST_UNKNOWN: usize = 16 << 20;
-/// Bodies larger than this are looked into beside the worker's thread, which has others to serve.
-const LARGE: usize = 128 << 10;
 
 /// Recognises exchanges with providers.
 pub struct Recogniser {
@@ -105,11 +102,8 @@ impl Recogniser {
                 Ok(plain) => {
                     let text = plain.unwrap_or_else(|| raw.clone());
                     let (path, body) = (head.url.path.clone(), text.clone());
-                    let look = move || provider::by_body(&path, &serde_json::from_slice(&body).ok()?);
-                    let call = match text.len() > LARGE {
-                        false => look(),
-                        true => tokio::task::spawn_blocking(look).await.ok().flatten(),
-                    };
+                    let look = move || provider::by_body(&path, &Outline::read(&body)?);
+                    let call = spans::beside(text.len(), look).await.flatten();
                     (call, text)
                 }
                 // What cannot be decoded is taken for a question where that matters.
@@ -265,7 +259,7 @@ fn read_message(exchange: &mut Exchange, message: &Message) {
         }
         return;
     }
-    let Ok(marked) = spans::mark(&message.payload, false) else { return };
+    let Ok(marked) = spans::facts(&message.payload) else { return };
     exchange.estimated_input += (marked.text_bytes as u64).div_ceil(4);
     if let Some(model) = marked.model.and_then(|r| message.payload.get(r)).and_then(|m| std::str::from_utf8(m).ok()) {
         exchange.model = Some(model.into());
@@ -274,7 +268,7 @@ fn read_message(exchange: &mut Exchange, message: &Message) {
 
 /// Notes what a request's body tells.
 async fn read_request(exchange: &mut Exchange, body: &Bytes) -> Result<(), spans::MarkError> {
-    let marked = spans::mark_held(body, false, |marked| Marked { spans: Vec::new(), ..marked }).await?;
+    let marked = spans::facts_held(body).await?;
     // Where the path names the model, a body's word for it decides nothing.
     if exchange.model.is_none() {
         let named = marked.model.and_then(|r| body.get(r)).and_then(|m| std::str::from_utf8(m).ok());

@@ -9,6 +9,7 @@ pub mod ca;
 pub mod descriptors;
 pub mod egress;
 mod h2_stream;
+mod http2_control;
 #[cfg(target_os = "linux")]
 pub mod image;
 pub mod ingress;

@@ -1,9 +1,11 @@
 //! Decoded views of bodies: content codings taken off, within a cap that no small body can blow up.
 
+use std::convert::Infallible;
 use std::io::Read;
 
 use bytes::Bytes;
 use interflow_flow::Headers;
+use interflow_flow::budget::Reservation;
 use interflow_wire::content_coding::{DecodeReader, Decoder};
 
 /// A body without its content codings.
@@ -21,18 +23,56 @@ pub struct Decoded {
 /// coding is given back as it is, with an error that names the coding. At most `cap` bytes come out, and no more memory
 /// than that is taken, however small the body.
 pub fn decoded(headers: &Headers, body: Bytes, cap: usize) -> Decoded {
+    match decode(headers, body, cap, |_| Ok::<(), Infallible>(())) {
+        Ok(decoded) => decoded,
+        Err(never) => match never {},
+    }
+}
+
+/// As [`decoded`]; what comes out is counted by `held`, and counts as long as that is there.
+///
+/// # Errors
+/// The [budget](interflow_flow::budget) is spent.
+pub fn decoded_held(
+    headers: &Headers,
+    body: Bytes,
+    cap: usize,
+    held: &mut Reservation,
+) -> Result<Decoded, interflow_flow::Error> {
+    let before = held.bytes();
+    decode(headers, body, cap, |bytes| held.grow_to(before + bytes as u64))
+}
+
+/// How much is decoded between two looks at the memory that it takes.
+const STEP: u64 = 1 << 20;
+
+fn decode<E>(
+    headers: &Headers,
+    body: Bytes,
+    cap: usize,
+    mut grown: impl FnMut(usize) -> Result<(), E>,
+) -> Result<Decoded, E> {
     let decoder = match Decoder::new(headers, u64::MAX) {
         Ok(Some(decoder)) if !body.is_empty() => decoder,
-        Ok(_) => return plain(body, cap, None),
-        Err(e) => return plain(body, cap, Some(e.to_string())),
+        Ok(_) => return Ok(plain(body, cap, None)),
+        Err(e) => return Ok(plain(body, cap, Some(e.to_string()))),
     };
     let mut out = Vec::new();
-    let read = DecodeReader::new(&*body, decoder).take(cap as u64 + 1).read_to_end(&mut out);
+    let mut rest = DecodeReader::new(&*body, decoder).take(cap as u64 + 1);
+    let failed = loop {
+        let read = (&mut rest).take(STEP).read_to_end(&mut out);
+        grown(out.capacity())?;
+        match read {
+            Ok(0) => break None,
+            Ok(_) => {}
+            Err(e) => break Some(e),
+        }
+    };
     let truncated = out.len() > cap;
     out.truncate(cap);
     let named = || headers.get_str("content-encoding").unwrap_or_default().to_ascii_lowercase();
-    let error = read.err().map(|e| format!("{}: {e}", named()));
-    Decoded { bytes: out.into(), truncated, error }
+    let error = failed.map(|e| format!("{}: {e}", named()));
+    Ok(Decoded { bytes: out.into(), truncated, error })
 }
 
 fn plain(mut body: Bytes, cap: usize, error: Option<String>) -> Decoded {
@@ -44,6 +84,7 @@ fn plain(mut body: Bytes, cap: usize, error: Option<String>) -> Decoded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interflow_flow::budget::MemoryBudget;
     use std::io::Write;
 
     fn gzip(data: &[u8]) -> Vec<u8> {
@@ -119,5 +160,22 @@ mod tests {
         assert_eq!(&d.bytes[..], b"xyz");
         assert_eq!(d.error.as_deref(), Some("unknown content coding aes128gcm"));
         assert!(decoded(&headers("gzip,gzip,gzip,gzip,gzip"), Bytes::from_static(b"x"), 9).error.is_some());
+    }
+
+    #[test]
+    fn what_is_decoded_counts_and_is_refused_when_the_budget_is_spent() {
+        static BUDGET: MemoryBudget = MemoryBudget::new(16 << 20);
+        let text = vec![b'x'; 5 << 20];
+        let body = Bytes::from(gzip(&text));
+        let mut held = BUDGET.reserve(0).unwrap();
+        let all = decoded_held(&headers("gzip"), body.clone(), 64 << 20, &mut held).unwrap();
+        assert_eq!(all.bytes, text);
+        assert!(held.bytes() >= text.len() as u64 && BUDGET.held() == held.bytes());
+        BUDGET.set_limit(BUDGET.held() + (1 << 20));
+        let mut more = BUDGET.reserve(0).unwrap();
+        let refused = decoded_held(&headers("gzip"), body, 64 << 20, &mut more).unwrap_err();
+        assert_eq!(refused.kind(), interflow_flow::Kind::Overloaded);
+        drop((held, more));
+        assert_eq!(BUDGET.held(), 0);
     }
 }

@@ -68,6 +68,9 @@ pub enum StoreError {
     /// The caller asked to stop.
     #[error("cancelled")]
     Cancelled,
+    /// The process's budget of held bytes has not enough left for reading.
+    #[error("{}", .0.message())]
+    Overloaded(interflow_flow::Error),
     /// The disk is full or otherwise refuses to be written.
     #[error("recording is suspended: {0}")]
     Suspended(String),

@@ -356,6 +356,7 @@ pub fn decode(headers: &Headers, body: &[u8], max: u64) -> io::Result<Option<Byt
     }
     decoder.finish_into(&mut out)?;
     out.shrink_to_fit();
+    held.resize(out.len()).map_err(io::Error::other)?;
     Ok(Some(held.hold(out)))
 }
 

@@ -90,6 +90,7 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             StoreError::Damaged { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "damaged"),
             StoreError::Suspended(_) => (StatusCode::SERVICE_UNAVAILABLE, "suspended"),
+            StoreError::Overloaded(_) => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             StoreError::Closed | StoreError::ReadOnly | StoreError::Busy(_) | StoreError::Cancelled => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
             }

@@ -275,10 +275,16 @@ impl<'s> Keeper<'s> {
             Err(StoreError::NotFound(_)) => return Ok(0),
             Err(e) => return Err(e),
         };
+        // What the exchange takes counts until the assembler has taken it in.
+        let mut held = None;
         let found = match row.kind {
             FlowKind::WebSocket => self.rest_of_socket(&row),
             _ if !self.store.exchanges_in(id)?.is_empty() => return Ok(0),
-            _ => read::exchange(self.store, &row, &self.endpoints).map(|e| e.into_iter().collect()),
+            _ => read::exchange(self.store, &row, &self.endpoints).map(|read| {
+                let (exchange, reserved) = read.unzip();
+                held = reserved;
+                exchange.into_iter().collect()
+            }),
         };
         let found = match found {
             Ok(found) => found,
@@ -290,6 +296,7 @@ impl<'s> Keeper<'s> {
         };
         let n = found.len() as u64;
         found.into_iter().try_for_each(|e| self.take(e))?;
+        drop(held);
         Ok(n)
     }
 

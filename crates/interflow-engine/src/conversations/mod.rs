@@ -10,6 +10,7 @@ pub mod open;
 mod otel;
 pub mod read;
 mod rows;
+mod weight;
 
 pub use rows::Pricing;
 

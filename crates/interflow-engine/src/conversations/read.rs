@@ -1,17 +1,19 @@
 //! Exchanges with language models, read from recorded flows.
 
 use bytes::Bytes;
+use interflow_flow::budget::{HELD, Reservation};
 use interflow_flow::{Direction, Headers, Timestamp};
 use interflow_llm::conversation::{Recorded, Seen};
 use interflow_llm::message::parse::Assembly;
-use interflow_llm::message::{Event, Request, Shape, parse};
+use interflow_llm::message::{Event, Outline, Request, Shape, parse};
 use interflow_llm::recognise;
 use interflow_record::{FlowKind, FlowRow, FlowState, FlowSummary, MessageRow, Store, StoreError, content, media_type};
 use serde_json::Value;
 
 use super::endpoints::Endpoints;
+use super::weight;
 
-/// The longest body that is read, in bytes: an exchange of more is left alone.
+/// The longest body that is read, in bytes, where the budget of held bytes allows as much: an exchange of more is left alone.
 const LONGEST: u64 = 256 << 20;
 /// The shortest JSON that may be a question to a model.
 const SHORTEST: u64 = 24;
@@ -41,36 +43,91 @@ pub fn may_hold(flow: &FlowSummary, endpoints: &Endpoints) -> bool {
     }
 }
 
-/// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole.
-pub fn exchange(store: &dyn Store, row: &FlowRow, endpoints: &Endpoints) -> Result<Option<Recorded>, StoreError> {
-    let Some(body) = question(store, row)? else { return Ok(None) };
-    let path = row.request.as_ref().map_or("", |r| &r.path);
-    let Some(shape) = Shape::told(endpoints.shape_of(row), path, &body) else { return Ok(None) };
-    let answer = decoded(store, row, Direction::Response)?;
+/// The exchange of an HTTP flow; `None` when it is none, or its request was not recorded whole. What it takes counts
+/// towards the process's budget as long as the reservation beside it is there.
+///
+/// # Errors
+/// The store refused, or the budget is spent for now.
+pub fn exchange(
+    store: &dyn Store,
+    row: &FlowRow,
+    endpoints: &Endpoints,
+) -> Result<Option<(Recorded, Reservation)>, StoreError> {
+    let mut held = Reservation::default();
+    let Some((shape, body)) = question(store, row, endpoints.shape_of(row), &mut held)? else { return Ok(None) };
+    let answer = decoded(store, row, Direction::Response, &mut held)?.bytes;
     let media = row.response.as_ref().and_then(|r| media_type(&r.headers)).unwrap_or_default();
-    Ok(Some(with_seen(row, |seen| Recorded::read_as(shape, seen, body, &media, &answer))))
+    let recorded = with_seen(row, |seen| Recorded::read_as(shape, seen, body, &media, &answer));
+    Ok(Some((recorded, held)))
 }
 
 /// The request of an HTTP flow as it was understood.
 pub fn request(store: &dyn Store, row: &FlowRow) -> Result<Option<Request>, StoreError> {
-    let Some(body) = question(store, row)? else { return Ok(None) };
-    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let mut held = Reservation::default();
     let told = Endpoints::of(store)?.shape_of(row);
-    Ok(Shape::told(told, path, &body).map(|shape| parse::request(shape, path, body)))
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    Ok(question(store, row, told, &mut held)?.map(|(shape, body)| parse::request(shape, path, body)))
 }
 
-fn question(store: &dyn Store, row: &FlowRow) -> Result<Option<Value>, StoreError> {
-    Ok(serde_json::from_slice(&decoded(store, row, Direction::Request)?).ok())
+/// A question to a language model, and its shape. One that takes more than half of the budget would leave too little to
+/// the traffic: it is left alone.
+fn question(
+    store: &dyn Store,
+    row: &FlowRow,
+    told: Option<Shape>,
+    held: &mut Reservation,
+) -> Result<Option<(Shape, Value)>, StoreError> {
+    let body = decoded(store, row, Direction::Request, held)?;
+    if body.truncated {
+        left_out(row);
+        return Ok(None);
+    }
+    let path = row.request.as_ref().map_or("", |r| &r.path);
+    let outline = Outline::read(&body.bytes);
+    let Some(shape) = outline.and_then(|outline| Shape::told(told, path, &outline)) else { return Ok(None) };
+    let takes = weight::of_tree(&body.bytes);
+    if takes > share(2) {
+        left_out(row);
+        return Ok(None);
+    }
+    held.grow_to(held.bytes() + takes).map_err(StoreError::Overloaded)?;
+    Ok(serde_json::from_slice(&body.bytes).ok().map(|value| (shape, value)))
+}
+
+fn left_out(row: &FlowRow) {
+    tracing::warn!(
+        flow = %row.id,
+        "a question to a model takes too much memory to be read into a conversation (limits.held_bytes); its flow is recorded"
+    );
+}
+
+/// One part of so many of the budget.
+fn share(parts: u64) -> u64 {
+    match HELD.limit() {
+        0 => u64::MAX,
+        limit => limit / parts,
+    }
 }
 
 /// A body without its content coding, as far as it was kept.
-fn decoded(store: &dyn Store, row: &FlowRow, side: Direction) -> Result<Bytes, StoreError> {
-    let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| (1..=LONGEST).contains(k)) else {
-        return Ok(Bytes::new());
+fn decoded(
+    store: &dyn Store,
+    row: &FlowRow,
+    side: Direction,
+    held: &mut Reservation,
+) -> Result<content::Decoded, StoreError> {
+    let most = LONGEST.min(share(8));
+    let Some(kept) = row.body(side).map(|b| b.kept).filter(|k| *k > 0) else {
+        return Ok(content::Decoded { bytes: Bytes::new(), truncated: false, error: None });
     };
-    let bytes = store.body(row.id, side, 0..kept)?.read_all(LONGEST as usize)?;
+    if kept > most {
+        return Ok(content::Decoded { bytes: Bytes::new(), truncated: true, error: None });
+    }
+    held.grow_to(held.bytes() + kept).map_err(StoreError::Overloaded)?;
+    let bytes = store.body(row.id, side, 0..kept)?.read_all(most as usize)?;
     let empty = Headers::new();
-    Ok(content::decoded(row.headers(side).unwrap_or(&empty), bytes, LONGEST as usize).bytes)
+    let headers = row.headers(side).unwrap_or(&empty);
+    content::decoded_held(headers, bytes, most as usize, held).map_err(StoreError::Overloaded)
 }
 
 /// Hands on what is known of a flow beside its bodies.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use interflow_flow::budget::HELD;
 use interflow_flow::{Authority, Direction, FlowId, Headers, MessageKind, Scheme, Timestamp, Transport};
 use interflow_llm::conversation::view::What;
 use interflow_record::{
@@ -11,9 +12,11 @@ use interflow_record::{
 };
 use serde_json::{Value, json};
 
+use super::endpoints::Endpoints;
 use super::export::{self, Form};
 use super::live::{Keeper, wanted};
 use super::open;
+use super::read;
 use super::rows::Pricing;
 
 fn pricing() -> Arc<Pricing> {
@@ -447,4 +450,23 @@ fn two_hundred_turns_of_a_growing_history_take_a_tenth_of_their_bytes() {
         assert!(began.elapsed().as_secs() < 60, "the log stays");
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
+}
+
+#[test]
+fn what_reading_an_exchange_takes_counts_and_what_takes_half_of_the_budget_is_left_out() {
+    let (_dir, store) = open_store();
+    let message = json!({"role": "user", "content": "x"});
+    let some = asked(1, &json!(vec![message; 1000]), &json!([]));
+    // Some megabytes of text, hundreds of them once it is read.
+    let mut many = asked(2, &json!([]), &json!([]));
+    many.request_body = format!("{{\"model\":\"m\",\"messages\":[{}0]}}", "0,".repeat(2_600_000)).into();
+    let read = |flow: NewFlow| {
+        let id = flow.row.id;
+        store.insert(flow).unwrap();
+        read::exchange(&store, &store.get(id).unwrap(), &Endpoints::default()).unwrap()
+    };
+    let (_, held) = read(some).unwrap();
+    let least = 1000 * 3 * size_of::<Value>() as u64;
+    assert!(held.bytes() >= least && HELD.held() >= least, "{held:?}");
+    assert!(read(many).is_none());
 }

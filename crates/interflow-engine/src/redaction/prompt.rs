@@ -381,17 +381,19 @@ enum Shape {
     Form(Vec<form::Part>),
 }
 
-/// What a text takes while it is looked at: its place, its findings, its edit.
-const WORK_PER_TEXT: u64 = 200;
+/// What a text takes while it is looked at, beside its place: its span in the redactor's words, its findings, its edit.
+const WORK_PER_TEXT: usize = 136;
 
 impl Shape {
     /// What the work on a body of this length takes besides the body: a copy with other texts, and notes on each of them.
     fn working_bytes(&self, length: usize) -> u64 {
         let texts = match self {
-            Self::Json(marked) => marked.spans.len(),
-            Self::Form(parts) => parts.len(),
+            Self::Json(marked) => {
+                marked.spans.capacity() * size_of::<spans::Span>() + marked.spans.len() * WORK_PER_TEXT
+            }
+            Self::Form(parts) => parts.len() * (size_of::<form::Part>() + WORK_PER_TEXT),
         };
-        length as u64 * 2 + texts as u64 * WORK_PER_TEXT
+        (length * 2 + texts) as u64
     }
 }
 

@@ -234,7 +234,7 @@ async fn with_model(table: &Table, head: &mut RequestHead, raw: Bytes, name: &st
         Err(e) => return coding::overloaded(&e).map_or(Ok(raw), Err),
     };
     let body = plain.as_ref().unwrap_or(&raw);
-    let range = match spans::mark_held(body, false, |marked| marked.model).await {
+    let range = match spans::facts_held(body).await.map(|facts| facts.model) {
         Ok(Some(range)) => range,
         Ok(None) | Err(MarkError::Json(_)) => return Ok(raw),
         Err(MarkError::Overloaded(e)) => return Err(e),
@@ -261,7 +261,7 @@ fn model_renamed(table: &Table, upstream: &Upstream, event: &[u8]) -> Option<Vec
     if table.aliases.is_empty() && upstream.models.is_empty() {
         return None;
     }
-    let range = spans::mark(event, false).ok()?.model?;
+    let range = spans::facts(event).ok()?.model?;
     let name = renamed(table, upstream, std::str::from_utf8(event.get(range.clone())?).ok()?)?;
     Some(put_name(event, range, name))
 }

@@ -9,6 +9,7 @@ mod converse;
 mod events;
 mod gemini;
 mod ollama;
+mod outline;
 pub mod parse;
 mod read;
 mod responses;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use events::{Event, events};
+pub use outline::Outline;
 pub use shape::Shape;
 
 use crate::Usage;

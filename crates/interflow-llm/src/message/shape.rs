@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::outline::{Outline, sign};
+
 /// A wire shape: who made it up, not who speaks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -52,64 +54,51 @@ impl Shape {
 
     /// The shape of a request's body that came on this path; `None` when it is no question to a language model.
     pub fn of(path: &str, body: &Value) -> Option<Self> {
-        Self::told(None, path, body)
+        Self::told(None, path, &Outline::of(body))
     }
 
     /// As [`of`](Self::of), when the owner says what is spoken there: the owner's word goes before the path's promise, as
     /// long as the body can be of that shape.
-    pub fn told(told: Option<Self>, path: &str, body: &Value) -> Option<Self> {
+    pub fn told(told: Option<Self>, path: &str, body: &Outline) -> Option<Self> {
         let mut known = [told, Self::of_path(path)].into_iter().flatten();
         known.find(|shape| shape.fits(body)).or_else(|| Self::of_body(body))
     }
 
     /// Whether a body can have this shape.
-    fn fits(self, body: &Value) -> bool {
-        let list = |key: &str| body[key].is_array();
+    fn fits(self, body: &Outline) -> bool {
         match self {
-            Self::Anthropic | Self::Converse => list("messages"),
-            Self::Chat | Self::Ollama => list("messages") || body.get("prompt").is_some_and(|p| !p.is_null()),
-            Self::Responses => body["input"].is_string() || list("input") || body["previous_response_id"].is_string(),
-            Self::Gemini => list("contents") || body["request"]["contents"].is_array(),
+            Self::Anthropic | Self::Converse => body.messages.is_list(),
+            Self::Chat | Self::Ollama => body.messages.is_list() || body.prompt.is_given(),
+            Self::Responses => body.input.is_text() || body.input.is_list() || body.previous_response_id.is_text(),
+            Self::Gemini => body.contents.is_list() || body.inner_contents.is_list(),
         }
     }
 
     /// The shape of a body on a path that says nothing: gateways and resellers serve the known shapes at paths of their own.
-    fn of_body(body: &Value) -> Option<Self> {
-        let model = body["model"].is_string();
-        if Self::Gemini.fits(body) && any(&body["contents"], |m| m["parts"].is_array()) {
+    fn of_body(body: &Outline) -> Option<Self> {
+        let model = body.model.is_text();
+        if body.contents.any(sign::PARTS) {
             return Some(Self::Gemini);
         }
-        let messages = &body["messages"];
-        let talks = any(messages, |m| m["role"].is_string());
-        if talks && (body["anthropic_version"].is_string() || model && is_anthropic(body)) {
+        let talks = body.messages.any(sign::ROLE);
+        if talks && (body.anthropic_version.is_text() || model && is_anthropic(body)) {
             return Some(Self::Anthropic);
         }
         if talks && model {
             return Some(Self::Chat);
         }
-        let said = any(&body["input"], |i| i["role"].is_string() || i["type"].is_string());
-        if model && (said || body["instructions"].is_string() && body["input"].is_string()) {
+        let said = body.input.any(sign::ROLE | sign::TYPE);
+        if model && (said || body.instructions.is_text() && body.input.is_text()) {
             return Some(Self::Responses);
         }
-        let converse = any(messages, |m| any(&m["content"], |b| b["text"].is_string() && b.get("type").is_none()));
-        (talks && converse).then_some(Self::Converse)
+        (talks && body.messages.any(sign::HOLDS_UNTYPED_TEXT)).then_some(Self::Converse)
     }
 }
 
 /// Signs that only Anthropic's shape bears.
-fn is_anthropic(body: &Value) -> bool {
-    let blocks = |m: &Value| {
-        any(&m["content"], |b| {
-            matches!(b["type"].as_str(), Some("tool_use" | "tool_result" | "thinking")) || b["source"].is_object()
-        })
-    };
-    let system = match &body["system"] {
-        Value::String(_) => true,
-        parts => any(parts, |p| p["type"] == "text"),
-    };
-    system || any(&body["tools"], |t| t["input_schema"].is_object()) || any(&body["messages"], blocks)
-}
-
-fn any(list: &Value, test: impl Fn(&Value) -> bool) -> bool {
-    list.as_array().is_some_and(|l| l.iter().any(test))
+fn is_anthropic(body: &Outline) -> bool {
+    body.system.is_text()
+        || body.system.any(sign::TYPE_TEXT)
+        || body.tools.any(sign::SCHEMA)
+        || body.messages.any(sign::HOLDS_ANTHROPIC)
 }

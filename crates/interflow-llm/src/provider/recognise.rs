@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use interflow_flow::{ByteStr, Headers, Host, Method};
-use serde_json::Value;
 
 use super::{Call, Operation, Provider};
-use crate::message::Shape;
+use crate::message::{Outline, Shape};
 
 /// Hosts of providers; a leading dot stands for any name below.
 const HOSTS: [(&str, Provider); 27] = [
@@ -71,15 +70,14 @@ pub(crate) fn is_promising(path: &str) -> bool {
 
 /// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
 /// that nothing is shown as one that was not seen here first.
-pub(crate) fn by_body(path: &str, body: &Value) -> Option<Call> {
+pub(crate) fn by_body(path: &str, body: &Outline) -> Option<Call> {
     let only_path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     let of = |provider, operation| {
         let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
         Call { provider, operation, model: None, stream: None, grows }
     };
-    let completes = body["messages"].is_null() && !body["prompt"].is_null();
-    let chat = if completes { Operation::Completions } else { Operation::Chat };
-    match Shape::of(path, body) {
+    let chat = if body.completes() { Operation::Completions } else { Operation::Chat };
+    match Shape::told(None, path, body) {
         Some(Shape::Anthropic) => return Some(of(Provider::Anthropic, Operation::Chat)),
         Some(Shape::Chat) => return Some(of(Provider::OpenAi, chat)),
         Some(Shape::Responses) => return Some(of(Provider::OpenAi, Operation::Responses)),
@@ -89,8 +87,7 @@ pub(crate) fn by_body(path: &str, body: &Value) -> Option<Call> {
         None => {}
     }
     let embeds = ["/api/embed", "/api/embeddings"].iter().any(|end| only_path.ends_with(end));
-    let texts = ["input", "prompt"].iter().any(|name| body[*name].is_string() || body[*name].is_array());
-    (embeds && texts && body["model"].is_string()).then(|| of(Provider::Ollama, Operation::Embeddings))
+    (embeds && body.embeds()).then(|| of(Provider::Ollama, Operation::Embeddings))
 }
 
 /// The call of a request whose provider is known, as the gateway knows it from its route.
@@ -479,7 +476,7 @@ mod tests {
             ("/any", r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(("gemini", "chat"))),
             ("/any", r#"{"messages":["x"]}"#, None),
         ] {
-            let call = by_body(path, &serde_json::from_str(body).unwrap());
+            let call = by_body(path, &Outline::read(body.as_bytes()).unwrap());
             assert_eq!(call.map(|c| (c.provider.as_str(), c.operation.as_str())), wanted, "{path} {body}");
         }
         assert!(is_promising("/api/embed?x") && is_promising("/V1/Chat/Completions") && !is_promising("/api/rooms"));

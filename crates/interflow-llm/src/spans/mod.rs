@@ -13,7 +13,7 @@ use std::ops::Range;
 
 pub use fields::{Class, FIELDS, Field};
 pub use media::{Media, MediaKind};
-pub use walk::{Ended, MarkError, Marked, event, mark, mark_held};
+pub use walk::{Ended, MarkError, Marked, beside, event, facts, facts_held, mark};
 
 /// The inside of a string.
 #[derive(Clone, Debug, PartialEq, Eq)]

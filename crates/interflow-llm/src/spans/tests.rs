@@ -406,3 +406,18 @@ fn a_body_of_millions_of_texts_is_refused() {
     assert_eq!(mark(many(999).as_bytes(), true).unwrap().spans.len(), 1000);
     assert!(mark(many(2 << 20).as_bytes(), true).unwrap_err().to_string().contains("too many"));
 }
+
+#[test]
+fn the_facts_of_a_body_are_those_that_its_marks_tell_with_no_place_kept() {
+    for body in [
+        r#"{"model":"m","stream":true,"max_tokens":7,"messages":[{"role":"user","content":"hello"},{"role":"user","content":[{"type":"text","text":"x"}]}]}"#,
+        r#"{"model":"m","messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"text/plain","data":"SGVsbG8gd29ybGQsIGhlbGxv"}}]}]}"#,
+        r#"{"model":"m","messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgoAAAANSUhEUgAAAAUA"}}]}]}"#,
+    ] {
+        let (all, facts) = (mark(body.as_bytes(), false).unwrap(), facts(body.as_bytes()).unwrap());
+        assert_eq!(facts, Marked { spans: Vec::new(), ..all }, "{body}");
+    }
+    // Texts whose places nobody keeps cost nothing, however many there are.
+    let many = format!("{{\"model\": \"m\", \"input\": [{}\"x\"]}}", "\"x\",".repeat(2 << 20));
+    assert_eq!(facts(many.as_bytes()).unwrap().text_bytes, (2 << 20) + 1);
+}

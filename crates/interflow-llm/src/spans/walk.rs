@@ -67,28 +67,45 @@ pub fn mark(json: &[u8], metadata: bool) -> Result<Marked, MarkError> {
     Walk::new(json, metadata, false).run(b"")
 }
 
-/// A held body up to this size is marked on the thread that asks.
+/// A held body up to this size is read on the thread that asks.
 const SMALL: usize = 128 << 10;
 
-/// How many large bodies are marked at once; others wait.
+/// How many large bodies are read at once; others wait.
 static PLACES: Semaphore = Semaphore::const_new(2);
 
-/// As [`mark`], off the worker when the body is a large one; `read` takes what is needed of the marks.
+/// What a body tells beside its texts, whose places are not kept: its model, how much text there is.
 ///
 /// # Errors
 /// As [`mark`].
-pub async fn mark_held<T: Send + 'static>(
-    json: &Bytes,
-    metadata: bool,
-    read: impl FnOnce(Marked) -> T + Send + 'static,
-) -> Result<T, MarkError> {
-    if json.len() <= SMALL {
-        return mark(json, metadata).map(read);
+pub fn facts(json: &[u8]) -> Result<Marked, MarkError> {
+    let walk = Walk { facts_only: true, ..Walk::new(json, false, false) };
+    walk.run(b"").map(|marked| Marked { spans: Vec::new(), ..marked })
+}
+
+/// As [`facts`], off the worker when the body is a large one.
+///
+/// # Errors
+/// As [`mark`].
+pub async fn facts_held(json: &Bytes) -> Result<Marked, MarkError> {
+    let broken = JsonError { at: 0, reason: "the work on the body was cut short" };
+    let held = json.clone();
+    beside(json.len(), move || facts(&held)).await.ok_or(broken)?
+}
+
+/// Does work on a body of this length: here, or for a large one off the worker, of which few are worked on at once. `None`
+/// when the work panicked. Who leaves while waiting for a place leaves no work behind.
+pub async fn beside<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if length <= SMALL {
+        return Some(work());
     }
-    let broken = |_| MarkError::Json(JsonError { at: 0, reason: "the work on the body was cut short" });
-    let _place = PLACES.acquire().await.ok();
-    let json = json.clone();
-    tokio::task::spawn_blocking(move || mark(&json, metadata).map(read)).await.map_err(broken)?
+    let place = PLACES.acquire().await.ok();
+    tokio::task::spawn_blocking(move || {
+        // The place is taken for as long as the work takes, also when nobody waits for it any more.
+        let _place = place;
+        work()
+    })
+    .await
+    .ok()
 }
 
 /// Marks the texts of one event of a stream; `name` is the event's own name, where the payload does not hold it.
@@ -126,6 +143,9 @@ struct Frame {
     fixed: bool,
 }
 
+/// A list of spans shorter than this grows as it likes.
+const FEW: usize = 32;
+
 /// Shorter than any signature that a provider makes.
 const SHORTEST_SIGNATURE: usize = 8;
 
@@ -135,6 +155,8 @@ struct Walk<'j> {
     frames: Vec<Frame>,
     metadata: bool,
     events: bool,
+    /// Whether the places of texts are not wanted, only what else is told.
+    facts_only: bool,
     out: Marked,
     /// Counts the spans.
     held: Reservation,
@@ -148,6 +170,7 @@ impl<'j> Walk<'j> {
             frames: Vec::with_capacity(8),
             metadata,
             events,
+            facts_only: false,
             out: Marked::default(),
             held: Reservation::default(),
         }
@@ -178,12 +201,22 @@ impl<'j> Walk<'j> {
                 let at = self.out.spans.last().map_or(0, |span| span.range.start);
                 return Err(JsonError { at, reason: "the body has too many texts" }.into());
             }
-            let size = self.out.spans.capacity() * size_of::<Span>();
-            if size as u64 > self.held.bytes() {
-                self.held.resize(size).map_err(MarkError::Overloaded)?;
-            }
+            self.make_room()?;
         }
         Ok(self.out)
+    }
+
+    /// Grows the list of spans, for which the budget must have bytes first: while it moves, it is there twice.
+    fn make_room(&mut self) -> Result<(), MarkError> {
+        let spans = &mut self.out.spans;
+        let capacity = spans.capacity();
+        if spans.len() < capacity || capacity < FEW {
+            return Ok(());
+        }
+        let more = capacity / 2;
+        self.held.resize((capacity * 2 + more) * size_of::<Span>()).map_err(MarkError::Overloaded)?;
+        spans.reserve_exact(more);
+        self.held.resize(spans.capacity() * size_of::<Span>()).map_err(MarkError::Overloaded)
     }
 
     fn bytes(&self, range: &Range<usize>) -> &'j [u8] {
@@ -248,6 +281,10 @@ impl<'j> Walk<'j> {
     }
 
     fn push(&mut self, range: Range<usize>, name: Option<Range<usize>>, kind: SpanKind, channel: Option<Channel>) {
+        // What a medium turns out to be decides whether it counts as text.
+        if self.facts_only && !matches!(kind, SpanKind::Media(_)) {
+            return;
+        }
         let own = |n: &Range<usize>| fields::is_fixed(self.bytes(n));
         let fixed = !self.events
             && self.frames.last().is_some_and(|f| f.fixed || f.zone == Zone::Known && name.as_ref().is_some_and(own));

@@ -14,7 +14,7 @@ use crate::egress::http1::LazyTimer;
 
 /// A body that is read from the stream piece by piece. Dropping it early resets the stream (RFC 9113 8.1).
 pub(super) struct Download {
-    _open: OpenStream,
+    open: OpenStream,
     recv: RecvStream,
     first: Option<Bytes>,
     /// Data handed out whose part of the window is still to be given back.
@@ -45,7 +45,7 @@ impl Download {
         timer: LazyTimer,
         idle: Duration,
     ) -> Self {
-        Self { _open: open, recv, first, unreleased: 0, left, upload, state: State::Data, timer, idle, moved: true }
+        Self { open, recv, first, unreleased: 0, left, upload, state: State::Data, timer, idle, moved: true }
     }
 
     fn poll_upload(&mut self, cx: &mut Context<'_>) {
@@ -119,6 +119,9 @@ impl BodyStream for Download {
             Poll::Ready(Ok(None)) if self.upload.is_none() => Poll::Ready(None),
             Poll::Ready(Ok(None)) | Poll::Pending => self.poll_timeout(cx),
             Poll::Ready(Err(error)) => {
+                if let Some(flooded) = self.open.0.flooded() {
+                    return Poll::Ready(Some(Err(flooded)));
+                }
                 let kind = if error.is_library() { Kind::BadResponse } else { Kind::UpstreamClosed };
                 let text = "the origin broke its HTTP/2 response off";
                 Poll::Ready(Some(Err(Error::new(kind, text).because(error))))

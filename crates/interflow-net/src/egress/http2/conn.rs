@@ -15,10 +15,12 @@ use interflow_wire::fingerprint::Http2Shape;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::counted::Counted;
 use super::opening;
 use crate::egress::http1::{ExchangeOptions, LazyTimer};
 use crate::egress::pool::PoolLimits;
 use crate::egress::shared::OpenConnection;
+use crate::http2_control::Flood;
 use crate::io::Io;
 
 /// Flow control windows: of a stream and of the whole connection.
@@ -41,6 +43,8 @@ pub(crate) struct H2Conn {
     exchanges: AtomicU64,
     streams: AtomicUsize,
     closed: Arc<AtomicBool>,
+    /// The peer sent too many frames that carry no answer.
+    flood: Flood,
     /// True once the peer's settings have come.
     settled: watch::Receiver<bool>,
 }
@@ -73,6 +77,7 @@ impl H2Conn {
                     .enable_push(false);
             }
         }
+        let (io, flood) = Counted::new(io);
         let (send, mut connection) = builder
             .max_send_buffer_size(SEND_BUFFER)
             .handshake::<_, Bytes>(io)
@@ -89,6 +94,7 @@ impl H2Conn {
             exchanges: AtomicU64::new(0),
             streams: AtomicUsize::new(0),
             closed: closed.clone(),
+            flood,
             settled,
         });
         let mut life = Life::new(ping, shape.is_none(), Arc::downgrade(&conn), settle);
@@ -127,6 +133,13 @@ impl H2Conn {
     /// Whether a further stream may be opened at once.
     pub(crate) fn has_room(&self) -> bool {
         self.streams() < self.send.current_max_send_streams()
+    }
+
+    /// Why the connection was ended, when the peer flooded it.
+    pub(super) fn flooded(&self) -> Option<Error> {
+        let text = "the origin sent too many HTTP/2 frames that carry no answer (PING, SETTINGS, PRIORITY, \
+                    WINDOW_UPDATE, RST_STREAM, or empty ones), so that the connection was ended";
+        self.flood.load(Ordering::Relaxed).then(|| Error::new(Kind::BadResponse, text))
     }
 
     /// Takes it out of use for new requests.

@@ -2,6 +2,7 @@
 
 mod body;
 mod conn;
+mod counted;
 mod head;
 mod opening;
 mod upload;
@@ -90,6 +91,9 @@ async fn begin(
     let mut send = conn.send.clone();
     let refused = |error: h2::Error, body| {
         conn.retire();
+        if let Some(error) = conn.flooded() {
+            return Failed { error, replay: None };
+        }
         let text = "the HTTP/2 connection takes no more requests";
         let error = Error::new(Kind::UpstreamClosed, text).because(error).retry_if(Retry::Yes);
         Failed { error, replay: Some(body) }
@@ -206,6 +210,10 @@ impl Run<'_> {
     }
 
     fn error(&self, error: &h2::Error) -> Error {
+        if let Some(flooded) = self.open.0.flooded() {
+            self.open.0.retire();
+            return flooded;
+        }
         stream_error(error, self.reused, || self.open.0.retire())
     }
 

@@ -288,3 +288,74 @@ async fn idle_http2_connections_are_closed() {
     fetch(&egress, &route).await;
     assert_eq!(origin.accepted(), 2);
 }
+
+/// A frame as it stands on the wire.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = (payload.len() as u32).to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Whether a client's bytes hold the head of a request.
+fn has_request(sent: &[u8]) -> bool {
+    let mut at = 24;
+    while let Some(&[a, b, c, kind]) = sent.get(at..at + 4) {
+        if kind == 1 {
+            return true;
+        }
+        at += 9 + (usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c));
+    }
+    false
+}
+
+#[tokio::test]
+async fn frames_that_carry_no_answer_are_bounded() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let (head, unfinished) = (frame(1, 4, 1, &[0x88]), frame(1, 0, 1, &[0x88]));
+    for (what, before, flood) in [
+        ("PING", Vec::new(), frame(6, 0, 0, &[0; 8])),
+        ("SETTINGS", Vec::new(), frame(4, 0, 0, &[])),
+        ("PRIORITY", Vec::new(), frame(2, 0, 9, &[0, 0, 0, 3, 7])),
+        ("unknown", Vec::new(), frame(0xbb, 0, 0, b"x")),
+        ("WINDOW_UPDATE", Vec::new(), frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("empty DATA", head, frame(0, 0, 1, &[])),
+        ("empty CONTINUATION", unfinished, frame(9, 0, 1, &[])),
+    ] {
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let origin = Origin::new(move |_, stream| {
+            let (before, flood, tell) = (before.clone(), flood.clone(), tell.clone());
+            async move {
+                let (mut read, mut write) = tokio::io::split(stream);
+                let mut sent = Vec::new();
+                while !has_request(&sent) && read.read_buf(&mut sent).await.is_ok_and(|n| n > 0) {}
+                write.write_all(&[frame(4, 0, 0, &[]), before].concat()).await.unwrap();
+                let reading = tokio::spawn(async move {
+                    while read.read_buf(&mut sent).await.is_ok_and(|n| n > 0) {}
+                    sent
+                });
+                for _ in 0..5000 {
+                    if write.write_all(&flood).await.is_err() {
+                        break;
+                    }
+                }
+                let _ = tell.send(reading.await.unwrap());
+            }
+        })
+        .await;
+        let (egress, route) = (egress(), h2_route(&origin));
+        let mut leg = Leg::new();
+        let error = match soon(leg.send(&egress, &route, request(&route, Method::GET, "/", &[], Body::Empty))).await {
+            Ok(answer) => match soon(answer.body.collect(100)).await.unwrap_err() {
+                interflow_flow::CollectError::Broken(e) => e,
+                interflow_flow::CollectError::TooLarge(_) => panic!("{what}: there was no body"),
+            },
+            Err(e) => e,
+        };
+        assert_eq!((error.kind(), error.retry()), (Kind::BadResponse, Retry::No), "{what}: {error}");
+        // Those of a head, empty or not, are bounded by the `h2` crate.
+        let says = if what == "empty CONTINUATION" { "breaks the protocol" } else { "too many HTTP/2 frames" };
+        assert!(error.message().contains(says), "{what}: {error}");
+        let sent = soon(told.recv()).await.unwrap();
+        assert!(sent.windows(4).any(|w| w == [0, 0, 0, 0xb]), "{what}: no GOAWAY with ENHANCE_YOUR_CALM");
+    }
+}

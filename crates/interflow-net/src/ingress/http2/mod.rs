@@ -2,7 +2,6 @@
 //! RFC 8441).
 
 mod body;
-mod control;
 mod heads;
 mod opening;
 mod reply;
@@ -24,13 +23,13 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use self::body::StreamBody;
-use self::control::Flood;
 use self::opening::{Fingerprint, Watched};
 use self::reply::Reply;
 use self::stalled::Stalled;
 use super::Drain;
 use super::alarm::Alarm;
 use super::service::{HttpOptions, Incoming, Interim, Outgoing, SendInterim, Service};
+use crate::http2_control::Flood;
 use crate::io::Io;
 
 /// A connection on which the client cancels more requests than this within [`CANCEL_SPAN`] is closed: each of them

@@ -9,8 +9,8 @@ use interflow_flow::ByteStr;
 use interflow_wire::http2_opening::{Opening, Read};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::control::{Control, Flood};
 use super::stalled::Stalled;
+use crate::http2_control::{Control, Flood};
 
 /// Where the fingerprint is found once the first request is there.
 pub(super) type Fingerprint = Arc<OnceLock<ByteStr>>;
@@ -25,7 +25,7 @@ pub(super) struct Watched {
 impl Watched {
     pub(super) fn new(io: Stalled) -> (Self, Fingerprint, Flood) {
         let found = Fingerprint::default();
-        let (control, flood) = Control::new();
+        let (control, flood) = Control::of_client();
         let watched = Self { io, opening: Some(Box::default()), found: Arc::clone(&found), control: Box::new(control) };
         (watched, found, flood)
     }
@@ -76,12 +76,7 @@ impl AsyncWrite for Watched {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
         if let Poll::Ready(Ok(n)) = &written {
-            let mut left = *n;
-            for buf in bufs {
-                let taken = left.min(buf.len());
-                self.control.written(buf.get(..taken).unwrap_or_default());
-                left -= taken;
-            }
+            self.control.written_from(bufs, *n);
         }
         written
     }

@@ -1,14 +1,14 @@
-//! Counts the frames of a client that carry no request: answering or storing them costs us, and sending them costs the
-//! client nothing (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate bounds resets and the size of heads;
-//! this bounds the rest, as Envoy does.
+//! Counts the frames of an HTTP/2 peer that carry neither request nor response: answering or storing them costs us, and
+//! sending them costs the peer nothing (CVE-2019-9512, 9513, 9515, 9518, CVE-2024-27316). The `h2` crate bounds resets and
+//! the size of heads; this bounds the rest, as Envoy does, for clients and for upstreams alike.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::time::Instant;
 
-/// Set once a client has sent too many.
-pub(super) type Flood = Arc<AtomicBool>;
+/// Set once the peer has sent too many.
+pub(crate) type Flood = Arc<AtomicBool>;
 
 /// The frames of a kind that are allowed at first.
 const BURST: u32 = 1000;
@@ -101,7 +101,9 @@ impl Allowance {
 }
 
 /// The frames of one connection.
-pub(super) struct Control {
+pub(crate) struct Control {
+    /// Whether the peer is an upstream, which may answer each request that it is sent.
+    upstream: bool,
     read: Scan,
     written: Scan,
     /// What has to be answered: PING, SETTINGS; and RST_STREAM, GOAWAY.
@@ -114,11 +116,24 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub fn new() -> (Self, Flood) {
+    /// For what a client sends.
+    pub fn of_client() -> (Self, Flood) {
+        Self::new(false)
+    }
+
+    /// For what an upstream sends.
+    pub fn of_upstream() -> (Self, Flood) {
+        Self::new(true)
+    }
+
+    fn new(upstream: bool) -> (Self, Flood) {
         let flood = Flood::default();
+        // The client's side begins with the preface.
+        let (read, written) = if upstream { (0, PREFACE) } else { (PREFACE, 0) };
         let control = Self {
-            read: Scan::behind(PREFACE),
-            written: Scan::behind(0),
+            upstream,
+            read: Scan::behind(read),
+            written: Scan::behind(written),
             answered: Allowance::new(BURST),
             window: Allowance::new(BURST),
             ignored: Allowance::new(BURST),
@@ -133,7 +148,12 @@ impl Control {
         self.flood.load(Relaxed)
     }
 
-    /// Bytes from the client.
+    /// Whether what was written ends with a whole frame.
+    pub fn is_between_frames(&self) -> bool {
+        self.written.skip == 0 && self.written.have == 0
+    }
+
+    /// Bytes from the peer.
     pub fn read(&mut self, bytes: &[u8]) {
         let Self { read, answered, window, ignored, empty, flood, .. } = self;
         read.see(bytes, |kind, flags, length| {
@@ -157,14 +177,29 @@ impl Control {
         });
     }
 
-    /// Bytes to the client: for what it is sent, it may answer.
+    /// Bytes to the peer: for what it is sent, it may answer.
     pub fn written(&mut self, bytes: &[u8]) {
-        let Self { written, answered, window, .. } = self;
-        written.see(bytes, |kind, _, _| {
-            if kind == DATA {
+        let Self { upstream, written, answered, window, .. } = self;
+        written.see(bytes, |kind, _, _| match kind {
+            DATA => {
                 answered.earn(1);
                 window.earn(10);
             }
+            HEADERS if *upstream => {
+                answered.earn(2);
+                window.earn(2);
+            }
+            _ => {}
         });
+    }
+
+    /// As [`written`](Self::written), of which only the first `n` bytes went out.
+    pub fn written_from(&mut self, bufs: &[std::io::IoSlice<'_>], n: usize) {
+        let mut left = n;
+        for buf in bufs {
+            let taken = left.min(buf.len());
+            self.written(buf.get(..taken).unwrap_or_default());
+            left -= taken;
+        }
     }
 }

@@ -1,0 +1,358 @@
+//! What of a request's body tells its shape, read without keeping the body: a tree of values takes many times the bytes
+//! that it was read from.
+
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// What kind of value stands in a place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Absent,
+    Null,
+    Scalar,
+    Text,
+    List,
+    Object,
+}
+
+/// The signs that elements of a list bear, a bit each.
+pub(super) mod sign {
+    /// `role` is a text.
+    pub const ROLE: u16 = 1;
+    /// `type` is a text.
+    pub const TYPE: u16 = 1 << 1;
+    /// `type` is `text`.
+    pub const TYPE_TEXT: u16 = 1 << 2;
+    /// A block that only Anthropic's shape has.
+    pub const ANTHROPIC: u16 = 1 << 3;
+    /// `text` without a `type`, as in Converse.
+    pub const UNTYPED_TEXT: u16 = 1 << 4;
+    /// `input_schema` is an object.
+    pub const SCHEMA: u16 = 1 << 5;
+    /// `parts` is a list.
+    pub const PARTS: u16 = 1 << 6;
+    /// The same of the blocks in `content`.
+    pub const HOLDS_ANTHROPIC: u16 = 1 << 7;
+    pub const HOLDS_UNTYPED_TEXT: u16 = 1 << 8;
+}
+
+/// A member's value: its kind, and what any of its elements shows when it is a list.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    pub kind: Kind,
+    pub signs: u16,
+}
+
+impl Seen {
+    pub fn is_text(self) -> bool {
+        self.kind == Kind::Text
+    }
+
+    pub fn is_list(self) -> bool {
+        self.kind == Kind::List
+    }
+
+    /// Whether there is a value.
+    pub fn is_given(self) -> bool {
+        !matches!(self.kind, Kind::Absent | Kind::Null)
+    }
+
+    /// Whether an element of the list bears the sign.
+    pub fn any(self, sign: u16) -> bool {
+        self.signs & sign != 0
+    }
+}
+
+/// The outline of a request's body. Of a member that stands there twice the last one counts, as in a [`Value`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outline {
+    pub(super) model: Seen,
+    pub(super) prompt: Seen,
+    pub(super) instructions: Seen,
+    pub(super) previous_response_id: Seen,
+    pub(super) anthropic_version: Seen,
+    pub(super) system: Seen,
+    pub(super) tools: Seen,
+    pub(super) messages: Seen,
+    pub(super) contents: Seen,
+    pub(super) input: Seen,
+    /// `contents` inside `request`.
+    pub(super) inner_contents: Seen,
+}
+
+impl Outline {
+    /// The outline of a body; `None` for what is no JSON.
+    pub fn read(json: &[u8]) -> Option<Self> {
+        serde_json::from_slice(json).ok()
+    }
+
+    /// The outline of a body that was read.
+    pub fn of(body: &Value) -> Self {
+        // A value that is there can be walked; only one that is nested beyond all measure is not.
+        Self::deserialize(body).unwrap_or_default()
+    }
+
+    /// Whether it asks for words that go on from a text: a `prompt` and no messages.
+    pub(crate) fn completes(&self) -> bool {
+        !self.messages.is_given() && self.prompt.is_given()
+    }
+
+    /// Whether it holds texts to make vectors of, and a model's name.
+    pub(crate) fn embeds(&self) -> bool {
+        [self.input, self.prompt].iter().any(|s| s.is_text() || s.is_list()) && self.model.is_text()
+    }
+}
+
+impl<'de> Deserialize<'de> for Outline {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut outline = Self::default();
+        Look { members: &mut |name, value| outline.note(name, value), depth: TOP }.deserialize(from)?;
+        Ok(outline)
+    }
+}
+
+impl Outline {
+    fn note(&mut self, name: Name, value: Found) {
+        let at = match name {
+            Name::Model => &mut self.model,
+            Name::Prompt => &mut self.prompt,
+            Name::Instructions => &mut self.instructions,
+            Name::PreviousResponseId => &mut self.previous_response_id,
+            Name::AnthropicVersion => &mut self.anthropic_version,
+            Name::System => &mut self.system,
+            Name::Tools => &mut self.tools,
+            Name::Messages => &mut self.messages,
+            Name::Contents => &mut self.contents,
+            Name::Input => &mut self.input,
+            Name::Request => {
+                self.inner_contents = Seen { kind: value.contents, signs: 0 };
+                return;
+            }
+            _ => return,
+        };
+        *at = value.seen;
+    }
+}
+
+/// The members that are looked at anywhere.
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Name {
+    Model,
+    Prompt,
+    Instructions,
+    PreviousResponseId,
+    AnthropicVersion,
+    System,
+    Tools,
+    Messages,
+    Contents,
+    Input,
+    Request,
+    Role,
+    Type,
+    Text,
+    Source,
+    InputSchema,
+    Parts,
+    Content,
+    #[serde(other)]
+    Other,
+}
+
+/// What was found of a value.
+#[derive(Clone, Copy, Default)]
+struct Found {
+    seen: Seen,
+    /// What a text says, of those that tell something.
+    word: Option<Word>,
+    /// The kind of an object's member `contents`.
+    contents: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Text,
+    Anthropic,
+}
+
+/// Levels of nesting that are looked at: the body, its lists, their elements, the lists in these, and their blocks.
+const TOP: u8 = 5;
+
+/// Looks at a value, and names its members to `members` when it is an object.
+struct Look<'f> {
+    members: &'f mut dyn FnMut(Name, Found),
+    depth: u8,
+}
+
+impl<'de> DeserializeSeed<'de> for Look<'_> {
+    type Value = Found;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Found, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+const fn of_kind(kind: Kind) -> Found {
+    Found { seen: Seen { kind, signs: 0 }, word: None, contents: Kind::Absent }
+}
+
+impl<'de> Visitor<'de> for Look<'_> {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Found, E> {
+        Ok(of_kind(Kind::Null))
+    }
+
+    fn visit_bool<E: Error>(self, _: bool) -> Result<Found, E> {
+        Ok(of_kind(Kind::Scalar))
+    }
+
+    fn visit_i64<E: Error>(self, _: i64) -> Result<Found, E> {
+        Ok(of_kind(Kind::Scalar))
+    }
+
+    fn visit_u64<E: Error>(self, _: u64) -> Result<Found, E> {
+        Ok(of_kind(Kind::Scalar))
+    }
+
+    fn visit_f64<E: Error>(self, _: f64) -> Result<Found, E> {
+        Ok(of_kind(Kind::Scalar))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Found, E> {
+        let word = match text {
+            "text" => Some(Word::Text),
+            "tool_use" | "tool_result" | "thinking" => Some(Word::Anthropic),
+            _ => None,
+        };
+        Ok(Found { word, ..of_kind(Kind::Text) })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
+        let mut found = of_kind(Kind::List);
+        if self.depth == 0 {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            return Ok(found);
+        }
+        loop {
+            let mut element = Element::default();
+            let mut members = |name, value| element.note(name, value);
+            if list.next_element_seed(Look { members: &mut members, depth: self.depth - 1 })?.is_none() {
+                return Ok(found);
+            }
+            found.seen.signs |= element.signs();
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Found, A::Error> {
+        let mut found = of_kind(Kind::Object);
+        while let Some(name) = object.next_key::<Name>()? {
+            if self.depth == 0 || matches!(name, Name::Other) {
+                object.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = object.next_value_seed(Look { members: &mut |_, _| {}, depth: self.depth - 1 })?;
+            if matches!(name, Name::Contents) {
+                found.contents = value.seen.kind;
+            }
+            (self.members)(name, value);
+        }
+        Ok(found)
+    }
+}
+
+/// What is seen of one element of a list: a message, a block, a tool.
+#[derive(Default)]
+struct Element {
+    role: Seen,
+    kind: Seen,
+    word: Option<Word>,
+    text: Seen,
+    source: Seen,
+    schema: Seen,
+    parts: Seen,
+    content: Seen,
+}
+
+impl Element {
+    fn note(&mut self, name: Name, value: Found) {
+        let at = match name {
+            Name::Role => &mut self.role,
+            Name::Type => {
+                self.word = value.word;
+                &mut self.kind
+            }
+            Name::Text => &mut self.text,
+            Name::Source => &mut self.source,
+            Name::InputSchema => &mut self.schema,
+            Name::Parts => &mut self.parts,
+            Name::Content => &mut self.content,
+            _ => return,
+        };
+        *at = value.seen;
+    }
+
+    fn signs(&self) -> u16 {
+        let anthropic = self.word == Some(Word::Anthropic) || self.source.kind == Kind::Object;
+        [
+            (self.role.is_text(), sign::ROLE),
+            (self.kind.is_text(), sign::TYPE),
+            (self.word == Some(Word::Text), sign::TYPE_TEXT),
+            (anthropic, sign::ANTHROPIC),
+            (self.text.is_text() && self.kind.kind == Kind::Absent, sign::UNTYPED_TEXT),
+            (self.schema.kind == Kind::Object, sign::SCHEMA),
+            (self.parts.is_list(), sign::PARTS),
+            (self.content.any(sign::ANTHROPIC), sign::HOLDS_ANTHROPIC),
+            (self.content.any(sign::UNTYPED_TEXT), sign::HOLDS_UNTYPED_TEXT),
+        ]
+        .iter()
+        .fold(0, |signs, (has, sign)| if *has { signs | sign } else { signs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Shape;
+
+    #[test]
+    fn a_body_has_the_same_shape_whether_it_is_kept_or_only_walked() {
+        let cases = [
+            (r#"{"model":"m","messages":[{"role":"user","content":"x"}]}"#, Some(Shape::Chat)),
+            (r#"{"model":"m","messages":[1,{"role":"user","content":[{"type":"tool_use"}]}]}"#, Some(Shape::Anthropic)),
+            (r#"{"model":"m","messages":[{"role":"user"}],"system":[{"type":"text"}]}"#, Some(Shape::Anthropic)),
+            (r#"{"model":"m","messages":[{"role":"user"}],"tools":[{"input_schema":{}}]}"#, Some(Shape::Anthropic)),
+            (r#"{"messages":[{"role":"user","content":[{"text":"x"}]}]}"#, Some(Shape::Converse)),
+            (r#"{"messages":[{"role":"user","content":[{"text":"x","type":null}]}]}"#, None),
+            (r#"{"model":"m","input":[{"type":"message"}]}"#, Some(Shape::Responses)),
+            (r#"{"model":"m","input":"x","instructions":"y"}"#, Some(Shape::Responses)),
+            (r#"{"contents":[{"parts":[{"text":"x"}]}]}"#, Some(Shape::Gemini)),
+            (r#"{"m\u006fdel":"m","messages":[],"messages":[{"r\u006fle":"user"}]}"#, Some(Shape::Chat)),
+            (r#"{"model":"m","messages":[{"role":"user"}],"messages":null}"#, None),
+            (r#"["model","messages"]"#, None),
+        ];
+        for (body, shape) in cases {
+            let kept: Value = serde_json::from_str(body).unwrap();
+            assert_eq!(Shape::of("/any", &kept), shape, "{body}");
+            assert_eq!(Shape::told(None, "/any", &Outline::read(body.as_bytes()).unwrap()), shape, "{body}");
+        }
+        let wrapped = Outline::read(br#"{"request":{"contents":[]}}"#).unwrap();
+        assert_eq!(Shape::told(None, "/x:generateContent", &wrapped), Some(Shape::Gemini));
+        assert!(Outline::read(b"{").is_none() && Outline::read(b"{} x").is_none());
+    }
+
+    #[test]
+    fn what_is_nested_deeply_beside_the_signs_hides_none_of_them() {
+        let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+        let body = format!(r#"{{"x":{deep},"model":"m","messages":[{{"role":"user","content":"x"}}]}}"#);
+        assert_eq!(Shape::told(None, "/any", &Outline::read(body.as_bytes()).unwrap()), Some(Shape::Chat));
+    }
+}

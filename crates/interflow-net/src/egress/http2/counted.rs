@@ -1,0 +1,88 @@
+//! Reads along with what an upstream sends over HTTP/2, and ends a connection on which it sends too many frames that carry
+//! no answer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::http2_control::{Control, Flood};
+use crate::io::Io;
+
+/// GOAWAY: no stream of the upstream's was looked at, ENHANCE_YOUR_CALM (RFC 9113 6.8).
+const GOAWAY: [u8; 17] = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xb];
+
+pub(super) struct Counted {
+    io: Io,
+    control: Box<Control>,
+    left: bool,
+}
+
+impl Counted {
+    pub(super) fn new(io: Io) -> (Self, Flood) {
+        let (control, flood) = Control::of_upstream();
+        (Self { io, control: Box::new(control), left: false }, flood)
+    }
+
+    /// Says why, as far as that can be written at once, and ends the connection: the `h2` crate's client cannot itself.
+    fn leave(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.left && self.control.is_between_frames() {
+            // An upstream that does not read is not told.
+            let _ = Pin::new(&mut self.io).poll_write(cx, &GOAWAY);
+            let _ = Pin::new(&mut self.io).poll_flush(cx);
+        }
+        self.left = true;
+        Poll::Ready(Err(io::Error::other("the origin sent too many HTTP/2 frames that carry no answer")))
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.control.is_flood() {
+            return self.leave(cx);
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.control.read(buf.filled().get(before..).unwrap_or_default());
+        if self.control.is_flood() {
+            buf.set_filled(before);
+            return self.leave(cx);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, buf);
+        if let Poll::Ready(Ok(n)) = &written {
+            self.control.written(buf.get(..*n).unwrap_or_default());
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(n)) = &written {
+            self.control.written_from(bufs, *n);
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
