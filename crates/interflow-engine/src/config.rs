@@ -120,6 +120,9 @@ pub struct GatewayConfig {
     pub tls: Option<TlsFiles>,
     /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
     pub keep_half_closed: bool,
+    /// Requests served at once on the gateway port; what comes beyond that gets 503 with `Retry-After: 1` and the code
+    /// `concurrency_exceeded`. 0 for no cap.
+    pub max_concurrent_requests: usize,
     /// Names under which clients may reach the gateway, as globs, besides `localhost`, addresses and the `hosts` of the
     /// routes: a request with another `Host` is refused, so that no web page reaches it under a name of its own (DNS
     /// rebinding). The media endpoints check this themselves.
@@ -137,6 +140,7 @@ impl Default for GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))],
             tls: None,
             keep_half_closed: false,
+            max_concurrent_requests: 0,
             hosts: Vec::new(),
             origins: Vec::new(),
             route: Vec::new(),

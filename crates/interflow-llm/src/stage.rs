@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use interflow_flow::{
     Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Method, Phase,
-    RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
+    RequestHead, RequestId, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
 use bytes::Bytes;
@@ -167,12 +167,17 @@ impl Stage for Recogniser {
         let Some(exchange) = self.exchange(flow, head) else { return Step::Now(Verdict::Continue) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
+        if flow.transport == Transport::Gateway {
+            let id = RequestId::new(&head.headers, flow.id);
+            id.put(&mut head.headers);
+            *flow.note_mut() = id;
+        }
         attach(flow, Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow.id))));
+            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow))));
         }
         Step::Now(Verdict::Continue)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use interflow_flow::{ByteStr, Headers, Host, Method};
+use interflow_flow::{Headers, Host, Method, percent};
 use serde_json::Value;
 
 use super::{Call, Operation, Provider};
@@ -106,7 +106,8 @@ pub(crate) fn call(provider: Provider, method: &Method, path: &str, query: &str)
         Provider::Bedrock => bedrock(&mut call, path),
         _ => call.operation = by_ending(provider, path),
     }
-    call.model = model_in_path(provider, path).and_then(|at| path.get(at)).map(decoded);
+    call.model =
+        model_in_path(provider, path).and_then(|at| path.get(at)).map(|model| percent::decoded(model).as_ref().into());
     call
 }
 
@@ -356,27 +357,6 @@ fn after_all<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
 /// The path segment behind a mark.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_all(path, mark)?.split('/').next().filter(|s| !s.is_empty())
-}
-
-/// Percent-encoding undone (RFC 3986 2.1); what is none stays.
-fn decoded(text: &str) -> ByteStr {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(i).and_then(|b| char::from(*b).to_digit(16));
-        match (byte, hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high << 4 | low) as u8);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).map_or_else(|_| ByteStr::from(text), ByteStr::from)
 }
 
 #[cfg(test)]
