@@ -51,7 +51,7 @@ impl Recogniser {
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
                 let call = recognise(host, port, &head.method, &url.path, &head.headers);
-                (call.or_else(|| socket(head))?, None, Vec::new())
+                (call.or_else(|| socket(head)).or_else(|| self.named(head))?, None, Vec::new())
             }
         };
         let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
@@ -70,6 +70,16 @@ impl Recogniser {
 }
 
 impl Recogniser {
+    /// A request to an endpoint of which the operator says what is spoken there.
+    fn named(&self, head: &RequestHead) -> Option<Call> {
+        let websocket = live::is_websocket(head);
+        if !websocket && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
+            return None;
+        }
+        let shape = self.gateway.named_endpoint(&head.url, &head.method, websocket)?;
+        Some(provider::by_shape(shape, &head.url.path, websocket))
+    }
+
     /// A request that its head says nothing of: where it may be a question to a model all the same, its body tells.
     fn unrecognised<'a>(
         &'a self,

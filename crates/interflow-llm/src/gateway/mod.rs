@@ -17,6 +17,7 @@ use interflow_flow::{
 
 use crate::Refusal;
 use crate::config::{LlmConfig, TelemetryRule};
+use crate::message::Shape;
 
 pub use doors::Table;
 pub use send::Sender;
@@ -29,7 +30,11 @@ pub struct Gateway {
     unseen: Arc<dyn Egress>,
     metadata: Arc<dyn Egress>,
     looks: OnceLock<Looks>,
+    endpoints: OnceLock<NamedEndpoints>,
 }
+
+/// What the operator says is spoken at a host and a path, with a method, by a WebSocket or not.
+type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync>;
 
 /// Whether requests of a transport are looked into wherever they go.
 type Looks = Box<dyn Fn(Transport) -> bool + Send + Sync>;
@@ -39,13 +44,29 @@ impl Gateway {
     /// for tokens, which must not be recorded, and `metadata` those to the metadata services of clouds, which are at
     /// addresses that nobody else may reach.
     pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>, metadata: Arc<dyn Egress>) -> Arc<Self> {
-        Arc::new(Self { table: ArcSwap::from_pointee(table), egress, unseen, metadata, looks: OnceLock::new() })
+        Arc::new(Self {
+            table: ArcSwap::from_pointee(table),
+            egress,
+            unseen,
+            metadata,
+            looks: OnceLock::new(),
+            endpoints: OnceLock::new(),
+        })
     }
 
     /// Has requests with JSON looked into wherever they go, where this says that prompts must not leave as they are. Without
     /// it, and where it says no, host and path alone make a request worth a look. Said once.
     pub fn look_everywhere(&self, looks: impl Fn(Transport) -> bool + Send + Sync + 'static) {
         let _ = self.looks.set(Box::new(looks));
+    }
+
+    /// Has requests recognised by what the operator says of endpoints, where host and path say nothing. Said once.
+    pub fn name_endpoints(&self, named: impl Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync + 'static) {
+        let _ = self.endpoints.set(Box::new(named));
+    }
+
+    pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<Shape> {
+        self.endpoints.get()?(url, method, websocket)
     }
 
     pub(crate) fn looks_everywhere(&self, transport: Transport) -> bool {

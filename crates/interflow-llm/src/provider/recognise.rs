@@ -69,6 +69,26 @@ pub(crate) fn is_promising(path: &str) -> bool {
     Shape::of_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
 }
 
+const fn of_shape(shape: Shape) -> (Provider, Operation) {
+    match shape {
+        Shape::Anthropic => (Provider::Anthropic, Operation::Chat),
+        Shape::Chat => (Provider::OpenAi, Operation::Chat),
+        Shape::Responses => (Provider::OpenAi, Operation::Responses),
+        Shape::Gemini => (Provider::Gemini, Operation::Chat),
+        Shape::Converse => (Provider::Bedrock, Operation::Chat),
+        Shape::Ollama => (Provider::Ollama, Operation::Chat),
+    }
+}
+
+/// The call of a request whose shape the operator named.
+pub(crate) fn by_shape(shape: Shape, path: &str, websocket: bool) -> Call {
+    let (provider, operation) = of_shape(shape);
+    let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
+    let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
+    let operation = if websocket { Operation::Realtime } else { operation };
+    Call { provider, operation, model, stream: None, grows }
+}
+
 /// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
 /// that nothing is shown as one that was not seen here first.
 pub(crate) fn by_body(path: &str, body: &Value) -> Option<Call> {
@@ -78,15 +98,10 @@ pub(crate) fn by_body(path: &str, body: &Value) -> Option<Call> {
         Call { provider, operation, model: None, stream: None, grows }
     };
     let completes = body["messages"].is_null() && !body["prompt"].is_null();
-    let chat = if completes { Operation::Completions } else { Operation::Chat };
-    match Shape::of(path, body) {
-        Some(Shape::Anthropic) => return Some(of(Provider::Anthropic, Operation::Chat)),
-        Some(Shape::Chat) => return Some(of(Provider::OpenAi, chat)),
-        Some(Shape::Responses) => return Some(of(Provider::OpenAi, Operation::Responses)),
-        Some(Shape::Gemini) => return Some(of(Provider::Gemini, Operation::Chat)),
-        Some(Shape::Converse) => return Some(of(Provider::Bedrock, Operation::Chat)),
-        Some(Shape::Ollama) => return Some(of(Provider::Ollama, chat)),
-        None => {}
+    if let Some(shape) = Shape::of(path, body) {
+        let (provider, operation) = of_shape(shape);
+        let text = completes && matches!(shape, Shape::Chat | Shape::Ollama);
+        return Some(of(provider, if text { Operation::Completions } else { operation }));
     }
     let embeds = ["/api/embed", "/api/embeddings"].iter().any(|end| only_path.ends_with(end));
     let texts = ["input", "prompt"].iter().any(|name| body[*name].is_string() || body[*name].is_array());

@@ -102,8 +102,11 @@ impl Import {
         if let (Some(certificate), Some(key)) = (listen["cert"].as_str(), listen["key"].as_str()) {
             let tls = [("certificate".to_owned(), certificate.into()), ("key".to_owned(), key.into())];
             self.set("gateway", "tls", Table::from_iter(tls));
+        } else if listen["devSelfSignedCert"].as_bool() == Some(true) {
+            self.set("gateway", "tls_self_signed", true);
+            self.note("listen.devSelfSignedCert: certificates are of Interflow's own CA, which clients must trust");
         } else {
-            self.note("listen: without cert and key the gateway speaks plain HTTP; listen.devSelfSignedCert has no counterpart");
+            self.note("listen: without cert and key the gateway speaks plain HTTP");
         }
         if !listen["clientCA"].is_null() {
             self.note("listen.clientCA: clients' certificates are NOT asked for; require keys, or narrow [[access.rule]] by address");

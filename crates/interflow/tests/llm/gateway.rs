@@ -1,6 +1,6 @@
 //! What every request of the gateway port meets: an id that it is known by everywhere, and a bound on how many there are at once.
 
-use interflow_testkit::{Answer, Origin, Reply, Wire};
+use interflow_testkit::{Answer, Origin, Reply, Wire, client_trusting};
 use serde_json::{Value, json};
 
 use crate::instance::{Home, Running};
@@ -64,6 +64,26 @@ async fn answers_of_the_gateways_own_carry_the_id_too() {
             assert!(answer.header("x-interflow-flow").is_some_and(|id| id.len() == 26));
         }
     }
+    running.stop();
+}
+
+#[tokio::test]
+async fn the_gateway_speaks_tls_by_its_own_ca_when_it_is_asked_to() {
+    let home = Home::new().await;
+    let provider = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
+    let running = home.start(&format!("[gateway]\ntls_self_signed = true\n{}", upstreams(&provider)));
+    let ca = home.say(&["ca", "export"]).ok();
+    // By a name of the gateway's, and by the address, which a hello cannot name; for another name it shows the address.
+    for (name, good) in [("localhost", true), ("127.0.0.1", true), ("bank.example", false)] {
+        let wire = Wire::connect(running.gateway).await.unwrap();
+        let opened = wire.into_tls(name, client_trusting(&ca, &["http/1.1"])).await;
+        assert_eq!(opened.is_ok(), good, "{name}");
+        let Ok(mut wire) = opened else { continue };
+        let n = CHAT.len();
+        wire.send(format!("POST {PATH} HTTP/1.1\r\nHost: {name}\r\nContent-Length: {n}\r\n\r\n{CHAT}")).await.unwrap();
+        assert_eq!(wire.answer().await.unwrap().status, 200, "{name}");
+    }
+    assert_eq!(running.post(PATH, "", CHAT).await.status, 200, "cleartext is served beside it");
     running.stop();
 }
 
