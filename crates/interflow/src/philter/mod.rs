@@ -201,7 +201,7 @@ impl Import {
         let entra = own["entraID"].as_bool() == Some(true);
         if entra || matches!(name, "bedrock" | "vertex") && !own.is_null() {
             upstream.insert("credentials".into(), "ambient".into());
-            self.note(&format!("providers.{name}: credentials are those that the machine is given (credentials = \"ambient\"), entraID and roles included"));
+            self.note(format!("providers.{name}: credentials are those that the machine is given (credentials = \"ambient\"), entraID and roles included"));
         }
         if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
             upstream.insert("role_arn".into(), role.into());
