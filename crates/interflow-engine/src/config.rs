@@ -118,8 +118,14 @@ pub struct GatewayConfig {
     pub listen: Vec<SocketAddr>,
     /// Speak TLS on the gateway port too: certificate chain and key.
     pub tls: Option<TlsFiles>,
+    /// Without `tls`, speak TLS with certificates that Interflow's own CA signs for the name or address that a client asks for.
+    /// For development: clients must trust that CA.
+    pub tls_self_signed: bool,
     /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
     pub keep_half_closed: bool,
+    /// Requests served at once on the gateway port; what comes beyond that gets 503 with `Retry-After: 1` and the code
+    /// `concurrency_exceeded`. 0 for no cap.
+    pub max_concurrent_requests: usize,
     /// Names under which clients may reach the gateway, as globs, besides `localhost`, addresses and the `hosts` of the
     /// routes: a request with another `Host` is refused, so that no web page reaches it under a name of its own (DNS
     /// rebinding). The media endpoints check this themselves.
@@ -136,7 +142,9 @@ impl Default for GatewayConfig {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))],
             tls: None,
+            tls_self_signed: false,
             keep_half_closed: false,
+            max_concurrent_requests: 0,
             hosts: Vec::new(),
             origins: Vec::new(),
             route: Vec::new(),

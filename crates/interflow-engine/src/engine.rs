@@ -250,6 +250,12 @@ impl Engine {
         Arc::new(GuardedEgress::new(self, allow, key))
     }
 
+    /// The egress to the metadata services of clouds, which are at link-local and loopback addresses whatever
+    /// `access.deny_private` says. Nothing that a client chose may be sent over it.
+    pub fn metadata_egress(self: &Arc<Self>) -> Arc<dyn Door> {
+        Arc::new(GuardedEgress::for_metadata(self))
+    }
+
     pub(crate) fn worker_count(&self) -> usize {
         self.workers.len()
     }
@@ -279,12 +285,14 @@ impl Engine {
         live: Arc<Live>,
         egress: Arc<Egress>,
         request: Request,
+        note: impl FnOnce(&mut Flow),
     ) -> Result<Response> {
         let index = here.unwrap_or(0);
         let worker = Arc::clone(&self.workers[index]);
         let client = Arc::new(internal_client(&worker));
         let url = &request.head.url;
-        let flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
+        let mut flow = Flow::begin(Arc::clone(&client), Transport::Internal, url.scheme, url.authority.clone());
+        note(&mut flow);
         let conn = Conn::new(worker, client, Entry::Proxy, None);
         let send = async move { internal::send_own(&conn, live, &egress, Box::new(flow), request).await };
         if here.is_some() {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, ErrorRenderer, Flow, Handler, Host, Kind,
-    Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, Response, ResponseHead, ResponseHeadFilter,
-    Result, Scheme, StatusCode, Step, Target, Transport, Url, Verdict, Version,
+    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, ErrorRenderer, Flow, FlowId, Handler, Host,
+    Kind, Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, RequestId, Response, ResponseHead,
+    ResponseHeadFilter, Result, Scheme, StatusCode, Step, Target, Timestamp, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -111,7 +111,9 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
         }
         None => {
             let accept = incoming.headers.get_str("accept").unwrap_or_default();
-            return Start::Done(Outgoing::Response(live.settings.routes.not_found(&path, accept)));
+            let mut response = live.settings.routes.not_found(&path, accept);
+            RequestId::new(&incoming.headers, FlowId::new(Timestamp::now())).put(&mut response.head.headers);
+            return Start::Done(Outgoing::Response(response));
         }
     };
     if !keep_host {
@@ -541,6 +543,7 @@ async fn deliver(
     mut body: Body,
 ) -> Outgoing {
     hop::clean_response(&mut head.headers, false);
+    RequestId::echo(&tracker.flow, &mut head.headers);
     let plan = Arc::clone(&tracker.plan);
     let held = tracker.hold_messages().await;
     tracker.join_deferred().await;
@@ -590,8 +593,9 @@ fn end_early(mut tracker: Tracker, live: &Live, request: &RequestHead, end: End)
     match end {
         End::Failed(e) => fail(tracker, live, request, &e),
         End::Answered(response) => {
-            let Response { head, body } = *response;
+            let Response { mut head, body } = *response;
             tracker.flow.tag("answered");
+            RequestId::echo(&tracker.flow, &mut head.headers);
             tracker.response(&head);
             let body = tracker.response_body(bodiless(request, &head, body), &head);
             Outgoing::Response(Response { head, body })
@@ -614,6 +618,7 @@ pub(crate) fn fail(mut tracker: Tracker, live: &Live, request: &RequestHead, err
     if error.kind() == Kind::Unauthorized {
         response = challenge(response, &live.settings.config.auth.realm);
     }
+    RequestId::echo(&tracker.flow, &mut response.head.headers);
     tracker.response(&response.head);
     if let Some(bytes) = own_bytes(&response.body) {
         tracker.own_response(bytes);

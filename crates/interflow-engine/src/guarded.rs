@@ -5,13 +5,14 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
-use interflow_flow::{Egress as Door, Error, Kind, Reply, Request};
+use interflow_flow::{Egress as Door, Error, Flow, Kind, Reply, Request};
 use interflow_net::egress::Egress;
 use ipnet::IpNet;
 
 use crate::access::Guard;
 use crate::engine::Engine;
 use crate::worker::{Live, Worker};
+use interflow_flow::NotRecorded;
 
 thread_local! {
     /// The worker whose thread this is.
@@ -42,13 +43,28 @@ pub(crate) struct GuardedEgress {
     engine: Weak<Engine>,
     guard: Arc<Guard>,
     ways: Vec<ArcSwapOption<WayOut>>,
+    metadata: bool,
 }
+
+/// Where clouds have their metadata services, and agents on this machine theirs.
+const METADATA_NETS: [&str; 4] = ["169.254.0.0/16", "fd00:ec2::/32", "127.0.0.0/8", "::1/128"];
+
+/// The note on a flow that asks a metadata service: an upstream proxy would ask its own machine's.
+#[derive(Default)]
+pub(crate) struct WithoutProxy;
 
 impl GuardedEgress {
     pub fn new(engine: &Arc<Engine>, allow: Vec<IpNet>, key: &'static str) -> Self {
         let ways = (0..engine.worker_count()).map(|_| ArcSwapOption::empty()).collect();
         let guard = Arc::new(Guard::new(true, allow, engine.own_addresses()).allowed_by(key));
-        Self { engine: Arc::downgrade(engine), guard, ways }
+        Self { engine: Arc::downgrade(engine), guard, ways, metadata: false }
+    }
+
+    /// The egress to the metadata services of clouds: to addresses that are reached for nobody else, without an upstream
+    /// proxy, and without a record, since the answers are credentials.
+    pub fn for_metadata(engine: &Arc<Engine>) -> Self {
+        let nets = METADATA_NETS.iter().filter_map(|net| net.parse().ok()).collect();
+        Self { metadata: true, ..Self::new(engine, nets, "no key") }
     }
 
     fn way(&self, worker: usize, live: &Live, engine: &Engine) -> Arc<Egress> {
@@ -71,7 +87,13 @@ impl Door for GuardedEgress {
             let worker = here.unwrap_or(0);
             let live = engine.live(worker);
             let egress = self.way(worker, &live, &engine);
-            engine.send_over(here, live, egress, request).await
+            let note = |flow: &mut Flow| {
+                if self.metadata {
+                    flow.note_mut::<NotRecorded>();
+                    flow.note_mut::<WithoutProxy>();
+                }
+            };
+            engine.send_over(here, live, egress, request, note).await
         })
     }
 }

@@ -9,6 +9,7 @@ use interflow_net::ingress::Interim;
 
 use crate::conn::Conn;
 use crate::exchange::{End, send, sending, stage_gave_up};
+use crate::guarded::WithoutProxy;
 use crate::hop;
 use crate::tracker::Tracker;
 use crate::worker::Live;
@@ -37,7 +38,10 @@ pub(crate) async fn send_own(
         return Err(e);
     }
     let body = tracker.request_body(body, &head);
-    let route = live.settings.route(head.url.scheme, &head.url.authority, None);
+    let mut route = live.settings.route(head.url.scheme, &head.url.authority, None);
+    if tracker.flow.note::<WithoutProxy>().is_some() {
+        route.via = Arc::from([]);
+    }
     let leaving = sending(&mut tracker, &head, body).await;
     let sent = match leaving {
         Ok((mut leaving, body)) => {

@@ -9,8 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use interflow_flow::budget::Reservation;
 use interflow_flow::{
-    Direction, Error, Kind, Message, MessageKind, RequestHead, ResponseHead, ResponseHeadFilter, Result, StatusCode,
-    TunnelBytes, Version,
+    Direction, Error, Kind, Message, MessageKind, RequestHead, RequestId, ResponseHead, ResponseHeadFilter, Result,
+    StatusCode, TunnelBytes, Version,
 };
 use interflow_net::ingress::Outgoing;
 use interflow_net::io::Io;
@@ -34,6 +34,7 @@ pub(crate) fn accepted(
 ) -> Outgoing {
     hop::clean_response(&mut head.headers, true);
     ResponseHeadFilter::for_flow(&tracker.flow).apply(&mut head);
+    RequestId::echo(&tracker.flow, &mut head.headers);
     match request.version {
         Version::H2 => {
             head.status = StatusCode::OK;

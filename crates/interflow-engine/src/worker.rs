@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use interflow_flow::{ByteStr, ClientInfo, ClientTls, Error, Kind, Process, Result, Timestamp, Verdict};
+use interflow_flow::{ByteStr, ClientInfo, ClientTls, Error, Host, Kind, Process, Result, Timestamp, Verdict};
 use interflow_limits::{Connections, Permit, Refused};
 use interflow_net::ca::Ca;
 use interflow_net::egress::dial::{Dialer, DialerOptions};
@@ -14,6 +14,7 @@ use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions
 use interflow_net::ingress::{self, Detected, Drain, Expect, Listener, Processes};
 use interflow_net::io::Io;
 use interflow_net::tls::{self, Alpn, ServerTls};
+use interflow_wire::client_hello::ClientHello;
 use tokio::net::TcpStream;
 
 use crate::access::{Guard, Passes};
@@ -289,15 +290,17 @@ impl Worker {
             Detected::Socks5 if role == Role::Proxy => {
                 Box::pin(connect::socks(&conn(tls), Arc::clone(live), io)).await.map(Ok)
             }
-            Detected::Tls(_) if tls.is_none() => {
+            Detected::Tls(hello) if tls.is_none() => {
                 let port_tls = match role {
                     Role::Proxy | Role::Transparent | Role::Reverse(_) => &live.port_tls.proxy,
                     Role::Gateway => &live.port_tls.gateway,
                 };
+                let own = if port_tls.is_none() { self.own_tls(live, client, role, &hello) } else { None };
+                let port_tls = port_tls.as_ref().or(own.as_ref());
                 let Some(port_tls) = port_tls else {
                     return Err(Error::new(
                         Kind::UnknownProtocol,
-                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls or gateway.tls",
+                        "the client speaks TLS to a port without TLS: tell it to use http:// for it, or set proxy.tls, gateway.tls or gateway.tls_self_signed",
                     ));
                 };
                 let timeout = live.settings.config.timeouts.handshake.0;
@@ -310,6 +313,18 @@ impl Worker {
                 Ok(ingress::serve_http1(io, &options, self.drain.clone(), conn(tls)).await)
             }
         }
+    }
+
+    /// TLS of the gateway port by our own CA: for the name that the client asks for, where it is one of the gateway's, else for
+    /// the address that it came to.
+    fn own_tls(&self, live: &Live, client: &ClientInfo, role: Role, hello: &ClientHello) -> Option<Arc<ServerTls>> {
+        if role != Role::Gateway || !live.settings.config.gateway.tls_self_signed {
+            return None;
+        }
+        let named = hello.server_name.as_deref().and_then(|name| Host::parse(name).ok());
+        let known = named.filter(|host| live.settings.web_pages.knows(host));
+        let host = known.unwrap_or_else(|| Host::Ip(client.local.ip().to_canonical()));
+        Some(self.ca.server_tls(&host, Alpn::Both))
     }
 
     /// A balancer that is set up otherwise than we are looks like a proxy that answers nobody: its owner hears why.

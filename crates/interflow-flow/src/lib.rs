@@ -19,6 +19,8 @@ mod headers;
 mod id;
 mod original;
 pub mod path;
+pub mod percent;
+mod request_id;
 pub mod secret_names;
 mod stage;
 mod timings;
@@ -40,5 +42,6 @@ pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode,
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};
 pub use id::{FlowId, FlowIdError};
 pub use original::{Original, OriginalBody, Originals, Passing};
+pub use request_id::RequestId;
 pub use stage::{CertificateFiles, Injected, Interest, Phase, Scope, Shown, Stage, Step, TlsVersion, Verdict, Way};
 pub use timings::{Clock, Micros, Timestamp, Timings};

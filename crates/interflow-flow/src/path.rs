@@ -4,6 +4,8 @@
 //! they came, so whoever decides by path has to look at all readings: what allows must hold for each of them, what
 //! denies for one.
 
+use crate::percent::decoded_bytes;
+
 /// How often percent-encoding is undone; what is encoded more often has no known readings.
 const MAX_DECODED: usize = 3;
 
@@ -22,30 +24,13 @@ pub fn readings(path: &str) -> Option<Vec<String>> {
                 all.push(reading);
             }
         }
-        let next = decoded(&text);
+        let next = decoded_bytes(&text).into_owned();
         if next == text {
             return Some(all);
         }
         text = next;
     }
     None
-}
-
-/// Percent-encoding undone once.
-fn decoded(bytes: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&b) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(at + i).and_then(|h| char::from(*h).to_digit(16));
-        if let (b'%', Some(high), Some(low)) = (b, hex(1), hex(2)) {
-            plain.push((high * 16 + low) as u8);
-            at += 3;
-        } else {
-            plain.push(b);
-            at += 1;
-        }
-    }
-    plain
 }
 
 /// `.` and `..` followed, slashes of both kinds joined; `parameters` of segments (`;v=1`) stay or are taken off.

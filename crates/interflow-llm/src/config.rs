@@ -42,6 +42,14 @@ pub enum TelemetryRule {
     Refuse,
 }
 
+/// Where an upstream's credentials come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CredentialsMode {
+    /// From the surroundings of the process: variables, files, metadata services.
+    Ambient,
+}
+
 /// A provider, or a server that speaks a provider's API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -72,6 +80,10 @@ pub struct UpstreamConfig {
     pub breaker_failures: u32,
     /// How long it is left alone; then one request tries it.
     pub breaker_pause: Span,
+    /// Where the credentials of a cloud come from, when the configuration holds none: `ambient` takes those that the machine,
+    /// the container or the pod is given, as the cloud's own SDKs find them. For bedrock, azure, vertex and gemini.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialsMode>,
     /// Azure's `api-version`, for requests that name none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
@@ -142,6 +154,7 @@ impl Default for UpstreamConfig {
             retry_on: vec![429, 500, 502, 503, 504, 529],
             breaker_failures: 0,
             breaker_pause: Span(Duration::from_secs(30)),
+            credentials: None,
             api_version: None,
             region: None,
             access_key: None,

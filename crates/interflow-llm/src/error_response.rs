@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{Error, ErrorRenderer, Flow, FlowId, Kind, Response};
+use interflow_flow::{Error, ErrorRenderer, Flow, FlowId, Kind, RequestId, Response};
 
 use crate::{Exchange, Provider, Refusal};
 
@@ -14,11 +14,11 @@ pub(crate) fn attach(flow: &mut Flow, exchange: Exchange) {
 
 fn render(flow: &Flow, error: &Error) -> Response {
     let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
-    provider_error(error, provider, flow.id)
+    provider_error(error, provider, flow.id, &RequestId::of(flow))
 }
 
 /// The response for an error of an exchange with a provider, in the shape that the provider's SDKs read.
-fn provider_error(error: &Error, provider: Provider, flow: FlowId) -> Response {
+fn provider_error(error: &Error, provider: Provider, flow: FlowId, id: &str) -> Response {
     let kind = error.kind();
     let (class, code, again) = class_of(kind);
     let message = match kind.remedy() {
@@ -27,7 +27,7 @@ fn provider_error(error: &Error, provider: Provider, flow: FlowId) -> Response {
     };
     let mut refusal = Refusal::new(kind.status(), class, code, message);
     refusal.retry_after = again.then_some(Duration::from_secs(1));
-    let mut response = refusal.answer(provider, flow);
+    let mut response = refusal.answer_with(provider, flow, id);
     response.head.headers.remove("x-interflow-error");
     response.head.headers.append_parsed(b"X-Interflow-Error", kind.as_str().as_bytes());
     response
@@ -78,7 +78,7 @@ mod tests {
             (Provider::Gemini, "/error/details/0/reason"),
             (Provider::Bedrock, "/code"),
         ] {
-            let r = provider_error(&e, provider, FlowId::from_u128(7));
+            let r = provider_error(&e, provider, FlowId::from_u128(7), "req-7");
             let body: serde_json::Value = serde_json::from_str(&text(&r)).unwrap();
             assert_eq!(body.pointer(pointer).and_then(|c| c.as_str()), Some("unreachable"), "{body}");
             assert_eq!(r.head.status, StatusCode::BAD_GATEWAY);
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn spent_memory_budget_asks_the_client_to_retry() {
         let e = Error::new(Kind::Overloaded, "spent");
-        let r = provider_error(&e, Provider::OpenAi, FlowId::from_u128(7));
+        let r = provider_error(&e, Provider::OpenAi, FlowId::from_u128(7), "req-7");
         assert_eq!(r.head.status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(r.head.headers.get_str("retry-after"), Some("1"));
         assert_eq!(r.head.headers.get_str("x-interflow-error"), Some("overloaded"));

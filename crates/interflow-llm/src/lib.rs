@@ -17,7 +17,7 @@ pub mod spans;
 mod stage;
 pub mod usage;
 
-pub use config::{LlmConfig, TelemetryRule, UpstreamConfig};
+pub use config::{CredentialsMode, LlmConfig, TelemetryRule, UpstreamConfig};
 pub use exchange::{Exchange, Settled};
 pub use provider::{Call, Operation, Provider, model_in_path, recognise};
 pub use refusal::Refusal;

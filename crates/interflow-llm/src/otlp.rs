@@ -30,11 +30,11 @@ pub fn real(key: &str, value: f64) -> Value {
     json!({"key": key, "value": {"doubleValue": value}})
 }
 
-/// What a collector is sent: the spans that this scope of a service made.
-pub fn request(service: &str, scope: &str, spans: Vec<Value>) -> Value {
+/// What a collector is sent: the spans that this scope of a service made; `resource` are the service's attributes.
+pub fn request(resource: Vec<Value>, scope: &str, spans: Vec<Value>) -> Value {
     json!({
         "resourceSpans": [{
-            "resource": {"attributes": [text("service.name", service)]},
+            "resource": {"attributes": resource},
             "scopeSpans": [{
                 "scope": {"name": scope, "version": env!("CARGO_PKG_VERSION")},
                 "spans": spans,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use interflow_flow::{ByteStr, FlowId, Response, StatusCode};
+use interflow_flow::{ByteStr, Flow, FlowId, RequestId, Response, StatusCode};
 use interflow_wire::aws_event_stream::{self, HeaderValue};
 use serde_json::{Value, json};
 
@@ -63,14 +63,18 @@ impl Refusal {
         }
     }
 
-    /// The answer, as the provider itself would say it. `flow` is told as the request's id.
-    pub fn answer(&self, provider: Provider, flow: FlowId) -> Response {
-        let id = flow.to_string();
-        let body = self.body(provider, &id).to_string();
+    /// The answer, as the provider itself would say it, with the ids of the flow.
+    pub fn answer(&self, provider: Provider, flow: &Flow) -> Response {
+        self.answer_with(provider, flow.id, &RequestId::of(flow))
+    }
+
+    /// The same with the ids as they are.
+    pub(crate) fn answer_with(&self, provider: Provider, flow: FlowId, id: &str) -> Response {
+        let body = self.body(provider, id).to_string();
         let mut response = Response::full(self.status, "application/json", body);
         let headers = &mut response.head.headers;
         headers.append_parsed(b"X-Request-Id", id.as_bytes());
-        headers.append_parsed(b"X-Interflow-Flow", id.as_bytes());
+        headers.append_parsed(b"X-Interflow-Flow", flow.to_string().as_bytes());
         headers.append_parsed(b"X-Interflow-Error", self.code.as_bytes());
         headers.append_parsed(b"Cache-Control", b"no-store");
         match self.retry_after {
@@ -194,10 +198,10 @@ mod tests {
             (Provider::Ollama, "/error", "slow down"),
             (Provider::Cohere, "/message", "slow down"),
         ] {
-            let r = refusal(429, None).answer(provider, FlowId::from_u128(1));
+            let r = refusal(429, None).answer_with(provider, FlowId::from_u128(1), "req-1");
             assert_eq!(read(&r).pointer(pointer).and_then(Value::as_str), Some(value), "{provider:?}");
         }
-        let r = refusal(429, None).answer(Provider::Bedrock, FlowId::from_u128(1));
+        let r = refusal(429, None).answer_with(Provider::Bedrock, FlowId::from_u128(1), "req-1");
         assert_eq!(r.head.headers.get_str("x-amzn-errortype"), Some("ThrottlingException"));
     }
 
@@ -214,11 +218,15 @@ mod tests {
     #[test]
     fn clients_are_told_when_to_come_back_or_that_they_need_not() {
         for (wait, seconds) in [(1, "1"), (1_000, "1"), (1_001, "2"), (90_000_000_000, "2678400")] {
-            let r = refusal(429, Some(Duration::from_millis(wait))).answer(Provider::OpenAi, FlowId::from_u128(1));
+            let r = refusal(429, Some(Duration::from_millis(wait))).answer_with(
+                Provider::OpenAi,
+                FlowId::from_u128(1),
+                "req-1",
+            );
             assert_eq!(r.head.headers.get_str("retry-after"), Some(seconds));
             assert!(!r.head.headers.contains("x-should-retry"));
         }
-        let r = refusal(401, None).answer(Provider::OpenAi, FlowId::from_u128(1));
+        let r = refusal(401, None).answer_with(Provider::OpenAi, FlowId::from_u128(1), "req-1");
         assert_eq!(r.head.headers.get_str("x-should-retry"), Some("false"));
     }
 }

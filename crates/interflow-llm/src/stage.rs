@@ -5,7 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use interflow_flow::{
     Body, BodyStream, ByteStr, CollectError, Direction, Flow, Frame, Interest, Message, MessageKind, Method, Phase,
-    RequestHead, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
+    RequestHead, RequestId, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
 use bytes::Bytes;
@@ -48,7 +48,7 @@ impl Recogniser {
             None => {
                 let (host, port) = (&url.authority.host, url.authority.port);
                 let call = recognise(host, port, &head.method, &url.path, &head.headers);
-                (call.or_else(|| socket(head))?, None, Vec::new())
+                (call.or_else(|| socket(head)).or_else(|| self.named(head))?, None, Vec::new())
             }
         };
         let live = live::is_websocket(head) && live::is_spoken(call.provider, &url.path);
@@ -67,6 +67,16 @@ impl Recogniser {
 }
 
 impl Recogniser {
+    /// A request to an endpoint of which the operator says what is spoken there.
+    fn named(&self, head: &RequestHead) -> Option<Call> {
+        let websocket = live::is_websocket(head);
+        if !websocket && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS) {
+            return None;
+        }
+        let shape = self.gateway.named_endpoint(&head.url, &head.method, websocket)?;
+        Some(provider::by_shape(shape, &head.url.path, websocket))
+    }
+
     /// A request that its head says nothing of: where it may be a question to a model all the same, its body tells.
     fn unrecognised<'a>(
         &'a self,
@@ -161,12 +171,17 @@ impl Stage for Recogniser {
         let Some(exchange) = self.exchange(flow, head) else { return Step::Now(Verdict::Continue) };
         let provider = exchange.provider;
         let telemetry = (exchange.operation == Operation::Telemetry).then(|| self.gateway.telemetry());
+        if flow.transport == Transport::Gateway {
+            let id = RequestId::new(&head.headers, flow.id);
+            id.put(&mut head.headers);
+            *flow.note_mut() = id;
+        }
         attach(flow, Exchange { exempt: telemetry == Some(TelemetryRule::Pass), ..exchange });
         if telemetry == Some(TelemetryRule::Refuse) {
             flow.tag("refused:telemetry_refused");
             let message = "telemetry of agents is refused here (llm.telemetry)";
             let refusal = Refusal::new(StatusCode::FORBIDDEN, "forbidden", "telemetry_refused", message);
-            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow.id))));
+            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider, flow))));
         }
         Step::Now(Verdict::Continue)
     }

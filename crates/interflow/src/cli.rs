@@ -78,6 +78,9 @@ pub struct RunArgs {
     /// Address of the gateway port.
     #[arg(long, value_name = "ADDR")]
     pub gateway: Option<SocketAddr>,
+    /// Speak TLS on the gateway port with certificates of Interflow's own CA, for development.
+    #[arg(long)]
+    pub gateway_tls_self_signed: bool,
     /// Address of the admin port.
     #[arg(long, value_name = "ADDR")]
     pub admin: Option<SocketAddr>,

@@ -112,6 +112,7 @@ async fn leave_the_start_behind() {
 struct RunFlags {
     proxy: Vec<SocketAddr>,
     gateway: Option<SocketAddr>,
+    gateway_tls_self_signed: bool,
     admin: Option<SocketAddr>,
     rules: Vec<PathBuf>,
     no_intercept: bool,
@@ -124,6 +125,7 @@ impl RunFlags {
         Self {
             proxy: args.proxy.clone(),
             gateway: args.gateway,
+            gateway_tls_self_signed: args.gateway_tls_self_signed,
             admin: args.admin,
             rules: args.rules.clone(),
             no_intercept: args.no_intercept,
@@ -135,6 +137,9 @@ impl RunFlags {
     fn apply(&self, config: &mut Config) {
         if !self.proxy.is_empty() {
             config.proxy.listen = self.proxy.clone();
+        }
+        if self.gateway_tls_self_signed {
+            config.gateway.tls_self_signed = true;
         }
         if let Some(gateway) = self.gateway {
             config.gateway.listen = vec![gateway];
@@ -353,6 +358,10 @@ impl Running {
         }
         let gateway = list(self.engine.gateway_addresses());
         anstream::println!("  gateway  {}   {} routes", gateway, config.gateway.route.len());
+        if config.gateway.tls_self_signed && config.gateway.tls.is_none() {
+            let print = self.engine.ca().fingerprint_sha256();
+            anstream::println!("           https too, by Interflow's own CA (SHA-256 {print})");
+        }
         if config.llm.gateway {
             anstream::println!("  LLM      {}   /openai/v1, /anthropic, /gemini …", gateway);
         }

@@ -57,7 +57,8 @@ impl WebPagePolicy {
         if foreign && !self.allows_any_origin() { Err(WebPageRefusal::ForeignOrigin) } else { Ok(()) }
     }
 
-    fn knows(&self, host: &Host) -> bool {
+    /// Whether this host is a name of the gateway's.
+    pub fn knows(&self, host: &Host) -> bool {
         match host {
             // An address cannot be bound to another one, as a name can.
             Host::Ip(_) => true,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use interflow_flow::RequestId;
 use serde_json::json;
 
 use super::chain::{self, Head, START};
@@ -81,7 +82,7 @@ fn line(f: &Facts<'_>, seq: u64) -> String {
         "time": born,
         "level": if error.is_some() { "warn" } else { "info" },
         "msg": "request",
-        "request_id": f.flow.id.to_string(),
+        "request_id": RequestId::of(f.flow),
         "direction": if found.request.is_empty() && !found.response.is_empty() { "outbound" } else { "inbound" },
         "provider": f.provider(),
         "model": f.exchange.model.as_deref(),

@@ -40,11 +40,12 @@ impl Default for AuditConfig {
     }
 }
 
-/// Spans of requests to providers, sent to a collector over OTLP/HTTP with JSON.
+/// Spans of requests to providers, sent to a collector over OTLP/HTTP with JSON. What is left open here is filled in by
+/// OpenTelemetry's variables: `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_SERVICE_NAME` and their kin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryConfig {
-    /// The collector: `http://127.0.0.1:4318`. Without it no spans are made.
+    /// The collector: `http://127.0.0.1:4318`. Without it, and without `OTEL_EXPORTER_OTLP_ENDPOINT`, no spans are made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Header fields for the collector; values may be `env:NAME` or `file:PATH`.

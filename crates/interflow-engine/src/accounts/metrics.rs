@@ -45,6 +45,8 @@ pub(super) struct Metrics {
     /// Tokens of models without a price.
     unpriced: Labelled<Key, u64>,
     backend_errors: AtomicU64,
+    /// The gateway's bound on requests at once; 0 for none.
+    capacity: AtomicU64,
 }
 
 impl Default for Metrics {
@@ -61,11 +63,16 @@ impl Default for Metrics {
             dollars: Labelled::new(500),
             unpriced: Labelled::new(500),
             backend_errors: AtomicU64::new(0),
+            capacity: AtomicU64::new(0),
         }
     }
 }
 
 impl Metrics {
+    pub fn set_capacity(&self, max: u64) {
+        self.capacity.store(max, Relaxed);
+    }
+
     pub fn begin(&self) {
         self.active.fetch_add(1, Relaxed);
     }
@@ -151,8 +158,9 @@ impl Metrics {
     fn limits(&self, p: &mut Page, limits: &Limits) {
         let shed = self.refused.sums.lock().get(&vec!["concurrency_exceeded".to_owned()]).copied().unwrap_or_default();
         let global = |n: f64| vec![(vec!["global".to_owned()], n)];
-        let most = limits.config().rule.iter().filter_map(|r| r.allow.concurrent).min().unwrap_or_default();
-        p.family("philter_proxy_concurrency_limit", "gauge", &["scope"], global(f64::from(most)));
+        let of_rules = limits.config().rule.iter().filter_map(|r| r.allow.concurrent).map(u64::from).min();
+        let most = Some(self.capacity.load(Relaxed)).filter(|max| *max > 0).or(of_rules).unwrap_or_default();
+        p.family("philter_proxy_concurrency_limit", "gauge", &["scope"], global(most as f64));
         p.family("philter_proxy_concurrency_shed_total", "counter", &["scope"], global(shed as f64));
         let refused = vec![(Vec::new(), limits.refused() as f64)];
         p.family("interflow_limits_refused_total", "counter", &[], refused);

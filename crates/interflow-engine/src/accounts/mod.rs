@@ -5,6 +5,7 @@ mod audit;
 mod chain;
 mod config;
 mod metrics;
+mod otel_env;
 mod spans;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use audit::AuditLog;
 pub use chain::{Broken, Verified, verify};
 pub use config::{AuditConfig, TelemetryConfig};
 use metrics::Metrics;
+use otel_env::ExportSettings;
 use spans::Exporter;
 pub use spans::Trace;
 
@@ -203,17 +205,34 @@ impl Accounts {
             (true, Some(log)) if now.config.0 == *audit => Some(Arc::clone(log)),
             (true, _) => Some(Arc::new(AuditLog::open(audit, home)?)),
         };
-        let spans = match (&telemetry.endpoint, &now.spans) {
-            (None, _) => None,
-            (Some(_), Some(spans)) if now.config.1 == *telemetry => Some(Arc::clone(spans)),
-            (Some(endpoint), _) => Some(Exporter::new(endpoint, telemetry, Arc::clone(&self.egress))?),
+        let spans = match &now.spans {
+            Some(spans) if now.config.1 == *telemetry => Some(Arc::clone(spans)),
+            _ => self.exporter(telemetry)?,
         };
         Ok(PreparedAccounts(Out { audit: log, spans, config: (audit.clone(), telemetry.clone()) }))
+    }
+
+    fn exporter(&self, telemetry: &TelemetryConfig) -> Result<Option<Arc<Exporter>>, String> {
+        let Some(settings) = ExportSettings::new(telemetry, &|name| std::env::var(name).ok())? else { return Ok(None) };
+        match Exporter::new(&settings, Arc::clone(&self.egress)) {
+            Ok(exporter) => Ok(Some(exporter)),
+            Err(e) if telemetry.endpoint.is_some() => Err(e),
+            // Variables may be set for all programs of a machine; none of them keeps this one from its work.
+            Err(e) => {
+                tracing::warn!("no spans are exported: {e}");
+                Ok(None)
+            }
+        }
     }
 
     /// Puts it in force.
     pub fn set(&self, prepared: PreparedAccounts) {
         self.out.store(Arc::new(prepared.0));
+    }
+
+    /// Says how many requests the gateway serves at once, for its metric; 0 for no bound.
+    pub fn set_capacity(&self, max: usize) {
+        self.metrics.set_capacity(max as u64);
     }
 
     /// The metrics in Prometheus's text format.
@@ -262,7 +281,7 @@ impl Stage for AccountStage {
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
         if flow.note::<Exchange>().is_some() {
-            let trace = self.0.out.load().spans.is_some().then(|| Trace::begin(flow, head));
+            let trace = self.0.out.load().spans.as_ref().map(|spans| Trace::begin(flow, head, spans.sampler()));
             *flow.note_mut::<Begun>() = Begun { counted: true, trace };
             self.0.metrics.begin();
         }

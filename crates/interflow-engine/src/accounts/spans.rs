@@ -11,7 +11,8 @@ use interflow_llm::{Operation, Provider};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Facts, TelemetryConfig};
+use super::Facts;
+use super::otel_env::{Endpoint, ExportSettings, Sampler};
 use interflow_llm::otlp::{self, name, number, text};
 
 /// Spans that wait to be sent.
@@ -23,21 +24,23 @@ pub struct Trace {
     trace: String,
     span: String,
     parent: Option<String>,
+    sampled: bool,
 }
 
 impl Trace {
     /// Goes on with the client's trace, or begins one, and tells the provider (W3C Trace Context).
-    pub(super) fn begin(flow: &Flow, head: &mut RequestHead) -> Self {
+    pub(super) fn begin(flow: &Flow, head: &mut RequestHead, sampler: Sampler) -> Self {
         let id = flow.id.to_u128();
         let span = format!("{:016x}", (id as u64) ^ (id >> 64) as u64);
-        let (trace, parent) = match head.headers.get_str("traceparent").and_then(parsed) {
-            Some((trace, parent)) => (trace, Some(parent)),
-            None => (format!("{id:032x}"), None),
+        let (trace, parent, decided) = match head.headers.get_str("traceparent").and_then(parsed) {
+            Some((trace, parent, sampled)) => (trace, Some(parent), Some(sampled)),
+            None => (format!("{id:032x}"), None, None),
         };
-        let told = format!("00-{trace}-{span}-01");
+        let sampled = sampler.samples(&trace, decided);
+        let told = format!("00-{trace}-{span}-{:02x}", u8::from(sampled));
         // Hexadecimal digits and dashes may stand in a header.
         let _ = head.headers.set("traceparent", told);
-        Self { trace, span, parent }
+        Self { trace, span, parent, sampled }
     }
 
     /// The trace's id.
@@ -46,7 +49,8 @@ impl Trace {
     }
 }
 
-fn parsed(text: &str) -> Option<(String, String)> {
+/// The trace, the parent's span, and whether the parent is sampled.
+fn parsed(text: &str) -> Option<(String, String, bool)> {
     let mut parts = text.trim().split('-');
     let (version, trace, parent) = (parts.next()?, parts.next()?, parts.next()?);
     let hex = |s: &str, n: usize| {
@@ -55,14 +59,16 @@ fn parsed(text: &str) -> Option<(String, String)> {
             && s.bytes().any(|b| b != b'0')
     };
     let fits = version.len() == 2 && version != "ff" && hex(trace, 32) && hex(parent, 16);
-    fits.then(|| (trace.to_owned(), parent.to_owned()))
+    let flags = parts.next().and_then(|f| u8::from_str_radix(f, 16).ok()).unwrap_or_default();
+    fits.then(|| (trace.to_owned(), parent.to_owned(), flags & 1 == 1))
 }
 
 /// Gathers spans and sends them.
 pub(super) struct Exporter {
     url: Url,
     headers: Headers,
-    service: String,
+    resource: Vec<Value>,
+    sampler: Sampler,
     interval: Duration,
     egress: Arc<dyn Egress>,
     waiting: Mutex<Vec<Value>>,
@@ -75,30 +81,42 @@ impl Exporter {
     ///
     /// # Errors
     /// An address or a header that makes no sense.
-    pub fn new(endpoint: &str, config: &TelemetryConfig, egress: Arc<dyn Egress>) -> Result<Arc<Self>, String> {
-        let wrong = |why: &str| format!("telemetry.endpoint: `{endpoint}`: {why}; write it as http://host:4318");
+    pub fn new(settings: &ExportSettings, egress: Arc<dyn Egress>) -> Result<Arc<Self>, String> {
+        let Endpoint { place, url: endpoint, exact } = &settings.endpoint;
+        let wrong = |why: &str| format!("{place}: `{endpoint}`: {why}; write it as http://host:4318");
         let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let scheme = Scheme::parse(scheme).ok_or_else(|| wrong("its scheme is neither http nor https"))?;
         let (authority, base) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let authority = Authority::parse(authority, Some(scheme.default_port())).map_err(|e| wrong(&e.to_string()))?;
-        let base = base.trim_end_matches('/');
-        let path = if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") };
+        let base = if *exact { base } else { base.trim_end_matches('/') };
+        let path = if *exact {
+            if base.is_empty() { "/".to_owned() } else { base.to_owned() }
+        } else if base.ends_with("/v1/traces") {
+            base.to_owned()
+        } else {
+            format!("{base}/v1/traces")
+        };
         let mut headers = Headers::new();
         headers.append_parsed(b"Content-Type", b"application/json");
-        for (name, value) in &config.headers {
-            let value = interflow_limits::secret(value).map_err(|e| format!("telemetry.headers.{name}: {e}"))?;
-            headers.append(name, value).map_err(|e| format!("telemetry.headers.{name}: {e}"))?;
+        for (name, value) in &settings.headers {
+            headers.append(name, value).map_err(|e| format!("the header {name} for {place}: {e}"))?;
         }
         Ok(Arc::new(Self {
             url: Url { scheme, authority, path: ByteStr::from(path) },
             headers,
-            service: config.service.clone(),
-            interval: config.interval.0,
+            resource: settings.resource.iter().map(|(name, value)| text(name, value)).collect(),
+            sampler: settings.sampler,
+            interval: settings.interval,
             egress,
             waiting: Mutex::default(),
             dropped: AtomicU64::new(0),
             failing: AtomicBool::new(false),
         }))
+    }
+
+    /// Which traces go there.
+    pub fn sampler(&self) -> Sampler {
+        self.sampler
     }
 
     /// Spans that were not sent.
@@ -108,6 +126,9 @@ impl Exporter {
 
     /// Adds a span; they go out together after the interval.
     pub fn add(self: &Arc<Self>, facts: &Facts<'_>, trace: &Trace) {
+        if !trace.sampled {
+            return;
+        }
         let span = span(facts, trace);
         let first = {
             let mut waiting = self.waiting.lock();
@@ -130,7 +151,7 @@ impl Exporter {
     async fn send(&self) {
         let spans = std::mem::take(&mut *self.waiting.lock());
         let count = spans.len() as u64;
-        let body = otlp::request(&self.service, "interflow", spans);
+        let body = otlp::request(self.resource.clone(), "interflow", spans);
         let head = RequestHead {
             method: Method::POST,
             url: self.url.clone(),
@@ -230,8 +251,9 @@ mod tests {
     #[test]
     fn a_clients_trace_is_gone_on_with_when_it_is_well_formed() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let (trace, parent) = parsed(good).unwrap();
+        let (trace, parent, sampled) = parsed(good).unwrap();
         assert_eq!((trace.as_str(), parent.as_str()), ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"));
+        assert!(sampled && !parsed(&good.replace("-01", "-00")).unwrap().2);
         for bad in [
             "",
             "00-4bf92f-00f067aa0ba902b7-01",

@@ -123,6 +123,11 @@ impl Endpoints {
         &self.0
     }
 
+    /// What a request speaks that is under way, by the operator's word; `websocket` says that it asks for one.
+    pub fn shape_at(&self, host: &str, path: &str, method: &str, websocket: bool) -> Option<Shape> {
+        self.find(host, path, if websocket { FlowKind::WebSocket } else { FlowKind::Http }, method)
+    }
+
     /// What a flow speaks by the owner's word, by what is known without its bodies.
     pub(super) fn shape(&self, flow: &FlowSummary) -> Option<Shape> {
         if self.0.is_empty() {

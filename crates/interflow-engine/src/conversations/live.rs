@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use interflow_flow::{FlowId, Timestamp};
 use interflow_llm::conversation::{Assembler, Recorded};
 use interflow_query::Query;
@@ -42,6 +43,7 @@ enum Wish {
 #[derive(Clone)]
 pub struct Live {
     wishes: mpsc::Sender<Wish>,
+    endpoints: Arc<ArcSwap<Endpoints>>,
 }
 
 impl Live {
@@ -51,6 +53,8 @@ impl Live {
     /// The system has no thread to give.
     pub fn start(store: Arc<dyn Store>, pricing: Arc<Pricing>) -> std::io::Result<Self> {
         let (wishes, mut asked) = mpsc::channel::<Wish>(4);
+        // What is wrong with them is said when the thread reads them.
+        let endpoints = Arc::new(ArcSwap::from_pointee(Endpoints::of(&*store).unwrap_or_default()));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         std::thread::Builder::new().name("conversations".into()).spawn(move || {
             runtime.block_on(async move {
@@ -86,7 +90,7 @@ impl Live {
                 }
             });
         })?;
-        Ok(Self { wishes })
+        Ok(Self { wishes, endpoints })
     }
 
     /// Forgets all conversations and puts them together anew; how many exchanges there were.
@@ -111,7 +115,15 @@ impl Live {
     /// # Errors
     /// The store refused, or the thread has ended.
     pub async fn heed(&self, endpoints: Endpoints) -> Result<(), StoreError> {
-        self.ask(|reply| Wish::Heed(endpoints, reply)).await.map(drop)
+        let kept = Arc::new(endpoints.clone());
+        self.ask(|reply| Wish::Heed(endpoints, reply)).await?;
+        self.endpoints.store(kept);
+        Ok(())
+    }
+
+    /// What the operator says of endpoints, as it is now: what a request is for that is under way.
+    pub fn endpoints(&self) -> Arc<ArcSwap<Endpoints>> {
+        Arc::clone(&self.endpoints)
     }
 
     async fn ask(

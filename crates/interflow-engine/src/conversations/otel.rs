@@ -12,7 +12,7 @@ use interflow_llm::otlp::{self, name as attribute, number, real, text};
 /// The conversations as one request to a collector.
 pub fn otlp(trees: &[Tree]) -> Value {
     let spans: Vec<Value> = trees.iter().flat_map(|tree| Trace::of(tree).spans).collect();
-    otlp::request("interflow", "interflow.conversations", spans)
+    otlp::request(vec![text("service.name", "interflow")], "interflow.conversations", spans)
 }
 
 /// The spans of one conversation.

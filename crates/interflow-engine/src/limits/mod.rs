@@ -2,6 +2,7 @@
 //! in its place, asks the counters for leave, and settles with them at the end.
 
 mod call;
+mod capacity;
 mod credentials;
 mod listing;
 mod refusals;
@@ -21,6 +22,7 @@ use interflow_llm::{Exchange, Operation, Provider, Usage};
 use parking_lot::Mutex;
 
 use call::Called;
+use capacity::Capacity;
 use credentials::Shown;
 
 /// How virtual keys are asked for, with the providers' keys that they stand for.
@@ -81,6 +83,7 @@ pub struct LimitStage {
     rules: ArcSwap<KeyRules>,
     limits: Arc<Limits>,
     upstream_has_key: KeyHolder,
+    capacity: Capacity,
 }
 
 /// Says whether the gateway's upstream of this name is given a key of its own on the way out.
@@ -106,12 +109,24 @@ const LARGEST_BODY: usize = 64 << 20;
 impl LimitStage {
     /// A stage with these keys and limits.
     pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>, upstream_has_key: KeyHolder) -> Self {
-        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key }
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity: Capacity::default() }
     }
 
     /// Puts other rules for keys in force.
     pub fn set(&self, rules: KeyRules) {
         self.rules.store(Arc::new(rules));
+    }
+
+    /// Bounds how many requests the gateway port serves at once; 0 for no bound.
+    pub fn set_capacity(&self, max: usize) {
+        self.capacity.set(max);
+    }
+
+    /// Whether the request may be served at all.
+    fn admit(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+        self.check_key(flow, head)?;
+        let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
+        self.capacity.admit(flow, head).map_err(|refusal| refusals::answer(flow, provider, &refusal))
     }
 
     /// The key that the request came with, its place taken by the provider's own.
@@ -296,7 +311,7 @@ impl Stage for LimitStage {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        Step::Now(self.check_key(flow, head).err().unwrap_or(Verdict::Continue))
+        Step::Now(self.admit(flow, head).err().unwrap_or(Verdict::Continue))
     }
 
     fn request_body<'a>(

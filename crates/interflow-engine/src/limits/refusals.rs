@@ -14,7 +14,7 @@ pub(super) fn answer(flow: &mut Flow, provider: Provider, refusal: &Refusal) -> 
     flow.tag(format!("refused:{}", refusal.code));
     crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
     tracing::info!(flow = %flow.id, client = %flow.client.peer, code = refusal.code, "refused: {}", refusal.message);
-    Verdict::Answer(Box::new(refusal.answer(provider, flow.id)))
+    Verdict::Answer(Box::new(refusal.answer(provider, flow)))
 }
 
 /// The key is missing, unknown, over or revoked.

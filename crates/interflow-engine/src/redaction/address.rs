@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use interflow_flow::{ByteStr, Flow, RequestHead, StatusCode};
+use interflow_flow::{ByteStr, Flow, RequestHead, StatusCode, percent};
 use interflow_llm::{Exchange, Refusal, model_in_path};
 use interflow_redact::{AddressRule, RedactMode, Session};
 
@@ -193,7 +193,7 @@ impl Look<'_> {
             return Ok(None);
         }
         let spaced = raw.replace('+', " ");
-        let text = decoded(if name.is_empty() { raw } else { &spaced });
+        let text = percent::decoded_lossy(if name.is_empty() { raw } else { &spaced });
         Ok(self.value(name, &text)?.map(|with| encode(&with)))
     }
 
@@ -246,26 +246,6 @@ fn is_word(text: &str) -> bool {
 
 /// Digits that may be somebody's number.
 const LONG_NUMBER: usize = 7;
-
-fn decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(i).and_then(|b| char::from(*b).to_digit(16));
-        match (byte, hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high << 4 | low) as u8);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
 
 fn encode(text: &str) -> String {
     use std::fmt::Write as _;

@@ -57,7 +57,7 @@ impl Handler for FilterDoor {
                 Err(refusal) => {
                     note_refusal(flow, refusal.kind, refusal.code);
                     flow.tag(format!("refused:{}", refusal.code));
-                    refusal.answer(Provider::Unknown, flow.id)
+                    refusal.answer(Provider::Unknown, flow)
                 }
             })
         })

@@ -182,7 +182,7 @@ impl Redaction {
         crate::accounts::note_refusal(flow, refusal.kind, refusal.code);
         tracing::info!(flow = %flow.id, code = refusal.code, "refused: {}", refusal.message);
         let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
-        Verdict::Answer(Box::new(refusal.answer(provider, flow.id)))
+        Verdict::Answer(Box::new(refusal.answer(provider, flow)))
     }
 
     fn kept(&self, id: &ByteStr) -> Option<SharedSession> {

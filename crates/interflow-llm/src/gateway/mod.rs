@@ -1,5 +1,6 @@
 //! The gateway's doors to providers: which upstream a path leads to, with which key, under which names for models.
 
+mod ambient;
 pub mod aws;
 mod breaker;
 mod doors;
@@ -14,8 +15,9 @@ use interflow_flow::{
     Authority, ByteStr, Door, Egress, Flow, Knock, Method, Mount, Mounted, StatusCode, Transport, Url,
 };
 
+use crate::Refusal;
 use crate::config::{LlmConfig, TelemetryRule};
-use crate::{Provider, Refusal};
+use crate::message::Shape;
 
 pub use doors::Table;
 pub use send::Sender;
@@ -26,23 +28,45 @@ pub struct Gateway {
     table: ArcSwap<Table>,
     egress: Arc<dyn Egress>,
     unseen: Arc<dyn Egress>,
+    metadata: Arc<dyn Egress>,
     looks: OnceLock<Looks>,
+    endpoints: OnceLock<NamedEndpoints>,
 }
+
+/// What the operator says is spoken at a host and a path, with a method, by a WebSocket or not.
+type NamedEndpoints = Box<dyn Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync>;
 
 /// Whether requests of a transport are looked into wherever they go.
 type Looks = Box<dyn Fn(Transport) -> bool + Send + Sync>;
 
 impl Gateway {
     /// The gateway with its upstreams; `egress` carries requests that may have to be tried more than once, `unseen` those
-    /// for tokens, which must not be recorded.
-    pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>) -> Arc<Self> {
-        Arc::new(Self { table: ArcSwap::from_pointee(table), egress, unseen, looks: OnceLock::new() })
+    /// for tokens, which must not be recorded, and `metadata` those to the metadata services of clouds, which are at
+    /// addresses that nobody else may reach.
+    pub fn new(table: Table, egress: Arc<dyn Egress>, unseen: Arc<dyn Egress>, metadata: Arc<dyn Egress>) -> Arc<Self> {
+        Arc::new(Self {
+            table: ArcSwap::from_pointee(table),
+            egress,
+            unseen,
+            metadata,
+            looks: OnceLock::new(),
+            endpoints: OnceLock::new(),
+        })
     }
 
     /// Has requests with JSON looked into wherever they go, where this says that prompts must not leave as they are. Without
     /// it, and where it says no, host and path alone make a request worth a look. Said once.
     pub fn look_everywhere(&self, looks: impl Fn(Transport) -> bool + Send + Sync + 'static) {
         let _ = self.looks.set(Box::new(looks));
+    }
+
+    /// Has requests recognised by what the operator says of endpoints, where host and path say nothing. Said once.
+    pub fn name_endpoints(&self, named: impl Fn(&Url, &Method, bool) -> Option<Shape> + Send + Sync + 'static) {
+        let _ = self.endpoints.set(Box::new(named));
+    }
+
+    pub(crate) fn named_endpoint(&self, url: &Url, method: &Method, websocket: bool) -> Option<Shape> {
+        self.endpoints.get()?(url, method, websocket)
     }
 
     pub(crate) fn looks_everywhere(&self, transport: Transport) -> bool {
@@ -88,8 +112,8 @@ impl Gateway {
         &self.egress
     }
 
-    pub(crate) fn unseen(&self) -> &dyn Egress {
-        &*self.unseen
+    fn token_egress(&self) -> ambient::TokenEgress<'_> {
+        ambient::TokenEgress { web: &*self.unseen, metadata: &*self.metadata }
     }
 
     /// The upstream of a flow of the gateway port, and the path as the upstream sees it.
@@ -142,14 +166,7 @@ impl Mount for Doors {
                 Some(Mounted::Forward { url, keep_host: false, door: Some(name) })
             }
             None => {
-                let name = &door.upstream.name;
-                let code = match door.upstream.provider {
-                    Provider::Azure => "azure_disabled",
-                    Provider::Bedrock => "bedrock_disabled",
-                    _ => "upstream_disabled",
-                };
-                let message = format!("the upstream {name} has no target: set llm.upstream.{name}.target");
-                let refusal = Refusal::new(StatusCode::NOT_FOUND, "not_found", code, message);
+                let refusal = door.upstream.disabled();
                 Some(Mounted::Serve(Arc::new(send::Refuses::new(door.upstream.provider, refusal))))
             }
         }

@@ -13,7 +13,7 @@ use interflow_flow::{
     RequestHead, Response, ResponseHead, Result, Scope, Stage, StatusCode, Step, Transport, Verdict,
 };
 
-use super::token::Token;
+use super::token::{Source, Token};
 use super::{Gateway, Table, Upstream, aws, renamed, upstream};
 use crate::spans::MarkError;
 use crate::{Exchange, Operation, Provider, Refusal, model_in_path, spans};
@@ -43,6 +43,22 @@ impl Sender {
         table.get(&name).filter(|u| straight || !u.tries_again()).cloned()
     }
 
+    /// Why a request in the shape of a cloud that nobody configured goes nowhere: without credentials, the gateway's or the
+    /// client's, the cloud could only refuse it in words that lead astray.
+    fn disabled(&self, flow: &Flow, head: &RequestHead) -> Option<Refusal> {
+        let name = flow.note::<Exchange>().filter(|_| flow.transport == Transport::Gateway)?.upstream.clone()?;
+        let table = self.0.table();
+        let upstream = table.get(&name)?;
+        (upstream.is_unconfigured() && !upstream::has_credentials(head)).then(|| upstream.disabled())
+    }
+
+    /// Whether a proxied request to Bedrock is signed with credentials that are fetched.
+    fn signs_for_proxied(&self, flow: &Flow) -> bool {
+        flow.transport != Transport::Gateway
+            && flow.note::<Exchange>().is_some_and(|e| e.provider == Provider::Bedrock)
+            && self.0.table().get("bedrock").is_some_and(|u| u.source.as_ref().is_some_and(Source::signs))
+    }
+
     /// Signs a request that goes to Bedrock, once nothing of it changes any more.
     fn signed(
         &self,
@@ -58,14 +74,14 @@ impl Sender {
         let redacted = flow.tags.iter().any(|t| t == "redacted");
         let token = flow.note::<Sent>().and_then(|s| s.token.as_ref());
         let refused = match signer.as_deref() {
-            Some(u) if u.aws.is_some() => match sign(u, token, head, &body) {
+            Some(u) if u.signs() => match sign(u, token, head, &body) {
                 Ok(()) => return Ok(body),
                 Err(refusal) => refusal,
             },
             _ if aws::is_signed(head) && (redacted || flow.transport == Transport::Gateway) => unsigned(),
             _ => return Ok(body),
         };
-        let response = refused.answer(Provider::Bedrock, flow.id);
+        let response = refused.answer(Provider::Bedrock, flow);
         Err(Verdict::Answer(Box::new(response)))
     }
 }
@@ -88,12 +104,16 @@ impl Stage for Sender {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
+        if let Some(refusal) = self.disabled(flow, head) {
+            flow.tag(format!("refused:{}", refusal.code));
+            return Step::Now(Verdict::Answer(Box::new(refusal.answer(provider_of(flow), flow))));
+        }
         let Some(upstream) = self.upstream(flow) else { return Step::Now(Verdict::Continue) };
         let now = Instant::now();
         if !upstream.breaker.allows(now) {
             let wait = Some(Duration::from_secs(upstream.breaker.retry_after(now)));
             let response =
-                Refusal { retry_after: wait, ..circuit_open(&upstream.name) }.answer(upstream.provider, flow.id);
+                Refusal { retry_after: wait, ..circuit_open(&upstream.name) }.answer(upstream.provider, flow);
             return Step::Now(Verdict::Answer(Box::new(response)));
         }
         if upstream.source.is_none() {
@@ -102,14 +122,14 @@ impl Stage for Sender {
             return Step::Now(Verdict::Continue);
         }
         Step::later(async move {
-            match upstream.token(self.0.unseen()).await {
+            match upstream.token(self.0.token_egress()).await {
                 Ok(token) => {
                     upstream.authorize(head, token.as_ref());
                     let sent = flow.note_mut::<Sent>();
                     (sent.upstream, sent.token) = (Some(upstream), token);
                     Verdict::Continue
                 }
-                Err(refusal) => Verdict::Answer(Box::new(refusal.answer(upstream.provider, flow.id))),
+                Err(refusal) => Verdict::Answer(Box::new(refusal.answer(upstream.provider, flow))),
             }
         })
     }
@@ -131,6 +151,16 @@ impl Stage for Sender {
             (Some(name), Body::Full(raw)) => Step::later(async move {
                 let body = with_model(&table, head, raw, &name).await.map_err(Verdict::Deny)?;
                 self.signed(flow, head, upstream, Body::from(body))
+            }),
+            // A client of the proxy port, for whose request no token was asked for yet.
+            (_, body) if upstream.is_none() && self.signs_for_proxied(flow) => Step::later(async move {
+                let signer = self.0.table().get("bedrock").cloned();
+                if let Some(signer) = &signer {
+                    let token = signer.token(self.0.token_egress()).await;
+                    flow.note_mut::<Sent>().token =
+                        token.map_err(|refusal| Verdict::Answer(Box::new(refusal.answer(signer.provider, flow))))?;
+                }
+                self.signed(flow, head, signer, body)
             }),
             (_, body) => Step::Now(self.signed(flow, head, upstream, body)),
         }
@@ -175,6 +205,10 @@ impl Stage for Sender {
             upstream.breaker.note(flow.upstream.is_some(), Instant::now());
         }
     }
+}
+
+fn provider_of(flow: &Flow) -> Provider {
+    flow.note::<Exchange>().map_or(Provider::Unknown, |e| e.provider)
 }
 
 fn is_bedrock(scope: &Scope<'_>) -> bool {
@@ -286,7 +320,7 @@ impl Refuses {
 
 impl Handler for Refuses {
     fn serve<'a>(&'a self, flow: &'a mut Flow, _request: Request) -> BoxFuture<'a, Result<Response>> {
-        let response = self.refusal.answer(self.provider, flow.id);
+        let response = self.refusal.answer(self.provider, flow);
         Box::pin(std::future::ready(Ok(response)))
     }
 }
@@ -354,7 +388,7 @@ impl Serving {
                     last = keep(last, Last::Open(upstream.name.clone(), upstream.breaker.retry_after(now)));
                     break;
                 }
-                let token = match upstream.token(self.gateway.unseen()).await {
+                let token = match upstream.token(self.gateway.token_egress()).await {
                     Ok(token) => token,
                     Err(refusal) => {
                         last = keep(last, Last::Refused(refusal));
@@ -399,7 +433,7 @@ impl Serving {
             }
         };
         flow.tag(format!("refused:{}", refusal.code));
-        Ok(refusal.answer(self.upstream.provider, flow.id))
+        Ok(refusal.answer(self.upstream.provider, flow))
     }
 
     /// The request as this upstream gets it; `None` when it has no place.
@@ -424,7 +458,7 @@ impl Serving {
             Some(name) => Body::from(with_model(table, &mut head, raw, name).await?),
             None => Body::from(raw),
         };
-        if upstream.aws.is_some() && sign(upstream, token, &mut head, &body).is_err() {
+        if upstream.signs() && sign(upstream, token, &mut head, &body).is_err() {
             return Ok(None);
         }
         Ok(Some(Request { head, body }))

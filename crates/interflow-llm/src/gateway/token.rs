@@ -1,5 +1,5 @@
 //! Short-lived credentials of clouds, fetched with the gateway's own long-lived ones: Google's service accounts, Entra's client
-//! credentials, roles of AWS. Each is kept until shortly before it runs out, and fetched once however many wait for it.
+//! credentials, roles of AWS, and whatever the machine itself is given. Each is kept until shortly before it runs out, and fetched once however many wait for it.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,15 @@ use aws_lc_rs::rsa::KeyPair;
 use aws_lc_rs::signature::RSA_PKCS1_SHA256;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use interflow_flow::{Body, Egress, Headers, Method, Request, RequestHead, Url, Version};
+use interflow_flow::{Body, Egress, Headers, Method, Request, RequestHead, StatusCode, Url, Version};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use super::ambient::{Ambient, Environment, TokenEgress};
 use super::aws::{self, Credentials};
 use super::upstream::{SecretReader, parse_target};
+use crate::Provider;
 use crate::config::UpstreamConfig;
 
 /// How long before its end a token is no longer used.
@@ -40,9 +42,15 @@ pub(super) enum Token {
 
 /// Where tokens come from.
 pub(super) struct Source {
-    kind: Kind,
-    url: Url,
+    fetcher: Fetcher,
     kept: Mutex<Kept>,
+}
+
+enum Fetcher {
+    /// One endpoint, asked with what the configuration has.
+    Endpoint { kind: Kind, url: Url },
+    /// Whatever the machine has.
+    Ambient(Ambient),
 }
 
 enum Kind {
@@ -76,9 +84,13 @@ impl Source {
     /// The source that a config names, if it names one; `own` are AWS keys of the config.
     pub fn of(
         config: &UpstreamConfig,
+        provider: Provider,
         own: Option<&Credentials>,
         secret: &SecretReader<'_>,
     ) -> Result<Option<Self>, String> {
+        if let Some(ambient) = Ambient::of(config, provider, Environment::of_process())? {
+            return Ok(Some(Self { fetcher: Fetcher::Ambient(ambient), kept: Mutex::default() }));
+        }
         let read = |key: &str, value: &Option<String>| {
             value.as_deref().map(secret).transpose().map_err(|e| format!("{key}: {e}"))
         };
@@ -98,7 +110,9 @@ impl Source {
         }
         match (&config.role_arn, own) {
             (None, _) => Ok(None),
-            (Some(_), None) => Err("role_arn needs access_key and secret_key, or profile".into()),
+            (Some(_), None) => {
+                Err("role_arn needs access_key and secret_key, or profile, or credentials = \"ambient\"".into())
+            }
             (Some(role), Some(own)) => Self::role(config, role, own).map(Some),
         }
     }
@@ -106,14 +120,20 @@ impl Source {
     fn new(kind: Kind, url: &str, key: &str) -> Result<Self, String> {
         let (scheme, authority, path) = parse_target(url).map_err(|e| format!("{key}: {e}"))?;
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        Ok(Self { kind, url: Url { scheme, authority, path: path.into() }, kept: Mutex::default() })
+        let url = Url { scheme, authority, path: path.into() };
+        Ok(Self { fetcher: Fetcher::Endpoint { kind, url }, kept: Mutex::default() })
+    }
+
+    /// Whether it brings keys that requests are signed with.
+    pub fn signs(&self) -> bool {
+        match &self.fetcher {
+            Fetcher::Endpoint { kind, .. } => matches!(kind, Kind::Role { .. }),
+            Fetcher::Ambient(ambient) => ambient.signs(),
+        }
     }
 
     fn service_account(text: &str) -> Result<Self, String> {
-        let account: Account =
-            serde_json::from_str(text).map_err(|e| format!("this is no key file of a service account: {e}"))?;
-        let key = pkcs8(&account.private_key).ok_or("private_key is no PEM")?;
-        let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is no RSA key: {e}"))?;
+        let (account, key) = account(text)?;
         let url = account.token_uri.clone();
         Self::new(Kind::ServiceAccount { account, key: Box::new(key) }, &url, "token_uri")
     }
@@ -143,7 +163,7 @@ impl Source {
     ///
     /// # Errors
     /// Why there is none, without any secret.
-    pub async fn get(&self, egress: &dyn Egress) -> Result<Token, String> {
+    pub async fn get(&self, egress: TokenEgress<'_>) -> Result<Token, String> {
         // Whoever comes while it is fetched waits here, and then finds it.
         let mut kept = self.kept.lock().await;
         if let Some((token, until)) = &kept.token
@@ -157,7 +177,7 @@ impl Source {
             return Err(why.clone());
         }
         let fetched = tokio::time::timeout(PATIENCE, self.fetch(egress)).await;
-        let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.url.authority)));
+        let fetched = fetched.unwrap_or_else(|_| Err(format!("{} did not answer in time", self.place())));
         match fetched {
             Ok((token, life)) => {
                 let until = Instant::now() + life.saturating_sub(MARGIN.min(life / 2));
@@ -171,9 +191,26 @@ impl Source {
         }
     }
 
-    async fn fetch(&self, egress: &dyn Egress) -> Result<(Token, Duration), String> {
-        let request = self.request(jiff::Timestamp::now())?;
-        let at = &self.url.authority;
+    /// Who is asked, for people.
+    fn place(&self) -> String {
+        match &self.fetcher {
+            Fetcher::Endpoint { url, .. } => url.authority.to_string(),
+            Fetcher::Ambient(ambient) => format!("{}'s endpoint", ambient.name()),
+        }
+    }
+
+    async fn fetch(&self, egress: TokenEgress<'_>) -> Result<(Token, Duration), String> {
+        match &self.fetcher {
+            Fetcher::Endpoint { kind, url } => kind.fetch(url, egress.web).await,
+            Fetcher::Ambient(ambient) => ambient.fetch(egress).await,
+        }
+    }
+}
+
+impl Kind {
+    async fn fetch(&self, url: &Url, egress: &dyn Egress) -> Result<(Token, Duration), String> {
+        let request = self.request(url, jiff::Timestamp::now())?;
+        let at = &url.authority;
         let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked for a token: {e}"))?;
         let status = response.head.status;
         let (body, _) =
@@ -183,37 +220,62 @@ impl Source {
             let code = said["error"].as_str().or_else(|| said["Error"]["Code"].as_str()).unwrap_or("no reason given");
             return Err(format!("{at} gives no token: {status}, {code}"));
         }
-        let token = match &self.kind {
-            Kind::Role { .. } => assumed(&said),
+        let token = match self {
+            Self::Role { .. } => assumed(&said["AssumeRoleResponse"]["AssumeRoleResult"]["Credentials"]),
             _ => bearer(&said),
         };
-        token.ok_or_else(|| format!("{at} answered {status} without a token"))
+        token.ok_or_else(|| without_token(at, status))
     }
 
-    fn request(&self, now: jiff::Timestamp) -> Result<Request, String> {
-        let form = match &self.kind {
-            Kind::ServiceAccount { account, key } => form(&[
-                ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
-                ("assertion", &assertion(account, key, now.as_second())?),
-            ]),
-            Kind::ClientCredentials { form } | Kind::Role { form, .. } => form.clone(),
+    fn request(&self, url: &Url, now: jiff::Timestamp) -> Result<Request, String> {
+        let form = match self {
+            Self::ServiceAccount { account, key } => account_form(account, key, now)?,
+            Self::ClientCredentials { form } | Self::Role { form, .. } => form.clone(),
         };
-        let mut headers = Headers::new();
-        headers.append_parsed(b"Content-Type", b"application/x-www-form-urlencoded");
-        headers.append_parsed(b"Accept", b"application/json");
-        let mut head = RequestHead {
-            method: Method::POST,
-            url: self.url.clone(),
-            version: Version::Http11,
-            headers,
-            protocol: None,
-        };
-        if let Kind::Role { own, region, .. } = &self.kind {
+        let mut head = form_head(url.clone());
+        if let Self::Role { own, region, .. } = self {
             let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
             aws::sign(&mut head, form.as_bytes(), own, &aws::Scope { service: "sts", region }, &time);
         }
         Ok(Request { head, body: Body::from(bytes::Bytes::from(form)) })
     }
+}
+
+fn form_head(url: Url) -> RequestHead {
+    let mut headers = Headers::new();
+    headers.append_parsed(b"Content-Type", b"application/x-www-form-urlencoded");
+    headers.append_parsed(b"Accept", b"application/json");
+    RequestHead { method: Method::POST, url, version: Version::Http11, headers, protocol: None }
+}
+
+/// What is said of an answer that looks well and holds no token.
+pub(super) fn without_token(at: impl std::fmt::Display, status: StatusCode) -> String {
+    format!("{at} answered {status} without a token")
+}
+
+/// A service account's key file, read.
+fn account(text: &str) -> Result<(Account, KeyPair), String> {
+    let account: Account =
+        serde_json::from_str(text).map_err(|e| format!("this is no key file of a service account: {e}"))?;
+    let key = pkcs8(&account.private_key).ok_or("private_key is no PEM")?;
+    let key = KeyPair::from_pkcs8(&key).map_err(|e| format!("private_key is no RSA key: {e}"))?;
+    Ok((account, key))
+}
+
+fn account_form(account: &Account, key: &KeyPair, now: jiff::Timestamp) -> Result<String, String> {
+    Ok(form(&[
+        ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+        ("assertion", &assertion(account, key, now.as_second())?),
+    ]))
+}
+
+/// The request for a token with this key file: its head and its form.
+pub(super) fn account_request(text: &str) -> Result<(RequestHead, String), String> {
+    let (account, key) = account(text)?;
+    let (scheme, authority, path) = parse_target(&account.token_uri).map_err(|e| format!("token_uri: {e}"))?;
+    let path = if path.is_empty() { "/".to_owned() } else { path };
+    let form = account_form(&account, &key, jiff::Timestamp::now())?;
+    Ok((form_head(Url { scheme, authority, path: path.into() }), form))
 }
 
 /// The claim that a service account signs (RFC 7523 2.1).
@@ -235,7 +297,7 @@ fn assertion(account: &Account, key: &KeyPair, now: i64) -> Result<String, Strin
 }
 
 /// An answer of OAuth 2 (RFC 6749 5.1).
-fn bearer(said: &Value) -> Option<(Token, Duration)> {
+pub(super) fn bearer(said: &Value) -> Option<(Token, Duration)> {
     let token = said["access_token"].as_str().filter(|t| !t.is_empty() && t.bytes().all(|b| b.is_ascii_graphic()))?;
     // Some write the number as a text.
     let life = &said["expires_in"];
@@ -243,9 +305,8 @@ fn bearer(said: &Value) -> Option<(Token, Duration)> {
     Some((Token::Bearer(token.to_owned()), Duration::from_secs(life.min(86_400))))
 }
 
-/// An answer of AWS's token service.
-fn assumed(said: &Value) -> Option<(Token, Duration)> {
-    let c = said.pointer("/AssumeRoleResponse/AssumeRoleResult/Credentials")?;
+/// The credentials in an answer of AWS's token service.
+pub(super) fn assumed(c: &Value) -> Option<(Token, Duration)> {
     let text = |name: &str| c[name].as_str().map(str::to_owned);
     let credentials =
         Credentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
@@ -263,11 +324,11 @@ fn pkcs8(pem: &str) -> Option<Vec<u8>> {
     STANDARD.decode(inside.split_ascii_whitespace().collect::<String>()).ok()
 }
 
-fn form(pairs: &[(&str, &str)]) -> String {
+pub(super) fn form(pairs: &[(&str, &str)]) -> String {
     pairs.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&")
 }
 
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     text.bytes().for_each(|b| aws::encode(b, &mut out));
     out

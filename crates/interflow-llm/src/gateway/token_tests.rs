@@ -42,13 +42,18 @@ impl Egress for Endpoint {
     }
 }
 
+/// The one endpoint, whoever is asked.
+fn only(endpoint: &Arc<Endpoint>) -> TokenEgress<'_> {
+    TokenEgress { web: &**endpoint, metadata: &**endpoint }
+}
+
 fn plain(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
 fn source(config: &UpstreamConfig) -> Source {
     let own = Credentials { id: "AKIDEXAMPLE".into(), key: "k".into(), token: None };
-    Source::of(config, Some(&own), &plain).unwrap().expect("a source")
+    Source::of(config, Provider::Unknown, Some(&own), &plain).unwrap().expect("a source")
 }
 
 fn entra() -> UpstreamConfig {
@@ -74,7 +79,7 @@ async fn many_who_need_a_token_fetch_it_once_and_again_when_it_has_run_out() {
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let (shared, endpoint) = (Arc::clone(&shared), Arc::clone(&endpoint));
-        all.spawn(async move { bearer_of(&shared.get(&*endpoint).await.unwrap()).to_owned() });
+        all.spawn(async move { bearer_of(&shared.get(only(&endpoint)).await.unwrap()).to_owned() });
     }
     assert!(all.join_all().await.iter().all(|t| t == "tok"));
     assert_eq!(endpoint.asked.load(SeqCst), 1);
@@ -86,7 +91,7 @@ async fn many_who_need_a_token_fetch_it_once_and_again_when_it_has_run_out() {
     let short = Endpoint::new(200, json!({ "access_token": "tok", "expires_in": "0" }));
     let again = source(&entra());
     for asked in 1..3 {
-        again.get(&*short).await.unwrap();
+        again.get(only(&short)).await.unwrap();
         assert_eq!(short.asked.load(SeqCst), asked);
     }
 }
@@ -96,7 +101,7 @@ async fn a_refusal_is_told_without_secrets_and_not_asked_for_by_everybody() {
     let endpoint = Endpoint::new(401, json!({ "error": "invalid_client", "error_description": "s&cret is wrong" }));
     let refused = source(&entra());
     for _ in 0..5 {
-        let why = refused.get(&*endpoint).await.unwrap_err();
+        let why = refused.get(only(&endpoint)).await.unwrap_err();
         assert!(why.contains("invalid_client") && why.contains("401") && !why.contains("s&cret"), "{why}");
     }
     assert_eq!(endpoint.asked.load(SeqCst), 1);
@@ -116,7 +121,7 @@ async fn a_service_account_signs_its_claim() {
     });
     let config = UpstreamConfig { service_account: Some(account.to_string()), ..UpstreamConfig::default() };
     let endpoint = Endpoint::new(200, json!({ "access_token": "ya29.x", "expires_in": 3599 }));
-    assert_eq!(bearer_of(&source(&config).get(&*endpoint).await.unwrap()), "ya29.x");
+    assert_eq!(bearer_of(&source(&config).get(only(&endpoint)).await.unwrap()), "ya29.x");
     let (head, form) = endpoint.last();
     assert_eq!(head.url.to_string(), "http://127.0.0.1:9/token");
     let jwt = form.split("assertion=").nth(1).unwrap();
@@ -144,7 +149,7 @@ async fn a_role_is_assumed_with_signed_keys() {
         json!({ "AccessKeyId": "ASIA", "SecretAccessKey": "sk", "SessionToken": "st", "Expiration": until as f64 });
     let says = json!({ "AssumeRoleResponse": { "AssumeRoleResult": { "Credentials": credentials } } });
     let endpoint = Endpoint::new(200, says);
-    match source(&config).get(&*endpoint).await.unwrap() {
+    match source(&config).get(only(&endpoint)).await.unwrap() {
         Token::Aws(c) => assert_eq!((&*c.id, &*c.key, c.token.as_deref()), ("ASIA", "sk", Some("st"))),
         other => panic!("{other:?}"),
     }
@@ -168,7 +173,7 @@ fn a_source_that_is_not_complete_is_named() {
     let wrong = |change: &dyn Fn(&mut UpstreamConfig)| {
         let mut config = UpstreamConfig::default();
         change(&mut config);
-        Source::of(&config, None, &plain).err().expect("wrong")
+        Source::of(&config, Provider::Unknown, None, &plain).err().expect("wrong")
     };
     assert!(wrong(&|c| c.tenant = Some("t".into())).contains("client_id"));
     assert!(wrong(&|c| c.role_arn = Some("r".into())).contains("access_key"));

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use interflow_flow::{Authority, ByteStr, Egress, Headers, RequestHead, Scheme, StatusCode, Url};
+use interflow_flow::{Authority, ByteStr, Headers, RequestHead, Scheme, StatusCode, Url};
 
+use super::ambient::TokenEgress;
 use super::aws::Credentials;
 use super::breaker::Breaker;
 use super::token::{self, Source, Token};
@@ -57,7 +58,7 @@ impl Upstream {
             (None, None) => of_profile(config, secret)?,
             _ => return Err("access_key and secret_key belong together".into()),
         };
-        let source = Source::of(config, aws.as_ref(), secret)?;
+        let source = Source::of(config, provider, aws.as_ref(), secret)?;
         Ok(Self {
             name: name.to_owned(),
             provider,
@@ -87,8 +88,38 @@ impl Upstream {
         self.key.is_some() || self.aws.is_some() || self.source.is_some()
     }
 
+    /// Whether it is a cloud's built-in upstream of which the configuration says nothing.
+    pub(super) fn is_unconfigured(&self) -> bool {
+        matches!(self.provider, Provider::Azure | Provider::Bedrock | Provider::Vertex)
+            && self.by_default
+            && !self.has_key()
+    }
+
+    /// What a request to it is answered that could not succeed.
+    pub(super) fn disabled(&self) -> Refusal {
+        let name = &self.name;
+        let (code, what, keys) = match self.provider {
+            Provider::Azure => ("azure_disabled", "target", "target, and key or credentials = \"ambient\""),
+            Provider::Bedrock => (
+                "bedrock_disabled",
+                "credentials",
+                "access_key and secret_key, or profile, or credentials = \"ambient\"",
+            ),
+            Provider::Vertex => ("vertex_disabled", "credentials", "service_account, or credentials = \"ambient\""),
+            _ => ("upstream_disabled", "target", "target"),
+        };
+        let own = if what == "target" { "" } else { ", and the request brings none of its own" };
+        let message = format!("the upstream {name} has no {what}{own}: set llm.upstream.{name}.{keys}");
+        Refusal::new(StatusCode::NOT_FOUND, "not_found", code, message)
+    }
+
+    /// Whether requests are signed with the gateway's own keys.
+    pub(super) fn signs(&self) -> bool {
+        self.aws.is_some() || self.source.as_ref().is_some_and(Source::signs)
+    }
+
     /// The short-lived token that goes with requests, where the upstream takes one.
-    pub(super) async fn token(&self, egress: &dyn Egress) -> Result<Option<Token>, Refusal> {
+    pub(super) async fn token(&self, egress: TokenEgress<'_>) -> Result<Option<Token>, Refusal> {
         let Some(source) = &self.source else { return Ok(None) };
         source.get(egress).await.map(Some).map_err(|why| {
             let code = match self.provider {
@@ -200,6 +231,14 @@ impl Upstream {
         };
         head.headers.append_parsed(name.as_bytes(), value.as_bytes());
     }
+}
+
+/// Whether the client brought credentials of its own, or was given the operator's in their place.
+pub(super) fn has_credentials(head: &RequestHead) -> bool {
+    let fields = ["authorization", "x-api-key", "api-key", "x-goog-api-key"];
+    let signed = |pair: &str| pair.starts_with("key=") || pair.starts_with("X-Amz-Signature=");
+    fields.iter().any(|name| head.headers.contains(name))
+        || head.url.query().is_some_and(|query| query.split('&').any(signed))
 }
 
 /// Takes out what clients of any provider show as their key.

@@ -4,7 +4,7 @@ mod recognise;
 
 use interflow_flow::ByteStr;
 
-pub(crate) use recognise::{by_body, call, is_bedrock, is_promising};
+pub(crate) use recognise::{by_body, by_shape, call, is_bedrock, is_promising};
 
 pub use recognise::{model_in_path, recognise};
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use interflow_flow::{ByteStr, Headers, Host, Method};
+use interflow_flow::{Headers, Host, Method, percent};
 
 use super::{Call, Operation, Provider};
 use crate::message::{Outline, Shape};
@@ -68,6 +68,26 @@ pub(crate) fn is_promising(path: &str) -> bool {
     Shape::of_path(path).is_some() || OLLAMA.iter().any(|(end, _)| path.ends_with(end))
 }
 
+const fn of_shape(shape: Shape) -> (Provider, Operation) {
+    match shape {
+        Shape::Anthropic => (Provider::Anthropic, Operation::Chat),
+        Shape::Chat => (Provider::OpenAi, Operation::Chat),
+        Shape::Responses => (Provider::OpenAi, Operation::Responses),
+        Shape::Gemini => (Provider::Gemini, Operation::Chat),
+        Shape::Converse => (Provider::Bedrock, Operation::Chat),
+        Shape::Ollama => (Provider::Ollama, Operation::Chat),
+    }
+}
+
+/// The call of a request whose shape the operator named.
+pub(crate) fn by_shape(shape: Shape, path: &str, websocket: bool) -> Call {
+    let (provider, operation) = of_shape(shape);
+    let model = model_in_path(provider, path).and_then(|at| path.get(at)).map(|m| percent::decoded(m).as_ref().into());
+    let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
+    let operation = if websocket { Operation::Realtime } else { operation };
+    Call { provider, operation, model, stream: None, grows }
+}
+
 /// Recognises a request by its body, on whatever host and path: as what is recorded of it is told to be a conversation, so
 /// that nothing is shown as one that was not seen here first.
 pub(crate) fn by_body(path: &str, body: &Outline) -> Option<Call> {
@@ -76,15 +96,10 @@ pub(crate) fn by_body(path: &str, body: &Outline) -> Option<Call> {
         let grows = provider == Provider::Gemini && path.contains("treamGenerateContent") && !path.contains("alt=sse");
         Call { provider, operation, model: None, stream: None, grows }
     };
-    let chat = if body.completes() { Operation::Completions } else { Operation::Chat };
-    match Shape::told(None, path, body) {
-        Some(Shape::Anthropic) => return Some(of(Provider::Anthropic, Operation::Chat)),
-        Some(Shape::Chat) => return Some(of(Provider::OpenAi, chat)),
-        Some(Shape::Responses) => return Some(of(Provider::OpenAi, Operation::Responses)),
-        Some(Shape::Gemini) => return Some(of(Provider::Gemini, Operation::Chat)),
-        Some(Shape::Converse) => return Some(of(Provider::Bedrock, Operation::Chat)),
-        Some(Shape::Ollama) => return Some(of(Provider::Ollama, chat)),
-        None => {}
+    if let Some(shape) = Shape::told(None, path, body) {
+        let (provider, operation) = of_shape(shape);
+        let text = body.completes() && matches!(shape, Shape::Chat | Shape::Ollama);
+        return Some(of(provider, if text { Operation::Completions } else { operation }));
     }
     let embeds = ["/api/embed", "/api/embeddings"].iter().any(|end| only_path.ends_with(end));
     (embeds && body.embeds()).then(|| of(Provider::Ollama, Operation::Embeddings))
@@ -103,7 +118,8 @@ pub(crate) fn call(provider: Provider, method: &Method, path: &str, query: &str)
         Provider::Bedrock => bedrock(&mut call, path),
         _ => call.operation = by_ending(provider, path),
     }
-    call.model = model_in_path(provider, path).and_then(|at| path.get(at)).map(decoded);
+    call.model =
+        model_in_path(provider, path).and_then(|at| path.get(at)).map(|model| percent::decoded(model).as_ref().into());
     call
 }
 
@@ -353,27 +369,6 @@ fn after_all<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
 /// The path segment behind a mark.
 fn after<'p>(path: &'p str, mark: &str) -> Option<&'p str> {
     after_all(path, mark)?.split('/').next().filter(|s| !s.is_empty())
-}
-
-/// Percent-encoding undone (RFC 3986 2.1); what is none stays.
-fn decoded(text: &str) -> ByteStr {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let hex = |i: usize| bytes.get(i).and_then(|b| char::from(*b).to_digit(16));
-        match (byte, hex(at + 1), hex(at + 2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high << 4 | low) as u8);
-                at += 3;
-            }
-            _ => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).map_or_else(|_| ByteStr::from(text), ByteStr::from)
 }
 
 #[cfg(test)]

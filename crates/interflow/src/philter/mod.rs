@@ -102,8 +102,11 @@ impl Import {
         if let (Some(certificate), Some(key)) = (listen["cert"].as_str(), listen["key"].as_str()) {
             let tls = [("certificate".to_owned(), certificate.into()), ("key".to_owned(), key.into())];
             self.set("gateway", "tls", Table::from_iter(tls));
+        } else if listen["devSelfSignedCert"].as_bool() == Some(true) {
+            self.set("gateway", "tls_self_signed", true);
+            self.note("listen.devSelfSignedCert: certificates are of Interflow's own CA, which clients must trust");
         } else {
-            self.note("listen: without cert and key the gateway speaks plain HTTP; listen.devSelfSignedCert has no counterpart");
+            self.note("listen: without cert and key the gateway speaks plain HTTP");
         }
         if !listen["clientCA"].is_null() {
             self.note("listen.clientCA: clients' certificates are NOT asked for; require keys, or narrow [[access.rule]] by address");
@@ -119,12 +122,7 @@ impl Import {
             self.set("limits", "head_bytes", bytes.to_string());
         }
         if let Some(most) = listen["maxConcurrentRequests"].as_u64().filter(|n| *n > 0) {
-            let allow = Table::from_iter([("concurrent".to_owned(), Value::Integer(most as i64))]);
-            let rule = [("name".to_owned(), "all".into()), ("allow".to_owned(), allow.into())];
-            self.push("quota", "rule", Table::from_iter(rule));
-            self.note(
-                "listen.maxConcurrentRequests: as a rule of quota; what is too much gets 429 concurrency_exceeded",
-            );
+            self.set("gateway", "max_concurrent_requests", Value::Integer(most as i64));
         }
         for (theirs, ours) in
             [("readHeaderTimeoutMs", "head"), ("readTimeoutMs", "body"), ("tlsHandshakeTimeoutMs", "handshake")]
@@ -199,26 +197,14 @@ impl Import {
         }
         let target = upstream.get("target").and_then(Value::as_str).map(str::to_owned);
         self.verify(own, target.as_deref(), &format!("providers.{name}"));
-        if name == "bedrock" && !own.is_null() {
-            upstream.insert("access_key".into(), "env:AWS_ACCESS_KEY_ID".into());
-            upstream.insert("secret_key".into(), "env:AWS_SECRET_ACCESS_KEY".into());
-            if let Some(role) = own["roleArn"].as_str() {
-                upstream.insert("role_arn".into(), role.into());
-            }
-            self.note("providers.bedrock: requests are signed with the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile's: llm.upstream.bedrock.profile");
+        // These clouds give the proxy its credentials.
+        let entra = own["entraID"].as_bool() == Some(true);
+        if entra || matches!(name, "bedrock" | "vertex") && !own.is_null() {
+            upstream.insert("credentials".into(), "ambient".into());
+            self.note(format!("providers.{name}: credentials are those that the machine is given (credentials = \"ambient\"), entraID and roles included"));
         }
-        if name == "vertex" && !own.is_null() {
-            self.note("providers.vertex: the client's own token goes on; set llm.upstream.vertex.service_account to send one of the gateway's");
-        }
-        if own["entraID"].as_bool() == Some(true) {
-            for (key, value) in [
-                ("tenant", "TENANT"),
-                ("client_id", "env:AZURE_CLIENT_ID"),
-                ("client_secret", "env:AZURE_CLIENT_SECRET"),
-            ] {
-                upstream.insert(key.into(), value.into());
-            }
-            self.note("providers.azure.entraID: tokens are fetched with AZURE_CLIENT_ID and AZURE_CLIENT_SECRET; write the tenant's id in llm.upstream.azure.tenant");
+        if let Some(role) = own["roleArn"].as_str().filter(|_| name == "bedrock") {
+            upstream.insert("role_arn".into(), role.into());
         }
         upstream
     }
@@ -328,11 +314,12 @@ impl Import {
         }
         let tracing = &root["tracing"];
         if tracing["enabled"].as_bool() == Some(true) {
-            self.set("telemetry", "endpoint", "http://127.0.0.1:4318");
             if let Some(service) = tracing["serviceName"].as_str() {
                 self.set("telemetry", "service", service);
             }
-            self.note("tracing: OTEL_* are not read; write the collector's address in telemetry.endpoint");
+            self.note(
+                "tracing: the collector is the one in OTEL_EXPORTER_OTLP_ENDPOINT; without it write telemetry.endpoint",
+            );
         }
         if root["metrics"]["enabled"].as_bool() != Some(false) {
             self.note("metrics: they are at /metrics of the admin port, under the same names; admin.open_metrics lets them be read without the token");
@@ -402,6 +389,11 @@ lisen: { port: 1 }
         assert_eq!(config.upstream.danger_insecure_hosts, ["openai.internal", "philter"]);
         assert_eq!(config.upstream.extra_ca, [std::path::PathBuf::from("/etc/ca.pem")]);
         assert_eq!(config.llm.upstream["bedrock"].region.as_deref(), Some("us-east-1"));
+        let ambient = Some(interflow_llm::CredentialsMode::Ambient);
+        assert_eq!(
+            [config.llm.upstream["bedrock"].credentials, config.llm.upstream["azure"].credentials],
+            [ambient; 2]
+        );
         assert_eq!(config.llm.upstream["groq"].target.as_deref(), Some("https://api.groq.com/openai"));
         let redact = &config.redact;
         assert_eq!((redact.context.as_str(), redact.outbound), ("ward", interflow_redact::OutboundMode::Block));
@@ -413,7 +405,7 @@ lisen: { port: 1 }
         assert_eq!(redact.backend[0].url, "https://philter:8080");
         assert_eq!(redact.backend[0].timeout.0.as_secs(), 7);
         assert_eq!((config.timeouts.connect.0.as_millis(), config.timeouts.head.0.as_secs()), (1500, 5));
-        assert_eq!((config.quota.rule[0].allow.concurrent, config.proxy.drain.0.as_secs()), (Some(9), 30));
+        assert_eq!((config.gateway.max_concurrent_requests, config.proxy.drain.0.as_secs()), (9, 30));
         assert_eq!((config.keys.required, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
         let ring = interflow_limits::KeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();

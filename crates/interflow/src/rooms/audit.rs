@@ -27,6 +27,7 @@ impl AccountRoom {
     /// A log that cannot be opened, or a collector whose address makes no sense.
     pub fn new(config: &Config, home: &Home, limits: Arc<Limits>, egress: Arc<dyn Egress>) -> Result<Self, String> {
         let accounts = Accounts::new(&config.audit, &config.telemetry, home.path(), limits, egress)?;
+        accounts.set_capacity(config.gateway.max_concurrent_requests);
         Ok(Self { home: home.path().to_owned(), stage: Arc::new(AccountStage(Arc::clone(&accounts))), accounts })
     }
 }
@@ -35,6 +36,10 @@ impl Room for AccountRoom {
     fn prepare(&self, config: &Config) -> Result<Change, String> {
         let prepared = self.accounts.prepare(&config.audit, &config.telemetry, &self.home)?;
         let accounts = Arc::clone(&self.accounts);
-        Ok(Box::new(move || accounts.set(prepared)))
+        let capacity = config.gateway.max_concurrent_requests;
+        Ok(Box::new(move || {
+            accounts.set(prepared);
+            accounts.set_capacity(capacity);
+        }))
     }
 }

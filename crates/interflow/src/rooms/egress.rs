@@ -33,6 +33,11 @@ impl LateEgress {
     pub fn unrecorded(self: &Arc<Self>) -> Arc<dyn Egress> {
         self.door(Engine::unrecorded_egress)
     }
+
+    /// One to the metadata services of clouds.
+    pub fn metadata(self: &Arc<Self>) -> Arc<dyn Egress> {
+        self.door(Engine::metadata_egress)
+    }
 }
 
 impl Egress for LateEgress {

@@ -33,6 +33,7 @@ impl LimitRoom {
         let keys = Arc::new(keys);
         let stage =
             LimitStage::new(Arc::clone(&keys), KeyRules::new(&config.keys)?, Arc::clone(&limits), upstream_has_key);
+        stage.set_capacity(config.gateway.max_concurrent_requests);
         let budgets = Saved::keep(&limits, &home.join("budgets.json"));
         Ok(Self { home: home.path().to_owned(), keys, limits, stage: Arc::new(stage), budgets })
     }
@@ -57,12 +58,14 @@ impl Room for LimitRoom {
         let path = self.file(&config.keys.file);
         let ring = KeyStore::read(&path).map_err(|e| e.to_string())?;
         let rules = KeyRules::new(&config.keys)?;
+        let capacity = config.gateway.max_concurrent_requests;
         let prepared = self.limits.prepare(&config.quota, &self.home).map_err(|e| e.to_string())?;
         let (keys, limits, stage) = (Arc::clone(&self.keys), Arc::clone(&self.limits), Arc::clone(&self.stage));
         Ok(Box::new(move || {
             keys.set(path, ring);
             limits.set(prepared);
             stage.set(rules);
+            stage.set_capacity(capacity);
         }))
     }
 }

@@ -28,7 +28,7 @@ impl LlmRoom {
     /// What is wrong in `[llm]`, with its key.
     pub fn new(config: &Config, late: &Arc<LateEgress>) -> Result<Self, String> {
         let table = Gateway::compile(&config.llm, &interflow_limits::secret)?;
-        let gateway = Gateway::new(table, Arc::clone(late) as _, late.unrecorded());
+        let gateway = Gateway::new(table, Arc::clone(late) as _, late.unrecorded(), late.metadata());
         Ok(Self {
             recogniser: Arc::new(Recogniser::new(Arc::clone(&gateway))),
             sender: Arc::new(Sender(Arc::clone(&gateway))),

@@ -20,6 +20,7 @@ use interflow_engine::conversations::live::Live;
 use interflow_engine::dns::{DnsNamesStage, Names};
 use interflow_engine::redaction::{FilterDoor, Redaction};
 use interflow_flow::{Mount, Stage};
+use interflow_llm::gateway::Gateway;
 use interflow_media::{Media, MediaDoor};
 use interflow_record::EmbeddedStore;
 
@@ -75,6 +76,7 @@ pub struct Rooms {
     pub media: Arc<Media>,
     /// Redaction, for the admin side.
     pub redaction: Arc<Redaction>,
+    gateway: Arc<Gateway>,
     egress: Arc<LateEgress>,
     rooms: Vec<Arc<dyn Room>>,
 }
@@ -136,6 +138,7 @@ impl Rooms {
             media: Arc::clone(media.media()),
             redaction: Arc::clone(&redaction.redaction),
             approvals: Arc::clone(&approvals),
+            gateway: Arc::clone(&llm.gateway),
             egress,
             rooms: vec![limits, accounts, media, llm, redaction, rules, approvals],
         })
@@ -146,7 +149,17 @@ impl Rooms {
     /// # Errors
     /// The system has no thread to give.
     pub fn conversations(&self, store: &Arc<EmbeddedStore>) -> Result<Live, Failure> {
-        Ok(conversations::start(store, &self.limits.limits)?)
+        let live = conversations::start(store, &self.limits.limits)?;
+        // What is told to be a conversation is redacted as one.
+        let endpoints = live.endpoints();
+        self.gateway.name_endpoints(move |url, method, websocket| {
+            let endpoints = endpoints.load();
+            if endpoints.list().is_empty() {
+                return None;
+            }
+            endpoints.shape_at(&url.authority.host.to_string(), &url.path, method.as_str(), websocket)
+        });
+        Ok(live)
     }
 
     /// Opens the way out, once the corridor runs.

@@ -23,6 +23,26 @@ fn ids(it: &Running) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_endpoint_rule_tells_to_be_a_question_is_redacted_as_one() {
+    let origin = Origin::http().answering(|_| Reply::json(&json!({"choices": []}))).start().await;
+    let config = "[upstream.resolve]\n'llm.corp.test' = ['127.0.0.1']\n[redact]\nintercepted = \"redact\"\n";
+    let it = Running::start(config, &[]);
+    let arrives = |words: &str| {
+        ask(&it, "llm.corp.test", origin.port(), words);
+        let last = origin.requests().pop().unwrap();
+        String::from_utf8_lossy(&last.body).into_owned()
+    };
+    assert!(arrives("my SSN is 123-45-6789").contains("123-45-6789"), "nothing says that it is a question");
+    let rule =
+        json!({"host_pattern": "llm.*.test", "path_pattern": "/ask/*", "method": "PUT", "decoder_name": "openai-chat"});
+    let (_, made) = it.call("POST", "/api/endpoint-rules", rule);
+    let there = arrives("my SSN is 123-45-6789, again");
+    assert!(!there.contains("123-45-6789") && there.contains("again"), "{there}");
+    it.call("DELETE", &format!("/api/endpoint-rules/{}", made["id"]), Value::Null);
+    assert!(arrives("my SSN is 123-45-6789").contains("123-45-6789"), "the rule was taken back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_rule_says_how_exchanges_are_read_until_it_is_changed_or_taken_back() {
     let reply =
         json!({"choices": [{"message": {"role": "assistant", "content": "by the rule"}, "finish_reason": "stop"}]});

@@ -170,6 +170,39 @@ async fn spans_reach_a_collector_and_the_clients_trace_goes_on() {
 }
 
 #[tokio::test]
+async fn opentelemetrys_variables_name_the_collector_that_the_configuration_does_not() {
+    let home = Home::new().await;
+    let collector = Origin::http().answering(|_| Reply::ok("{}")).start().await;
+    let config =
+        format!("[telemetry]\ninterval = \"50ms\"\n[llm.upstream.openai]\ntarget = \"{}\"\n", home.provider.url(""));
+    let url = collector.url("/spans");
+    let set = [
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", url.as_str()),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=hush%2C1"),
+        ("OTEL_SERVICE_NAME", "gate-7"),
+        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_always_on"),
+    ];
+    let running = home.start_with_variables(&config, &set);
+    // A client's trace that is not sampled stays so; the next one goes out.
+    for (trace, flags) in [("4bf92f3577b34da6a3ce929d0e0e4736", "00"), ("5bf92f3577b34da6a3ce929d0e0e4736", "01")] {
+        let fields = format!("Authorization: Bearer sk\r\ntraceparent: 00-{trace}-00f067aa0ba902b7-{flags}\r\n");
+        assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, 200);
+        assert!(home.provider.requests().last().unwrap().header("traceparent").unwrap().ends_with(flags));
+    }
+    running.until(async || !collector.requests().is_empty()).await;
+    let sent = collector.only_request();
+    assert_eq!((sent.path(), sent.header("x-team")), ("/spans", Some("hush,1")));
+    let text = String::from_utf8_lossy(&sent.body).into_owned();
+    for part in ["gate-7", "deployment.environment", "5bf92f3577b34da6a3ce929d0e0e4736"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(!text.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{text}");
+    assert!(!running.admin("GET", "/api/v1/config", "").await.text().contains("hush"));
+    running.stop();
+}
+
+#[tokio::test]
 async fn keys_and_limits_are_shown_and_changed_over_the_admin_api() {
     let home = Home::new().await;
     let running = home.start(

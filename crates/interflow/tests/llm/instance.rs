@@ -84,6 +84,13 @@ impl Home {
         self.started(self.run(config).stderr(Stdio::inherit()))
     }
 
+    /// Starts an instance with these environment variables, and with none of a cloud besides.
+    pub fn start_with_variables(&self, config: &str, set: &[(&str, &str)]) -> Running {
+        let mut command = self.run(config);
+        command.env("HOME", self.dir.path()).envs(set.iter().copied());
+        self.started(command.stderr(Stdio::inherit()))
+    }
+
     /// Starts an instance that writes its log to the file `log` of the data folder.
     pub fn start_with_log(&self, config: &str) -> Running {
         let log = std::fs::File::create(self.dir.path().join("log")).unwrap();

@@ -5,7 +5,9 @@ mod accounts;
 #[cfg(unix)]
 mod admin_port;
 mod bad_input;
+mod clouds;
 mod filter;
+mod gateway;
 mod held;
 mod instance;
 mod providers;

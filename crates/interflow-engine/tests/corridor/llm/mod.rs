@@ -70,6 +70,7 @@ impl Gate {
             Gateway::compile(&rooms.llm, &secret).unwrap(),
             Arc::clone(&late) as _,
             Arc::clone(&late) as _,
+            Arc::clone(&late) as _,
         );
         let redaction = Redaction::new(&rooms.redact, Path::new("/"), [7; 32], Arc::clone(&late) as _).unwrap();
         let room = Arc::clone(&redaction);

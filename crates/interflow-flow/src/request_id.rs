@@ -1,0 +1,80 @@
+//! The id under which a client, the gateway and the provider speak of one request: the client's `X-Request-Id` where it sent a
+//! usable one, else the flow's.
+
+use crate::{Flow, FlowId, Headers};
+
+/// The header field.
+pub const FIELD: &str = "x-request-id";
+
+/// The provider's own id, where it answered with another one.
+const UPSTREAM_FIELD: &str = "x-upstream-request-id";
+
+/// The longest id of a client that is kept.
+const MAX_LEN: usize = 128;
+
+/// The id of a request; a note on its flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestId(Option<String>);
+
+impl RequestId {
+    /// By the client's header fields, else by the flow.
+    pub fn new(headers: &Headers, flow: FlowId) -> Self {
+        Self(Some(of_client(headers).map_or_else(|| flow.to_string(), str::to_owned)))
+    }
+
+    /// The id of a flow: the noted one, else the flow's own.
+    pub fn of(flow: &Flow) -> String {
+        flow.note::<Self>().and_then(|id| id.0.clone()).unwrap_or_else(|| flow.id.to_string())
+    }
+
+    /// Puts the id that was noted on a flow into its response. A provider's own goes on under another name.
+    pub fn echo(flow: &Flow, headers: &mut Headers) {
+        let Some(id) = flow.note::<Self>().and_then(|id| id.0.as_deref()) else { return };
+        if let Some(other) = headers.get_str(FIELD).filter(|other| *other != id).map(str::to_owned) {
+            // It was a field's value already.
+            let _ = headers.set(UPSTREAM_FIELD, other);
+        }
+        put(headers, id);
+    }
+
+    /// Puts it into header fields.
+    pub fn put(&self, headers: &mut Headers) {
+        if let Some(id) = &self.0 {
+            put(headers, id);
+        }
+    }
+}
+
+fn put(headers: &mut Headers, id: &str) {
+    headers.remove(FIELD);
+    // Printable ASCII, so that it is a field's value.
+    headers.append_parsed(b"X-Request-Id", id.as_bytes());
+}
+
+/// The client's own id: one value of 1 to 128 printable ASCII characters.
+fn of_client(headers: &Headers) -> Option<&str> {
+    let mut all = headers.get_all(FIELD);
+    let only = std::str::from_utf8(all.next()?).ok()?.trim();
+    let fits = !only.is_empty() && only.len() <= MAX_LEN && only.bytes().all(|b| (b' '..=b'~').contains(&b));
+    (fits && all.next().is_none()).then_some(only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_id_is_kept_when_it_is_short_and_printable_and_the_only_one() {
+        let of = |values: &[&str]| {
+            let headers: Headers = values.iter().map(|v| ("X-Request-Id", *v)).collect();
+            of_client(&headers).map(str::to_owned)
+        };
+        let longest = "x".repeat(128);
+        assert_eq!(of(&["req 1~"]).as_deref(), Some("req 1~"));
+        assert_eq!(of(&[&longest]), Some(longest.clone()));
+        for bad in [vec![], vec![""], vec!["a\tb"], vec!["é"], vec!["a", "b"]] {
+            assert_eq!(of(&bad), None, "{bad:?}");
+        }
+        assert_eq!(of(&[&(longest + "x")]), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! AWS's chain: variables, web identity (IRSA), the shared files, the container's endpoint (ECS, EKS Pod Identity), and the
+//! instance's metadata (IMDSv2), in this order.
+
+use std::net::IpAddr;
+
+use interflow_flow::{Host, Method};
+use serde_json::Value;
+
+use super::super::aws::{self as sigv4, Credentials, Scope};
+use super::super::token::{self, Token, assumed, profile};
+use super::{Answered, Call, Environment, Fetched, TokenEgress, UNLIMITED, between, lifetime, read_file};
+use crate::config::UpstreamConfig;
+
+/// Addresses of ECS and of EKS Pod Identity, which may be asked without TLS.
+const CONTAINER_HOSTS: [&str; 3] = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"];
+
+/// What the configuration says of it.
+pub(super) struct Options {
+    region: String,
+    role_arn: Option<String>,
+    sts: String,
+}
+
+impl Options {
+    pub fn new(config: &UpstreamConfig, environment: &Environment) -> Result<Self, String> {
+        let region = config.region.clone();
+        let region = region.or_else(|| environment.get("AWS_REGION")).or_else(|| environment.get("AWS_DEFAULT_REGION"));
+        let region = region.unwrap_or_else(|| "us-east-1".into());
+        let sts = config.token_url.clone();
+        let sts =
+            sts.or_else(|| environment.get("AWS_ENDPOINT_URL_STS")).or_else(|| environment.get("AWS_ENDPOINT_URL"));
+        let sts = sts.unwrap_or_else(|| format!("https://sts.{region}.amazonaws.com"));
+        Call::get(&sts).map_err(|e| format!("token_url: {e}"))?;
+        Ok(Self { region, role_arn: config.role_arn.clone(), sts })
+    }
+}
+
+pub(super) async fn fetch(
+    options: &Options,
+    environment: &Environment,
+    egress: TokenEgress<'_>,
+) -> Result<Fetched, String> {
+    let found = first(options, environment, egress).await?;
+    let (Some(role), (Token::Aws(own), _)) = (&options.role_arn, &found) else { return Ok(found) };
+    let pairs =
+        [("Action", "AssumeRole"), ("Version", "2011-06-15"), ("RoleArn", role), ("RoleSessionName", "interflow")];
+    let mut call = Call::post_form(&options.sts, &pairs)?;
+    let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let scope = Scope { service: "sts", region: &options.region };
+    sigv4::sign(&mut call.head, call.body.as_bytes(), own, &scope, &time);
+    let answer = call.send(egress.web).await?;
+    by_sts(&answer, "AssumeRole").map_err(|e| format!("the role {role} cannot be assumed: {e}"))
+}
+
+async fn first(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+    if let Some(found) = by_variables(environment)? {
+        return Ok(found);
+    }
+    if let Some(found) = by_web_identity(options, environment, egress).await? {
+        return Ok(found);
+    }
+    if let Some(found) = by_shared_files(environment)? {
+        return Ok(found);
+    }
+    if let Some(found) = by_container(environment, egress).await? {
+        return Ok(found);
+    }
+    let none = "no credentials of AWS are found: none of AWS_ACCESS_KEY_ID, AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN and \
+                AWS_CONTAINER_CREDENTIALS_FULL_URI is set, the shared files hold no keys, and there is no instance metadata";
+    let remedy = "run it where AWS gives credentials, or set access_key and secret_key of this upstream";
+    if environment.is_on("AWS_EC2_METADATA_DISABLED") {
+        return Err(format!("{none} (AWS_EC2_METADATA_DISABLED is set); {remedy}"));
+    }
+    by_instance(environment, egress).await.map_err(|e| format!("{none} ({e}); {remedy}"))
+}
+
+fn by_variables(environment: &Environment) -> Result<Option<Fetched>, String> {
+    let pair = (environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY"));
+    let token = environment.get("AWS_SESSION_TOKEN");
+    match pair {
+        (Some(id), Some(key)) => Ok(Some((Token::Aws(Credentials { id, key, token }), UNLIMITED))),
+        (None, None) => Ok(None),
+        _ => Err("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY belong together; one of them is not set".into()),
+    }
+}
+
+/// A service account of Kubernetes (IRSA), or whoever else is given a token of OpenID Connect.
+async fn by_web_identity(
+    options: &Options,
+    environment: &Environment,
+    egress: TokenEgress<'_>,
+) -> Result<Option<Fetched>, String> {
+    let Some(file) = environment.get("AWS_WEB_IDENTITY_TOKEN_FILE") else { return Ok(None) };
+    let role = environment.get("AWS_ROLE_ARN").ok_or("AWS_WEB_IDENTITY_TOKEN_FILE is set without AWS_ROLE_ARN")?;
+    let session = environment.get("AWS_ROLE_SESSION_NAME").unwrap_or_else(|| "interflow".into());
+    // The file is read anew each time: its token lives for hours only.
+    let token = read_file(&file).map_err(|e| format!("AWS_WEB_IDENTITY_TOKEN_FILE: {e}"))?;
+    let pairs = [
+        ("Action", "AssumeRoleWithWebIdentity"),
+        ("Version", "2011-06-15"),
+        ("RoleArn", role.as_str()),
+        ("RoleSessionName", session.as_str()),
+        ("WebIdentityToken", token.trim()),
+    ];
+    let answer = Call::post_form(&options.sts, &pairs)?.send(egress.web).await?;
+    let found = by_sts(&answer, "AssumeRoleWithWebIdentity");
+    found.map(Some).map_err(|e| format!("the web identity is given no role ({role}): {e}"))
+}
+
+/// Keys of the profile `AWS_PROFILE`, else `default`, in the credentials file or the config file.
+fn by_shared_files(environment: &Environment) -> Result<Option<Fetched>, String> {
+    let named = environment.get("AWS_PROFILE");
+    let name = named.as_deref().unwrap_or("default");
+    let under_home = |file: &str| environment.home().map(|home| format!("{home}/.aws/{file}"));
+    let files = [
+        environment.get("AWS_SHARED_CREDENTIALS_FILE").or_else(|| under_home("credentials")),
+        environment.get("AWS_CONFIG_FILE").or_else(|| under_home("config")),
+    ];
+    for file in files.into_iter().flatten().filter(|file| std::path::Path::new(file).is_file()) {
+        if let Ok(keys) = profile(&read_file(&file)?, name) {
+            return Ok(Some((Token::Aws(keys), UNLIMITED)));
+        }
+    }
+    match named {
+        Some(name) => Err(format!(
+            "AWS_PROFILE names the profile {name}, which has no aws_access_key_id and aws_secret_access_key in the shared files; profiles with sso, credential_process or role_arn are not read"
+        )),
+        None => Ok(None),
+    }
+}
+
+/// The endpoint that ECS and EKS Pod Identity give a container.
+async fn by_container(environment: &Environment, egress: TokenEgress<'_>) -> Result<Option<Fetched>, String> {
+    let url = match environment.get("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") {
+        Some(path) => format!("http://169.254.170.2/{}", path.trim_start_matches('/')),
+        None => match environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI") {
+            Some(url) => url,
+            None => return Ok(None),
+        },
+    };
+    let mut call = Call::get(&url).map_err(|e| format!("AWS_CONTAINER_CREDENTIALS_FULL_URI: {e}"))?;
+    let own = is_of_a_container(&call.head.url.authority.host);
+    if !own && call.head.url.scheme == interflow_flow::Scheme::Http {
+        return Err(
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI must be https, or at loopback or the address of ECS or EKS Pod Identity".into()
+        );
+    }
+    let token = match environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") {
+        Some(file) => Some(read_file(&file).map_err(|e| format!("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: {e}"))?),
+        None => environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+    };
+    if let Some(token) = token {
+        call = call.with("Authorization", token.trim())?;
+    }
+    let answer = call.send_near(if own { egress.metadata } else { egress.web }).await?;
+    by_json(&answer).map(Some).map_err(|e| format!("the container's credentials: {e}"))
+}
+
+fn is_of_a_container(host: &Host) -> bool {
+    match host {
+        Host::Ip(ip) => {
+            ip.to_canonical().is_loopback()
+                || CONTAINER_HOSTS.iter().any(|known| known.parse::<IpAddr>().is_ok_and(|known| known == *ip))
+        }
+        Host::Name(name) => **name == *"localhost",
+    }
+}
+
+/// The role of the virtual machine, by a session of IMDSv2.
+async fn by_instance(environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+    let ipv6 =
+        environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE").is_some_and(|m| m.eq_ignore_ascii_case("ipv6"));
+    let usual = if ipv6 { "http://[fd00:ec2::254]" } else { "http://169.254.169.254" };
+    let base = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT").unwrap_or_else(|| usual.into());
+    let base = base.trim_end_matches('/');
+    let session = Call::new(Method::PUT, &format!("{base}/latest/api/token"))?
+        .with_known("X-aws-ec2-metadata-token-ttl-seconds", "21600")
+        .send_near(egress.metadata)
+        .await?;
+    session.granted()?;
+    let roles = format!("{base}/latest/meta-data/iam/security-credentials/");
+    let ask = async |url: &str| {
+        let call = Call::get(url)?.with("X-aws-ec2-metadata-token", session.text.trim())?;
+        call.send_near(egress.metadata).await
+    };
+    let listed = ask(&roles).await?;
+    if listed.status.as_u16() == 404 {
+        return Err("the instance has no role".into());
+    }
+    listed.granted()?;
+    let role = listed.text.lines().next().unwrap_or_default().trim();
+    if role.is_empty() || !role.bytes().all(|b| b.is_ascii_alphanumeric() || b"+=,.@_-".contains(&b)) {
+        return Err("the instance has no role".into());
+    }
+    by_json(&ask(&format!("{roles}{role}")).await?)
+}
+
+/// Credentials as metadata services write them.
+fn by_json(answer: &Answered) -> Result<Fetched, String> {
+    let said = answer.granted()?;
+    let text = |name: &str| said[name].as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+    let incomplete = || format!("{} answered without keys", answer.at);
+    let credentials = Credentials {
+        id: text("AccessKeyId").ok_or_else(incomplete)?,
+        key: text("SecretAccessKey").ok_or_else(incomplete)?,
+        token: text("Token"),
+    };
+    let until = text("Expiration").and_then(|t| t.parse().ok());
+    Ok((Token::Aws(credentials), until.map_or(UNLIMITED, lifetime)))
+}
+
+/// Credentials as AWS's token service writes them, in JSON or in XML.
+fn by_sts(answer: &Answered, action: &str) -> Result<Fetched, String> {
+    let said: Value = answer.granted()?;
+    let inside = &said[format!("{action}Response")][format!("{action}Result")]["Credentials"];
+    if let Some(found) = assumed(inside) {
+        return Ok(found);
+    }
+    let text = |name: &str| between(&answer.text, name).map(str::to_owned);
+    let by_xml = || {
+        let credentials =
+            Credentials { id: text("AccessKeyId")?, key: text("SecretAccessKey")?, token: Some(text("SessionToken")?) };
+        Some((Token::Aws(credentials), lifetime(text("Expiration")?.parse().ok()?)))
+    };
+    by_xml().ok_or_else(|| token::without_token(&answer.at, answer.status))
+}

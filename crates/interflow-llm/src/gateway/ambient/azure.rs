@@ -1,0 +1,133 @@
+//! Azure's chain: a client secret in variables, workload identity (AKS), and managed identity (App Service, then the virtual
+//! machine's metadata), in this order.
+
+use std::time::Duration;
+
+use super::super::token::{bearer, encoded, without_token};
+use super::{Answered, Call, Environment, Fetched, TokenEgress, lifetime, read_file};
+use crate::config::UpstreamConfig;
+
+/// The scope of Azure's AI services.
+const SCOPE: &str = "https://cognitiveservices.azure.com/.default";
+
+/// What the configuration says of it.
+pub(super) struct Options {
+    scope: String,
+    tenant: Option<String>,
+    client_id: Option<String>,
+    token_url: Option<String>,
+}
+
+impl Options {
+    pub fn new(config: &UpstreamConfig) -> Self {
+        Self {
+            scope: config.scope.clone().unwrap_or_else(|| SCOPE.into()),
+            tenant: config.tenant.clone(),
+            client_id: config.client_id.clone(),
+            token_url: config.token_url.clone(),
+        }
+    }
+
+    /// Managed identities are asked for a resource, not for a scope.
+    fn resource(&self) -> &str {
+        self.scope.strip_suffix("/.default").unwrap_or(&self.scope)
+    }
+}
+
+pub(super) async fn fetch(
+    options: &Options,
+    environment: &Environment,
+    egress: TokenEgress<'_>,
+) -> Result<Fetched, String> {
+    if let Some(found) = by_entra(options, environment, egress).await? {
+        return Ok(found);
+    }
+    if let Some(endpoint) = environment.get("IDENTITY_ENDPOINT") {
+        return by_app_service(options, environment, &endpoint, egress).await;
+    }
+    by_machine(options, environment, egress).await.map_err(|e| {
+        format!(
+            "no credentials of Azure are found: neither AZURE_CLIENT_SECRET nor AZURE_FEDERATED_TOKEN_FILE (with AZURE_CLIENT_ID \
+             and AZURE_TENANT_ID) nor IDENTITY_ENDPOINT is set, and there is no managed identity ({e}); give the machine \
+             an identity, or set key, or tenant, client_id and client_secret, of this upstream"
+        )
+    })
+}
+
+/// An application of Entra, by its secret or by the token that Kubernetes gives its service account.
+async fn by_entra(
+    options: &Options,
+    environment: &Environment,
+    egress: TokenEgress<'_>,
+) -> Result<Option<Fetched>, String> {
+    let secret = environment.get("AZURE_CLIENT_SECRET");
+    let federated = environment.get("AZURE_FEDERATED_TOKEN_FILE");
+    let variable = if secret.is_some() { "AZURE_CLIENT_SECRET" } else { "AZURE_FEDERATED_TOKEN_FILE" };
+    if secret.is_none() && federated.is_none() {
+        return Ok(None);
+    }
+    let missing = |what: &str| format!("{variable} is set without {what}");
+    let tenant = options.tenant.clone().or_else(|| environment.get("AZURE_TENANT_ID"));
+    let tenant = tenant.ok_or_else(|| missing("AZURE_TENANT_ID"))?;
+    let id = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID"));
+    let id = id.ok_or_else(|| missing("AZURE_CLIENT_ID"))?;
+    let authority =
+        environment.get("AZURE_AUTHORITY_HOST").unwrap_or_else(|| "https://login.microsoftonline.com".into());
+    let usual = || format!("{}/{}/oauth2/v2.0/token", authority.trim_end_matches('/'), encoded(&tenant));
+    let url = options.token_url.clone().unwrap_or_else(usual);
+    let common = [("grant_type", "client_credentials"), ("client_id", id.as_str()), ("scope", options.scope.as_str())];
+    let call = match (secret, federated) {
+        (Some(secret), _) => Call::post_form(&url, &[&common[..], &[("client_secret", secret.trim())]].concat()),
+        (None, Some(file)) => {
+            // Kubernetes puts another one there before the old one runs out.
+            let token = read_file(&file).map_err(|e| format!("AZURE_FEDERATED_TOKEN_FILE: {e}"))?;
+            let assertion = [
+                ("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"),
+                ("client_assertion", token.trim()),
+            ];
+            Call::post_form(&url, &[&common[..], &assertion].concat())
+        }
+        (None, None) => return Ok(None),
+    };
+    let answer = call.map_err(|e| format!("AZURE_AUTHORITY_HOST: {e}"))?.send(egress.web).await?;
+    granted(&answer).map(Some)
+}
+
+/// App Service, Functions and Container Apps have an endpoint of their own.
+async fn by_app_service(
+    options: &Options,
+    environment: &Environment,
+    endpoint: &str,
+    egress: TokenEgress<'_>,
+) -> Result<Fetched, String> {
+    let header = environment.get("IDENTITY_HEADER").ok_or("IDENTITY_ENDPOINT is set without IDENTITY_HEADER")?;
+    let url = format!("{endpoint}?{}", query(options, environment, "2019-08-01"));
+    let call = Call::get(&url).map_err(|e| format!("IDENTITY_ENDPOINT: {e}"))?.with("X-IDENTITY-HEADER", &header)?;
+    granted(&call.send_near(egress.metadata).await?)
+}
+
+/// The identity of the virtual machine.
+async fn by_machine(options: &Options, environment: &Environment, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+    let host = environment.get("AZURE_POD_IDENTITY_AUTHORITY_HOST").unwrap_or_else(|| "http://169.254.169.254".into());
+    let query = query(options, environment, "2018-02-01");
+    let url = format!("{}/metadata/identity/oauth2/token?{query}", host.trim_end_matches('/'));
+    granted(&Call::get(&url)?.with_known("Metadata", "true").send_near(egress.metadata).await?)
+}
+
+fn query(options: &Options, environment: &Environment, version: &str) -> String {
+    let mut query = format!("api-version={version}&resource={}", encoded(options.resource()));
+    if let Some(id) = options.client_id.clone().or_else(|| environment.get("AZURE_CLIENT_ID")) {
+        query.push_str(&format!("&client_id={}", encoded(&id)));
+    }
+    query
+}
+
+fn granted(answer: &Answered) -> Result<Fetched, String> {
+    let said = answer.granted()?;
+    let (token, life) = bearer(&said).ok_or_else(|| without_token(&answer.at, answer.status))?;
+    // App Service says when it ends, not how long it lives.
+    let until = &said["expires_on"];
+    let until = until.as_i64().or_else(|| until.as_str()?.parse().ok()).filter(|_| said["expires_in"].is_null());
+    let life = until.and_then(|s| jiff::Timestamp::from_second(s).ok()).map_or(life, lifetime);
+    Ok((token, life.max(Duration::from_secs(1))))
+}

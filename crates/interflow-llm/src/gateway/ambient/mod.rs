@@ -1,0 +1,263 @@
+//! Ambient credentials: what the machine, the container or the pod is given by its cloud, found the way the cloud's own SDKs
+//! find it. Nothing of it stands in the configuration but `credentials = "ambient"`.
+
+mod aws;
+mod azure;
+mod google;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use interflow_flow::{Body, Egress, Headers, Method, Request, RequestHead, StatusCode, Url, Version};
+use serde_json::Value;
+
+use super::token::{Token, form};
+use super::upstream::parse_target;
+use crate::Provider;
+use crate::config::{CredentialsMode, UpstreamConfig};
+
+/// The largest answer of a token endpoint that is read.
+const MAX_ANSWER: usize = 256 << 10;
+
+/// The largest file of credentials that is read.
+const MAX_FILE: u64 = 256 << 10;
+
+/// How long a metadata service has to answer: it is next door, or there is none.
+const METADATA_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long credentials without an end are used until they are looked up again.
+const UNLIMITED: Duration = Duration::from_secs(15 * 60);
+
+/// The egress for token endpoints on the Internet, and the one for metadata services. Only the latter reaches link-local
+/// and loopback addresses, whatever `access.deny_private` says, and it never goes through an upstream proxy.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) struct TokenEgress<'a> {
+    pub web: &'a dyn Egress,
+    pub metadata: &'a dyn Egress,
+}
+
+/// The process's environment variables; tests bring their own.
+#[derive(Clone)]
+pub(in crate::gateway) struct Environment(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+
+impl Environment {
+    /// The variables of this process.
+    pub fn of_process() -> Self {
+        Self::new(|name| std::env::var(name).ok())
+    }
+
+    pub fn new(get: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(get))
+    }
+
+    /// A variable that is set to something.
+    fn get(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.trim().is_empty())
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
+    }
+
+    fn home(&self) -> Option<String> {
+        self.get("HOME").or_else(|| self.get("USERPROFILE"))
+    }
+}
+
+/// A token and how long it is good for.
+type Fetched = (Token, Duration);
+
+/// Credentials by the surroundings of the process.
+pub(in crate::gateway) struct Ambient {
+    cloud: Cloud,
+    environment: Environment,
+}
+
+enum Cloud {
+    Aws(aws::Options),
+    Azure(azure::Options),
+    Google,
+}
+
+impl Ambient {
+    /// The source that a config asks for with `credentials = "ambient"`.
+    ///
+    /// # Errors
+    /// Keys that contradict it, or an API whose cloud has no such credentials.
+    pub fn of(config: &UpstreamConfig, provider: Provider, environment: Environment) -> Result<Option<Self>, String> {
+        match config.credentials {
+            None => return Ok(None),
+            Some(CredentialsMode::Ambient) => {}
+        }
+        let fixed = [
+            ("key", config.key.is_some()),
+            ("access_key", config.access_key.is_some()),
+            ("profile", config.profile.is_some()),
+            ("service_account", config.service_account.is_some()),
+            ("client_secret", config.client_secret.is_some()),
+        ];
+        if let Some((key, _)) = fixed.iter().find(|(_, set)| *set) {
+            return Err(format!("credentials = \"ambient\" and {key} exclude each other: take one of them out"));
+        }
+        let cloud = match provider {
+            Provider::Bedrock => Cloud::Aws(aws::Options::new(config, &environment)?),
+            Provider::Azure => Cloud::Azure(azure::Options::new(config)),
+            Provider::Vertex | Provider::Gemini => Cloud::Google,
+            other => {
+                let name = other.as_str();
+                return Err(format!(
+                    "credentials: \"ambient\" is for bedrock, azure, vertex and gemini, not for {name}; set key"
+                ));
+            }
+        };
+        Ok(Some(Self { cloud, environment }))
+    }
+
+    /// Whether it brings keys that requests are signed with.
+    pub fn signs(&self) -> bool {
+        matches!(self.cloud, Cloud::Aws(_))
+    }
+
+    /// The cloud, for people.
+    pub fn name(&self) -> &'static str {
+        match self.cloud {
+            Cloud::Aws(_) => "AWS",
+            Cloud::Azure(_) => "Azure",
+            Cloud::Google => "Google",
+        }
+    }
+
+    /// Credentials by the first place that has some.
+    ///
+    /// # Errors
+    /// What was looked for and is missing, or which endpoint refuses; never a secret.
+    pub async fn fetch(&self, egress: TokenEgress<'_>) -> Result<Fetched, String> {
+        let environment = &self.environment;
+        match &self.cloud {
+            Cloud::Aws(options) => aws::fetch(options, environment, egress).await,
+            Cloud::Azure(options) => azure::fetch(options, environment, egress).await,
+            Cloud::Google => google::fetch(environment, egress).await,
+        }
+    }
+}
+
+/// A request to a token endpoint or a metadata service.
+struct Call {
+    head: RequestHead,
+    body: String,
+}
+
+impl Call {
+    fn new(method: Method, url: &str) -> Result<Self, String> {
+        // A target has no query, this may have one.
+        let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
+        let (scheme, authority, path) = parse_target(base)?;
+        let mut path = if path.is_empty() { "/".to_owned() } else { path };
+        // Metadata services list what is below a path that ends so.
+        if base.ends_with('/') && !path.ends_with('/') {
+            path.push('/');
+        }
+        if let Some(query) = query {
+            path = format!("{path}?{query}");
+        }
+        let mut headers = Headers::new();
+        headers.append_parsed(b"Accept", b"application/json");
+        let url = Url { scheme, authority, path: path.into() };
+        Ok(Self {
+            head: RequestHead { method, url, version: Version::Http11, headers, protocol: None },
+            body: String::new(),
+        })
+    }
+
+    fn get(url: &str) -> Result<Self, String> {
+        Self::new(Method::GET, url)
+    }
+
+    fn post_form(url: &str, pairs: &[(&str, &str)]) -> Result<Self, String> {
+        let call = Self::new(Method::POST, url)?;
+        Ok(Self { body: form(pairs), ..call }.with_known("Content-Type", "application/x-www-form-urlencoded"))
+    }
+
+    fn with_known(mut self, name: &str, value: &str) -> Self {
+        self.head.headers.append_parsed(name.as_bytes(), value.as_bytes());
+        self
+    }
+
+    /// A field whose value comes from a file or a variable.
+    fn with(mut self, name: &str, value: &str) -> Result<Self, String> {
+        self.head
+            .headers
+            .append(name, value)
+            .map_err(|_| format!("the value for {name} holds what no field may hold"))?;
+        Ok(self)
+    }
+
+    async fn send(self, egress: &dyn Egress) -> Result<Answered, String> {
+        let at = self.head.url.authority.to_string();
+        let request = Request { head: self.head, body: Body::from(bytes::Bytes::from(self.body)) };
+        let response = egress.send(request).await.map_err(|e| format!("{at} cannot be asked: {e}"))?;
+        let status = response.head.status;
+        let (body, _) =
+            response.body.collect(MAX_ANSWER).await.map_err(|_| format!("the answer of {at} cannot be read"))?;
+        Ok(Answered { at, status, text: String::from_utf8_lossy(&body).into_owned() })
+    }
+
+    /// As [`send`](Self::send), to a service that is near or not there.
+    async fn send_near(self, egress: &dyn Egress) -> Result<Answered, String> {
+        let at = self.head.url.authority.to_string();
+        let sent = tokio::time::timeout(METADATA_TIMEOUT, self.send(egress)).await;
+        sent.unwrap_or_else(|_| Err(format!("{at} did not answer within {}s", METADATA_TIMEOUT.as_secs())))
+    }
+}
+
+/// What an endpoint answered.
+struct Answered {
+    at: String,
+    status: StatusCode,
+    text: String,
+}
+
+impl Answered {
+    /// The JSON of an answer that grants something.
+    ///
+    /// # Errors
+    /// The status and the reason's code; descriptions may repeat what was sent, so they are left out.
+    fn granted(&self) -> Result<Value, String> {
+        let said: Value = serde_json::from_str(&self.text).unwrap_or_default();
+        if self.status.is_success() {
+            return Ok(said);
+        }
+        let Self { at, status, .. } = self;
+        let codes = [&said["error"], &said["Error"]["Code"], &said["Code"], &said["error"]["status"]];
+        let xml = || between(&self.text, "Code");
+        let code = codes.into_iter().find_map(|code| code.as_str()).or_else(xml).unwrap_or("no reason given");
+        Err(format!("{at} gives no credentials: {status}, {code}"))
+    }
+}
+
+/// What stands in an element of XML without attributes.
+fn between<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    rest.split_once(&format!("</{name}>")).map(|(inside, _)| inside.trim())
+}
+
+/// A small file that a variable or a convention names.
+///
+/// # Errors
+/// The path and why it cannot be read.
+fn read_file(path: &str) -> Result<String, String> {
+    let wrong = |why: &dyn std::fmt::Display| format!("{path} cannot be read: {why}");
+    let size = std::fs::metadata(path).map_err(|e| wrong(&e))?.len();
+    if size > MAX_FILE {
+        return Err(wrong(&format!("it is larger than {} KiB", MAX_FILE >> 10)));
+    }
+    std::fs::read_to_string(path).map_err(|e| wrong(&e))
+}
+
+/// Until when, as seconds from now, at least one and at most half a day.
+fn lifetime(until: jiff::Timestamp) -> Duration {
+    let left = until.as_second().saturating_sub(jiff::Timestamp::now().as_second()).clamp(1, 43_200);
+    Duration::from_secs(left.unsigned_abs())
+}
