@@ -7,6 +7,7 @@ mod admin_port;
 mod bad_input;
 mod filter;
 mod held;
+mod identity;
 mod instance;
 mod providers;
 mod recorded;
