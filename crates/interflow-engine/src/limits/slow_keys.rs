@@ -57,3 +57,39 @@ impl SlowKeyChecks {
         check
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUESSER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[tokio::test]
+    async fn a_flood_of_keys_is_bounded_and_requests_with_one_key_wait_for_one_check() {
+        let hash = bcrypt::hash("right", 4).unwrap();
+        let ring = Arc::new(KeyRing::parse(&format!("[[key]]\nid = 'a'\nhash = '{hash}'\n")).unwrap());
+        let checks = Arc::new(SlowKeyChecks { queue: LoginQueue::new(1), running: Mutex::default() });
+        let busy = checks.queue.enter(OTHER).await.unwrap();
+        let check = |key: String| {
+            let (checks, ring) = (Arc::clone(&checks), Arc::clone(&ring));
+            tokio::spawn(async move { checks.check(ring, key, GUESSER).await })
+        };
+        let guesses: Vec<_> = (0..20).map(|i| check(format!("guess {i}"))).collect();
+        let rights: Vec<_> = (0..20).map(|_| check("right".into())).collect();
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        drop(busy);
+        let mut refused = 0;
+        for guess in guesses {
+            refused += usize::from(guess.await.unwrap().is_err());
+        }
+        // Eight wait, and the right key is one of them.
+        assert_eq!(refused, 13);
+        for right in rights {
+            assert_eq!(right.await.unwrap(), Ok(()));
+        }
+        assert!(ring.find_now("right").is_ok() && ring.find_now("guess 19").is_err());
+    }
+}

@@ -71,7 +71,7 @@ pub fn hash_of(key: &str) -> String {
 /// Whether a text is a hash that a keys file takes: `sha256:…`, `sha256$…`, or bcrypt's, also behind `bcrypt$`. `None` when
 /// it does not claim to be one.
 pub fn check_hash(text: &str) -> Option<Result<(), String>> {
-    let claims = text.starts_with("sha256") || slow::SlowHash::parse(text).is_some();
+    let claims = text.starts_with("sha256:") || text.starts_with("sha256$") || slow::SlowHash::parse(text).is_some();
     claims.then(|| KeyHash::parse(text).map(drop))
 }
 
