@@ -1,7 +1,7 @@
 //! The keys of the configuration that the corridor obeys, each defined once with its meaning and default.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use interflow_flow::CertificateFiles;
@@ -121,6 +121,20 @@ pub struct GatewayConfig {
     /// Without `tls`, speak TLS with certificates that Interflow's own CA signs for the name or address that a client asks for.
     /// For development: clients must trust that CA.
     pub tls_self_signed: bool,
+    /// PEM files with the certificate authorities of clients (mutual TLS). With them every client must show a certificate
+    /// that one of them signed, and requests without TLS are refused; needs `gateway.tls`. The name in the certificate is
+    /// the user of the request, unless a virtual key says who it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub client_ca: Vec<PathBuf>,
+    /// What is asked of clients when there is `client_ca`: `require` (when absent) or `request`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuthMode>,
+    /// Reverse proxies (CIDR blocks) whose `X-Forwarded-For` is believed: the client is the right-most address
+    /// in it that is not one of them, for access rules, limits per client, records and logs. Empty: the field is never
+    /// believed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
+    pub trusted_proxies: Vec<IpNet>,
     /// Go on serving an HTTP/1 request whose client has closed its sending side, as `proxy.keep_half_closed` does.
     pub keep_half_closed: bool,
     /// Requests served at once on the gateway port; what comes beyond that gets 503 with `Retry-After: 1` and the code
@@ -143,12 +157,39 @@ impl Default for GatewayConfig {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 7071))],
             tls: None,
             tls_self_signed: false,
+            client_ca: Vec::new(),
+            client_auth: None,
+            trusted_proxies: Vec::new(),
             keep_half_closed: false,
             max_concurrent_requests: 0,
             hosts: Vec::new(),
             origins: Vec::new(),
             route: Vec::new(),
         }
+    }
+}
+
+/// What is asked of clients whose authorities `gateway.client_ca` names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientAuthMode {
+    /// A certificate; whoever shows none is refused.
+    #[default]
+    Require,
+    /// A certificate, if the client has one: one that is shown must be good, and clients without one are served too.
+    Request,
+}
+
+impl GatewayConfig {
+    /// Whether requests without a client's certificate are refused.
+    pub fn requires_certificate(&self) -> bool {
+        !self.client_ca.is_empty() && self.client_auth.unwrap_or_default() == ClientAuthMode::Require
+    }
+
+    /// Whether this is a reverse proxy whose `X-Forwarded-For` is believed.
+    pub fn trusts(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        self.trusted_proxies.iter().any(|net| net.contains(&ip))
     }
 }
 

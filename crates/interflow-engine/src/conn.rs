@@ -1,11 +1,13 @@
 //! A client's connection, or the inside of its tunnel: whom requests come from, and where those in origin-form go.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use interflow_flow::{
     Authority, ByteStr, ClientInfo, ClientTls, Clock, Error, Flow, Headers, Kind, Response, Result, Scheme, Transport,
+    client_address,
 };
 use interflow_net::ingress::{Incoming, Outgoing, Service};
 use interflow_wire::ClientHello;
@@ -27,7 +29,9 @@ pub(crate) struct Conn {
     pub tls: Option<Arc<ClientTls>>,
     /// The last credentials that were right, and whose they were, so that a kept-alive connection asks no map.
     known: Mutex<Option<(Vec<u8>, Arc<str>)>>,
-    last_plan: Mutex<Option<(u64, PlanKey, Arc<Plan>)>>,
+    last_plan: Mutex<Option<LastPlan>>,
+    /// The client that a trusted reverse proxy named last on this connection.
+    last_forwarded: Mutex<Option<Arc<ClientInfo>>>,
     /// Credentials were bound to an upstream connection: from then on this client shares none.
     bound: AtomicBool,
     /// The client is a program that `interflow exec` started: it showed the credentials that it was given.
@@ -35,6 +39,9 @@ pub(crate) struct Conn {
     /// How this client greeted us, for origins that are to be greeted alike.
     pub seen: Seen,
 }
+
+/// The plan of the last request, with the generation of the settings, and the client that it was allowed for.
+type LastPlan = (u64, IpAddr, PlanKey, Arc<Plan>);
 
 /// How the connection came to be.
 pub(crate) enum Entry {
@@ -69,6 +76,7 @@ impl Conn {
             tls,
             known: Mutex::new(None),
             last_plan: Mutex::new(None),
+            last_forwarded: Mutex::new(None),
             bound: AtomicBool::new(false),
             of_exec: AtomicBool::new(false),
             seen: Seen::default(),
@@ -107,6 +115,33 @@ impl Conn {
         flow.client_tls = self.tls.clone();
         flow.user = user;
         flow
+    }
+
+    /// The name in the client's verified certificate.
+    pub fn client_name(&self) -> Option<Arc<str>> {
+        self.tls.as_ref().and_then(|tls| tls.client_name.clone())
+    }
+
+    /// Whom a request on the gateway port comes from, when a trusted reverse proxy says so.
+    pub fn forwarded_client(&self, live: &Live, headers: &Headers) -> Option<Arc<ClientInfo>> {
+        let gateway = &live.settings.config.gateway;
+        let peer = self.client.peer.ip().to_canonical();
+        if !gateway.trusts(peer) {
+            return None;
+        }
+        let client = client_address(headers, peer, |ip| gateway.trusts(ip));
+        if client == peer {
+            return None;
+        }
+        let mut last = self.last_forwarded.lock();
+        if let Some(known) = last.as_ref().filter(|known| known.peer.ip() == client) {
+            return Some(Arc::clone(known));
+        }
+        // Process and container are the proxy's; the client's port nobody knows.
+        let peer = SocketAddr::new(client, 0);
+        let info = Arc::new(ClientInfo { peer, process: None, container: None, ..(*self.client).clone() });
+        *last = Some(Arc::clone(&info));
+        Some(info)
     }
 
     /// Whose request this is, when that takes no time: without users, or when it shows what the last one did.
@@ -180,21 +215,21 @@ impl Conn {
     ///
     /// # Errors
     /// [`Kind::Denied`].
-    pub fn plan(&self, live: &Live, key: &PlanKey, method: &str) -> Result<Arc<Plan>> {
+    pub fn plan(&self, live: &Live, key: &PlanKey, method: &str, client: IpAddr) -> Result<Arc<Plan>> {
         let rules = &live.settings.rules;
         let mut last = self.last_plan.lock();
-        if let Some((generation, known, plan)) = &*last
+        if let Some((generation, allowed, known, plan)) = &*last
             && *generation == live.generation
+            && *allowed == client
             && known == key
             && rules.ignores_method()
         {
             return Ok(Arc::clone(plan));
         }
-        let asked =
-            Asked { user: key.user.as_deref(), client: self.client.peer.ip(), authority: &key.authority, method };
+        let asked = Asked { user: key.user.as_deref(), client, authority: &key.authority, method };
         self.allowed(live, &asked)?;
         let plan = live.plans.get(&live.settings, key.clone());
-        *last = Some((live.generation, key.clone(), Arc::clone(&plan)));
+        *last = Some((live.generation, client, key.clone(), Arc::clone(&plan)));
         Ok(plan)
     }
 

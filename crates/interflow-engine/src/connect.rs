@@ -44,7 +44,7 @@ async fn admit(
     let name = user.as_ref().ok().cloned().flatten();
     let key = conn.plan_key(Scheme::Https, authority.clone(), None, transport, name.clone());
     let flow = conn.flow(Clock::start(), transport, Scheme::Https, authority.clone(), name);
-    let plan = user.and_then(|_| conn.plan(live, &key, "CONNECT"));
+    let plan = user.and_then(|_| conn.plan(live, &key, "CONNECT", conn.client.peer.ip()));
     let (plan, error) = match plan {
         Ok(plan) => (plan, None),
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, BoxFuture, ByteStr, Clock, Direction, Door, Error, ErrorRenderer, Flow, FlowId, Handler, Host,
-    Kind, Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, RequestId, Response, ResponseHead,
-    ResponseHeadFilter, Result, Scheme, StatusCode, Step, Target, Timestamp, Transport, Url, Verdict, Version,
+    Authority, Body, BoxFuture, ByteStr, ClientInfo, Clock, Direction, Door, Error, ErrorRenderer, Flow, FlowId, ForwardedBy, Handler, Host, Kind, Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, RequestId, Response, ResponseHead, ResponseHeadFilter, Result, Scheme, StatusCode, Step, Target, Timestamp, Transport, Url, Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};
@@ -76,6 +74,15 @@ fn admitted<'a>(conn: &'a Conn, live: Arc<Live>, url: Url, incoming: Incoming, u
 
 /// A request on the gateway port.
 pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming) -> Start<'_> {
+    // The port takes connections without TLS too, and one may be older than the config.
+    if live.settings.config.gateway.requires_certificate() && conn.client_name().is_none() {
+        let text = "this gateway asks for a client certificate: use https:// and show one";
+        let error = Error::new(Kind::Denied, text);
+        conn.worker.counters.error(&error);
+        tracing::debug!(client = %conn.client.peer, "gateway: a request without a client certificate is refused");
+        return Start::Done(Outgoing::Response(error_response(&error, None, None)));
+    }
+    let forwarded = conn.forwarded_client(&live, &incoming.headers);
     let target = std::mem::replace(&mut incoming.target, Target::Asterisk);
     let (path, authority, unreadable) = match target {
         Target::Origin(path) => {
@@ -101,13 +108,14 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
     if !authorized
         && let Err(refusal) = live.settings.web_pages.check(authority.as_ref(), unreadable, &incoming.headers)
     {
-        tracing::debug!(client = %conn.client.peer, ?refusal, "gateway: a request of a web page is refused");
+        let client = forwarded.as_ref().unwrap_or(&conn.client).peer;
+        tracing::debug!(%client, ?refusal, "gateway: a request of a web page is refused");
         return Start::Done(Outgoing::Response(refusal.response()));
     }
     let (url, keep_host, door) = match found.map(|(mounted, _)| mounted) {
         Some(Mounted::Forward { url, keep_host, door }) => (url, keep_host, door),
         Some(Mounted::Serve(handler)) => {
-            return Start::Corridor(Box::new(serve(conn, live, handler, authority, path, incoming)));
+            return Start::Corridor(Box::new(serve(conn, live, handler, authority, path, incoming, forwarded)));
         }
         None => {
             let accept = incoming.headers.get_str("accept").unwrap_or_default();
@@ -120,12 +128,32 @@ pub(crate) fn from_gateway(conn: &Conn, live: Arc<Live>, mut incoming: Incoming)
         // Put in anew for the origin.
         incoming.headers.remove("host");
     }
-    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, None);
-    let mut flow = conn.flow(incoming.clock, Transport::Gateway, url.scheme, url.authority.clone(), None);
+    let key = conn.plan_key(url.scheme, url.authority.clone(), None, Transport::Gateway, conn.client_name());
+    let mut flow = gateway_flow(conn, incoming.clock, url.scheme, url.authority.clone(), forwarded);
     if door.is_some() {
         *flow.note_mut::<Door>() = Door(door);
     }
     Start::Corridor(Box::new(Asking { live, flow, key, url, incoming, handler: None }))
+}
+
+/// A flow of the gateway port: of the client that a trusted reverse proxy names, and the name in its certificate.
+fn gateway_flow(
+    conn: &Conn,
+    clock: Clock,
+    scheme: Scheme,
+    authority: Authority,
+    forwarded: Option<Arc<ClientInfo>>,
+) -> Box<Flow> {
+    let name = conn.client_name();
+    let mut flow = conn.flow(clock, Transport::Gateway, scheme, authority, name.clone());
+    if let Some(name) = name {
+        flow.tag(format!("certificate:{name}"));
+    }
+    if let Some(client) = forwarded {
+        *flow.note_mut() = ForwardedBy(Some(conn.client.peer));
+        flow.client = client;
+    }
+    flow
 }
 
 /// A request that a room answers in an origin's place. To the plan, the origin is our own address.
@@ -136,12 +164,13 @@ fn serve(
     named: Option<Authority>,
     path: ByteStr,
     incoming: Incoming,
+    forwarded: Option<Arc<ClientInfo>>,
 ) -> Asking {
     let local = Authority::new(Host::Ip(conn.client.local.ip()), conn.client.local.port());
     let scheme = if conn.tls.is_some() { Scheme::Https } else { Scheme::Http };
     let url = Url { scheme, authority: named.unwrap_or_else(|| local.clone()), path };
-    let key = conn.plan_key(scheme, local.clone(), None, Transport::Gateway, None);
-    let mut flow = conn.flow(incoming.clock, Transport::Gateway, scheme, local, None);
+    let key = conn.plan_key(scheme, local.clone(), None, Transport::Gateway, conn.client_name());
+    let mut flow = gateway_flow(conn, incoming.clock, scheme, local, forwarded);
     if handler.is_private() {
         flow.note_mut::<NotRecorded>();
     }
@@ -301,7 +330,7 @@ fn enter(conn: &Conn, asking: Asking) -> Entered {
     if let Some(handler) = &handler {
         handler.enter(&mut flow, &head);
     }
-    let (plan, denied) = match conn.plan(&live, &key, head.method.as_str()) {
+    let (plan, denied) = match conn.plan(&live, &key, head.method.as_str(), flow.client.peer.ip()) {
         Ok(plan) => (plan, None),
         Err(e) => (live.plans.get(&live.settings, key), Some(e)),
     };

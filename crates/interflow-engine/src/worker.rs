@@ -13,12 +13,12 @@ use interflow_net::egress::dial::{Dialer, DialerOptions};
 use interflow_net::egress::{Egress, EgressOptions, EgressShared, ExchangeOptions, PoolLimits};
 use interflow_net::ingress::{self, Detected, Drain, Expect, Listener, Processes};
 use interflow_net::io::Io;
-use interflow_net::tls::{self, Alpn, ServerTls};
+use interflow_net::tls::{self, Alpn, ClientAuth, ServerTls};
 use interflow_wire::client_hello::ClientHello;
 use tokio::net::TcpStream;
 
 use crate::access::{Guard, Passes};
-use crate::config::{EngineConfig, TlsFiles};
+use crate::config::{EngineConfig, GatewayConfig, TlsFiles};
 use crate::conn::{Conn, Entry};
 use crate::connect;
 use crate::containers::{self, Containers};
@@ -376,17 +376,51 @@ fn turn_away(stream: TcpStream, refused: Refused) {
 impl PortTls {
     /// TLS for the ports that are configured to speak it.
     pub fn load(config: &EngineConfig) -> Result<Self, ConfigError> {
-        let load = |place: &str, files: &Option<TlsFiles>| {
-            let loaded = files.as_ref().map(port_tls).transpose();
+        let load = |place: &str, files: &Option<TlsFiles>, clients: Option<&ClientAuth>| {
+            let loaded = files.as_ref().map(|files| port_tls(files, clients)).transpose();
             loaded.map_err(|what| ConfigError { place: place.into(), what })
         };
-        Ok(Self { proxy: load("proxy.tls", &config.proxy.tls)?, gateway: load("gateway.tls", &config.gateway.tls)? })
+        let clients = client_auth(&config.gateway)?;
+        Ok(Self {
+            proxy: load("proxy.tls", &config.proxy.tls, None)?,
+            gateway: load("gateway.tls", &config.gateway.tls, clients.as_ref())?,
+        })
     }
 }
 
-fn port_tls(files: &TlsFiles) -> Result<Arc<ServerTls>, String> {
-    let read =
-        |path: &std::path::Path| std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()));
-    let tls = ServerTls::from_pem(&read(&files.certificate)?, &read(&files.key)?).map_err(|e| e.to_string())?;
-    Ok(Arc::new(tls.with_alpn(Alpn::Both)))
+fn port_tls(files: &TlsFiles, clients: Option<&ClientAuth>) -> Result<Arc<ServerTls>, String> {
+    let (certificate, key) = (read_file(&files.certificate)?, read_file(&files.key)?);
+    let tls = match clients {
+        None => ServerTls::from_pem(&certificate, &key),
+        Some(clients) => ServerTls::with_client_auth(&certificate, &key, clients),
+    };
+    Ok(Arc::new(tls.map_err(|e| e.to_string())?.with_alpn(Alpn::Both)))
+}
+
+/// Whose certificates clients of the gateway port show.
+fn client_auth(gateway: &GatewayConfig) -> Result<Option<ClientAuth>, ConfigError> {
+    let wrong = |key: &str, what: String| ConfigError { place: format!("gateway.{key}"), what };
+    if gateway.client_ca.is_empty() {
+        return match gateway.client_auth {
+            None => Ok(None),
+            Some(_) => Err(wrong(
+                "client_auth",
+                "no authority of clients is named: add gateway.client_ca = [\"ca.pem\"]".into(),
+            )),
+        };
+    }
+    if gateway.tls.is_none() {
+        let what = "clients show certificates in TLS only: set gateway.tls = { certificate = …, key = … } too";
+        return Err(wrong("client_ca", what.into()));
+    }
+    let mut clients = ClientAuth::new(gateway.requires_certificate());
+    for path in &gateway.client_ca {
+        let added = read_file(path).and_then(|pem| clients.add(&pem).map_err(|e| format!("{}: {e}", path.display())));
+        added.map_err(|what| wrong("client_ca", what))?;
+    }
+    Ok(Some(clients))
+}
+
+fn read_file(path: &std::path::Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|e| format!("{} cannot be read: {e}", path.display()))
 }

@@ -176,6 +176,8 @@ pub struct ClientTls {
     pub ja3: Option<ByteStr>,
     /// JA4 fingerprint.
     pub ja4: Option<ByteStr>,
+    /// The name in the client's own certificate, when it showed one and an authority of `gateway.client_ca` signed it.
+    pub client_name: Option<Arc<str>>,
 }
 
 /// The TLS of the upstream leg.

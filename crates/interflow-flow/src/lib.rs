@@ -13,6 +13,7 @@ mod egress;
 mod error;
 mod extensions;
 mod flow;
+mod forwarded;
 mod gateway;
 mod head;
 mod headers;
@@ -37,6 +38,7 @@ pub use extensions::{
     BodyPreview, DeferredWork, ErrorRenderer, MessagePolicy, NotRecorded, ResolvedNames, ResponseHeadFilter, UsageLabel,
 };
 pub use flow::{ClientInfo, ClientTls, Flow, Note, Passthrough, Process, Transport, UpstreamInfo, UpstreamTls};
+pub use forwarded::{ForwardedBy, client_address};
 pub use gateway::{Door, Handler, Knock, Mount, Mounted};
 pub use head::{Method, Request, RequestHead, Response, ResponseHead, StatusCode, Target, Url, Version};
 pub use headers::{Headers, HeadersIter, InvalidHeader, Names, name};

@@ -17,7 +17,7 @@ pub use config::{Failure, KeysConfig, QuotaConfig, RuleConfig, SharedConfig};
 pub use connections::{ConnectionLimits, Connections, Permit, Refused};
 pub use keys::{
     Asked, KeyFileError, KeyRefused, KeyRing, KeyState, KeyStore, NewKey, OutOfScope, PREFIX, Scope, Secret,
-    VirtualKey, add, hash_of, moment, revoke,
+    VirtualKey, add, check_hash, hash_of, moment, revoke,
 };
 pub use ledger::{
     Ask, Counter, Counters, Ledger, LedgerError, Level, MemoryLedger, Period, Reading, RedisLedger, RedisOptions,

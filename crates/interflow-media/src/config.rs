@@ -26,7 +26,7 @@ pub struct MediaConfig {
     /// The secrets that links are sealed with. The first one seals, all of them open; when there is none, one is made
     /// and kept in the data folder.
     pub link_key: Vec<LinkKey>,
-    /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed.
+    /// Reverse proxies whose `X-Forwarded-For`, `-Proto` and `-Host` are believed, besides those of `gateway.trusted_proxies`.
     #[schemars(with = "Vec<String>")]
     pub trusted_proxies: Vec<IpNet>,
     /// Web pages (origins such as `https://player.example.com`, or `*`) whose scripts may read what is served without a

@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::BackendConfig;
 
+/// The name of the policy that holds where nothing names another one.
+pub const MAIN_POLICY: &str = "default";
+
 /// Personal data and secrets on the way to LLM providers: what is taken out, where, and what comes back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -21,6 +24,10 @@ pub struct RedactConfig {
     /// writes; without that file the built-in policy takes out everything that tells of a person, and every secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<PathBuf>,
+    /// The files of further policies, by the names under which virtual keys ask for them (`policy = "NAME"` in the keys file)
+    /// and clients of `/api/filter` (`p`). `default` is the policy above.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub policies: BTreeMap<String, PathBuf>,
     /// The context that a policy's conditions may ask for.
     pub context: String,
     /// Whether answers get their originals back.
@@ -166,12 +173,20 @@ pub struct RedactRoute {
     pub outbound: Option<OutboundMode>,
 }
 
+impl RedactConfig {
+    /// Whether a virtual key may ask for the policy of this name.
+    pub fn has_policy(&self, name: &str) -> bool {
+        name == MAIN_POLICY || self.policies.contains_key(name)
+    }
+}
+
 impl Default for RedactConfig {
     fn default() -> Self {
         Self {
             gateway: RedactMode::Redact,
             intercepted: RedactMode::Flag,
             policy: None,
+            policies: BTreeMap::new(),
             context: String::new(),
             restore: true,
             outbound: OutboundMode::Off,

@@ -27,7 +27,9 @@ mod token;
 mod vault;
 
 pub use backend::{BackendConfig, BackendFailure, BackendKind, Backends, SecondOpinion};
-pub use config::{AddressRule, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule};
+pub use config::{
+    AddressRule, MAIN_POLICY, MediaRule, OutboundMode, RedactConfig, RedactMode, RedactRoute, UnknownRule,
+};
 pub use detect::Finding;
 pub use document::{Explanation, Format};
 pub use error::RedactError;

@@ -38,7 +38,9 @@ pub use client::{H2Client, ProxyLogin};
 pub use message::{Answer, Framing, Request};
 pub use origin::{Origin, OriginBuilder};
 pub use reply::{Ending, Reply};
+/// How a client speaks TLS, for [`Wire::into_tls`].
+pub use rustls::ClientConfig as TlsClientConfig;
 pub use script::Script;
 pub use site::pattern;
-pub use tls::{TestCa, client_trusting, danger_client};
+pub use tls::{TestCa, client_showing, client_trusting, danger_client};
 pub use wire::{Io, Wire};

@@ -104,6 +104,23 @@ pub fn client_trusting(pem: &str, alpn: &[&str]) -> Arc<ClientConfig> {
     client_trusting_roots(roots(certs), alpn)
 }
 
+/// The same, and the client shows a certificate of its own: its chain and key in PEM.
+///
+/// # Panics
+/// When a text holds no certificate or no key.
+pub fn client_showing(trusted: &str, (chain, key): (&str, &str), alpn: &[&str]) -> Arc<ClientConfig> {
+    let certs = |pem: &str| CertificateDer::pem_slice_iter(pem.as_bytes()).map(|c| c.expect("PEM")).collect::<Vec<_>>();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).expect("a key in PEM");
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("the provider has TLS 1.2 and 1.3")
+        .with_root_certificates(roots(certs(trusted)))
+        .with_client_auth_cert(certs(chain), key)
+        .expect("the key belongs to the certificate");
+    config.alpn_protocols = protocols(alpn);
+    Arc::new(config)
+}
+
 /// A client's configuration that believes every certificate: for benches, where only the proxy's work counts.
 pub fn danger_client(alpn: &[&str]) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(provider())

@@ -45,7 +45,8 @@ fn spent_by_anybody(config: &Config) -> Option<String> {
             .any(|s| s.is_some())
     };
     let keys = !config.keys.provider.is_empty() || config.llm.upstream.values().any(stored);
-    (keys && config.keys.required == Some(false)).then(|| {
+    let open = !config.engine().gateway.requires_certificate();
+    (keys && open && config.keys.required == Some(false)).then(|| {
         format!(
             "anybody who reaches the gateway at {addr} spends the provider keys that are stored for it: keys.required is \
              false; leave it out or set it to true, so that other machines need a virtual key, or listen on 127.0.0.1 \

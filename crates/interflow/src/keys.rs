@@ -54,6 +54,9 @@ pub struct AddArgs {
     /// A path it is good for.
     #[arg(long = "path", value_name = "PATH")]
     pub paths: Vec<String>,
+    /// The redaction policy of its requests: a name in `redact.policies`.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
     /// Most requests: `60/m`.
     #[arg(long, value_name = "RATE")]
     pub requests: Option<Rate>,
@@ -85,7 +88,7 @@ pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Fai
     home.create()?;
     let store = KeyStore::open(home.join(&config.keys.file)).map_err(|e| e.to_string())?;
     let text = match command {
-        KeysCommand::Add(args) => add(*args, &store)?,
+        KeysCommand::Add(args) => add(*args, &store, config)?,
         KeysCommand::List { json: true } => {
             let keys: Vec<_> = store.ring().keys().iter().map(|k| as_json(k)).collect();
             serde_json::to_string_pretty(&keys).map_err(|e| e.to_string())? + "\n"
@@ -105,7 +108,10 @@ pub fn run(command: KeysCommand, config: &Config, home: &Home) -> Result<(), Fai
     Ok(())
 }
 
-fn add(args: AddArgs, store: &KeyStore) -> Result<String, Failure> {
+fn add(args: AddArgs, store: &KeyStore, config: &Config) -> Result<String, Failure> {
+    if let Some(name) = args.policy.as_ref().filter(|name| !config.redact.has_policy(name)) {
+        return Err(Failure::Usage(format!("there is no policy {name} in redact.policies: name its file there first")));
+    }
     let limits = Quota {
         requests: args.requests,
         burst: None,
@@ -123,6 +129,7 @@ fn add(args: AddArgs, store: &KeyStore) -> Result<String, Failure> {
         note: args.note,
         expires: args.expires.as_deref().map(end).transpose().map_err(Failure::Usage)?,
         scope: Scope { providers: args.providers, models: args.models, paths: args.paths },
+        policy: args.policy,
         limits,
     };
     let (secret, id) = store.add(new).map_err(|e| e.to_string())?;

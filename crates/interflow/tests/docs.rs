@@ -212,6 +212,7 @@ fn named_files(folder: &Path) {
         ("company-ca.pem", ca.pem()),
         ("proxy.pem", &chain),
         ("proxy-key.pem", &key),
+        ("clients-ca.pem", ca.pem()),
         ("client.pem", &chain),
         ("client-key.pem", &key),
         ("users", "alice:$2y$04$abcdefghijklmnopqrstuu5UF8N2tHXwDqz9n0k9G5nDyoQCFyeiG\n"),

@@ -100,6 +100,7 @@ pub(crate) async fn make_key(
         note: wanted.note,
         expires,
         scope: Scope { providers: wanted.providers, models: wanted.models, paths: wanted.paths },
+        policy: None,
         limits: wanted.limits,
     };
     let made = tokio::task::spawn_blocking(move || keys.add(new)).await;

@@ -16,7 +16,7 @@ const MAX_CLIENTS: usize = 1024;
 
 /// The lines.
 #[derive(Debug)]
-pub(super) struct LoginQueue {
+pub(crate) struct LoginQueue {
     lines: Mutex<Lines>,
     slots: usize,
 }
@@ -31,16 +31,16 @@ struct Lines {
 
 /// Leave to hash, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Slot(Option<Arc<LoginQueue>>);
+pub(crate) struct Slot(Option<Arc<LoginQueue>>);
 
 impl LoginQueue {
     /// A queue for so many hashes at a time.
-    pub(super) fn new(slots: usize) -> Arc<Self> {
+    pub(crate) fn new(slots: usize) -> Arc<Self> {
         Arc::new(Self { lines: Mutex::default(), slots })
     }
 
     /// Waits for leave; `None` when this client has too many attempts waiting, and this one was the oldest.
-    pub(super) async fn enter(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
+    pub(crate) async fn enter(self: &Arc<Self>, client: IpAddr) -> Option<Slot> {
         let client = client.to_canonical();
         let turn = {
             let mut lines = self.lines.lock();

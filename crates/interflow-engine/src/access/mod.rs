@@ -9,6 +9,7 @@ mod users;
 mod web_pages;
 
 pub use guard::Guard;
+pub(crate) use login_queue::LoginQueue;
 pub use names::HostGlobs;
 pub(crate) use passes::Passes;
 pub use rules::{AccessRules, Asked};

@@ -6,6 +6,7 @@ mod capacity;
 mod credentials;
 mod listing;
 mod refusals;
+mod slow_keys;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use interflow_flow::{
     Transport, UsageLabel, Verdict,
 };
 use interflow_limits::{
-    Asked, Estimate, Grant, KeyRefused, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
+    Asked, Estimate, Grant, KeyRefused, KeyRing, KeyStore, KeysConfig, Limits, OutOfScope, Subject, Tokens, VirtualKey,
 };
 use interflow_llm::{Exchange, Operation, Provider, Usage};
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 use call::Called;
 use capacity::Capacity;
 use credentials::Shown;
+use slow_keys::SlowKeyChecks;
 
 /// How virtual keys are asked for, with the providers' keys that they stand for.
 #[derive(Clone, Default)]
@@ -63,6 +65,12 @@ impl KeyRules {
         flow.transport == Transport::Gateway && self.required.unwrap_or_else(|| adds_key && from_elsewhere())
     }
 
+    /// The key that a request came with.
+    fn shown(&self, head: &RequestHead) -> Option<Shown> {
+        let own = head.headers.get_str(&self.header).map(|key| Shown::Own(key.to_owned()));
+        own.or_else(|| credentials::shown(head))
+    }
+
     /// The provider's key for the first of these names that has one.
     fn key_for(&self, names: &[String]) -> Option<&str> {
         names.iter().find_map(|n| self.provider.get(n)).map(String::as_str)
@@ -84,6 +92,7 @@ pub struct LimitStage {
     limits: Arc<Limits>,
     upstream_has_key: KeyHolder,
     capacity: Capacity,
+    slow_keys: SlowKeyChecks,
 }
 
 /// Says whether the gateway's upstream of this name is given a key of its own on the way out.
@@ -109,7 +118,8 @@ const LARGEST_BODY: usize = 64 << 20;
 impl LimitStage {
     /// A stage with these keys and limits.
     pub fn new(keys: Arc<KeyStore>, rules: KeyRules, limits: Arc<Limits>, upstream_has_key: KeyHolder) -> Self {
-        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity: Capacity::default() }
+        let (capacity, slow_keys) = (Capacity::default(), SlowKeyChecks::default());
+        Self { keys, rules: ArcSwap::from_pointee(rules), limits, upstream_has_key, capacity, slow_keys }
     }
 
     /// Puts other rules for keys in force.
@@ -123,22 +133,20 @@ impl LimitStage {
     }
 
     /// Whether the request may be served at all.
-    fn admit(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
-        self.check_key(flow, head)?;
+    fn admit(&self, ring: &KeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+        self.check_key(ring, flow, head)?;
         let provider = flow.note::<Exchange>().map(|e| e.provider).unwrap_or_default();
         self.capacity.admit(flow, head).map_err(|refusal| refusals::answer(flow, provider, &refusal))
     }
 
     /// The key that the request came with, its place taken by the provider's own.
-    fn check_key(&self, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
+    fn check_key(&self, ring: &KeyRing, flow: &mut Flow, head: &mut RequestHead) -> Result<(), Verdict> {
         let rules = self.rules.load();
-        let ring = self.keys.ring();
         let gateway = flow.transport == Transport::Gateway;
         let called = Called::of(flow, head);
-        let own = head.headers.get_str(&rules.header).map(str::to_owned);
-        let shown = own.clone().map(Shown::Own).or_else(|| credentials::shown(head));
+        let shown = rules.shown(head);
         if flow.note::<NotRecorded>().is_some() {
-            return self.check_filter_key(flow, head, shown);
+            return self.check_filter_key(ring, flow, head, shown);
         }
         let Some(called) = called else {
             return match shown {
@@ -168,7 +176,8 @@ impl LimitStage {
         if let Err(why) = key.scope.allows_place(&called.name, path) {
             return Err(refusals::scope(flow, &called, &key, why));
         }
-        if flow.user.is_none() {
+        // On the gateway another name can only be that of the connection's certificate, which may be a balancer's.
+        if flow.user.is_none() || gateway {
             // Conversations of two keys are never one, whoever holds them.
             flow.user = Some(key.owner.clone().unwrap_or_else(|| Arc::clone(&key.id)));
         }
@@ -188,17 +197,32 @@ impl LimitStage {
         .map_err(|()| refusals::no_key_held(flow, &called))
     }
 
+    /// The key of a request, when it takes a while to find out which one it is.
+    fn unchecked(&self, ring: &KeyRing, flow: &Flow, head: &RequestHead) -> Option<String> {
+        if !ring.has_slow_keys() || flow.note::<NotRecorded>().is_none() && Called::of(flow, head).is_none() {
+            return None;
+        }
+        let (Shown::Own(text) | Shown::Provider(text)) = self.rules.load().shown(head)?;
+        ring.needs_check(&text).then_some(text)
+    }
+
     fn is_given_a_key(&self, called: &Called) -> bool {
         called.route.as_deref().is_some_and(|name| (self.upstream_has_key)(name))
     }
 
     /// The key of a request that redacts texts, in this process: needed when keys are, and never passed on.
-    fn check_filter_key(&self, flow: &mut Flow, head: &RequestHead, shown: Option<Shown>) -> Result<(), Verdict> {
+    fn check_filter_key(
+        &self,
+        ring: &KeyRing,
+        flow: &mut Flow,
+        head: &RequestHead,
+        shown: Option<Shown>,
+    ) -> Result<(), Verdict> {
         let required = self.rules.load().required.unwrap_or(false);
         let found = match shown {
             None if required => Err(KeyRefused::Missing),
             None => return Ok(()),
-            Some(Shown::Own(text) | Shown::Provider(text)) => match self.keys.ring().find_now(&text) {
+            Some(Shown::Own(text) | Shown::Provider(text)) => match ring.find_now(&text) {
                 Err(KeyRefused::Unknown) if !required && !credentials::is_ours(&text) => return Ok(()),
                 found => found,
             },
@@ -311,7 +335,17 @@ impl Stage for LimitStage {
     }
 
     fn request_head<'a>(&'a self, flow: &'a mut Flow, head: &'a mut RequestHead) -> Step<'a, Verdict> {
-        Step::Now(self.admit(flow, head).err().unwrap_or(Verdict::Continue))
+        let ring = self.keys.ring();
+        let Some(shown) = self.unchecked(&ring, flow, head) else {
+            return Step::Now(self.admit(&ring, flow, head).err().unwrap_or(Verdict::Continue));
+        };
+        Step::later(async move {
+            if self.slow_keys.check(Arc::clone(&ring), shown, flow.client.peer.ip()).await.is_err() {
+                let provider = Called::of(flow, head).map_or(Provider::Unknown, |called| called.call.provider);
+                return refusals::too_many_keys(flow, provider);
+            }
+            self.admit(&ring, flow, head).err().unwrap_or(Verdict::Continue)
+        })
     }
 
     fn request_body<'a>(

@@ -24,6 +24,18 @@ pub(super) fn key(flow: &mut Flow, provider: Provider, why: &KeyRefused) -> Verd
     answer(flow, provider, &refusal)
 }
 
+/// Too many keys of this client wait to be checked.
+pub(super) fn too_many_keys(flow: &mut Flow, provider: Provider) -> Verdict {
+    let refusal = Refusal {
+        status: StatusCode::TOO_MANY_REQUESTS,
+        kind: "rate_limit_error",
+        code: "too_many_keys",
+        message: "too many different keys of this client wait to be checked; try again in a moment".into(),
+        retry_after: Some(Duration::from_secs(1)),
+    };
+    answer(flow, provider, &refusal)
+}
+
 /// The key is good, but not for this.
 pub(super) fn scope(flow: &mut Flow, called: &Called, key: &Arc<VirtualKey>, why: OutOfScope) -> Verdict {
     let message = format!("{why}: {} (key {})", what(called, why), key.id);

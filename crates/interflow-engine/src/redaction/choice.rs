@@ -1,6 +1,6 @@
 //! The config, compiled, and what it chooses for a request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use interflow_flow::{ByteStr, Egress, Flow, RequestHead, Scope, Transport};
 use interflow_llm::Exchange;
 use interflow_llm::spans::MediaKind;
 use interflow_redact::{
-    AddressRule, Backends, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute, Redactor,
-    UnknownRule,
+    AddressRule, Backends, MAIN_POLICY, MediaRule, Memo, OutboundMode, Policy, RedactConfig, RedactMode, RedactRoute,
+    Redactor, UnknownRule,
 };
 
 use super::{RouteView, is_gateway};
+use crate::limits::KeyNote;
 
 /// The file of the data folder that holds the policy when the config names none: the web UI writes into it.
 const OWN: &str = "policy.toml";
@@ -32,6 +33,8 @@ pub struct RedactSettings {
     intercepted: RedactMode,
     base: Choice,
     routes: Vec<(RedactRoute, Option<Arc<Redactor>>)>,
+    /// Those of `redact.policies`, which keys ask for.
+    pub(super) policies: BTreeMap<String, Arc<Redactor>>,
     pub(super) unknown: UnknownRule,
     pub(super) metadata: bool,
     pub(super) url: AddressRule,
@@ -87,6 +90,13 @@ impl RedactSettings {
             let own = route.policy.as_ref().map(|p| policy(&key, base.join(p), true)).transpose()?;
             routes.push((route.clone(), own));
         }
+        if config.policies.contains_key(MAIN_POLICY) {
+            return Err(format!("redact.policies.{MAIN_POLICY}: this is the name of redact.policy"));
+        }
+        let mut policies = BTreeMap::new();
+        for (name, file) in &config.policies {
+            policies.insert(name.clone(), policy(&format!("redact.policies.{name}"), base.join(file), true)?);
+        }
         let backends = match config.backend.as_slice() {
             [] => None,
             services => Some(Backends::new(services, Arc::clone(egress)).map_err(|e| e.to_string())?),
@@ -106,6 +116,7 @@ impl RedactSettings {
                 route: route_of(false).into(),
             },
             routes,
+            policies,
             unknown: config.unknown,
             metadata: config.metadata,
             url: config.url,
@@ -150,8 +161,16 @@ impl RedactSettings {
         redacts(self.mode(transport)) || self.routes.iter().any(|(r, _)| r.mode.is_some_and(redacts))
     }
 
+    /// The redactor that a virtual key asks for.
+    fn of_key(&self, name: &str) -> Option<&Arc<Redactor>> {
+        if name == MAIN_POLICY { Some(&self.base.redactor) } else { self.policies.get(name) }
+    }
+
     /// The redactor of a policy by its name, as Philter's clients give it.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Redactor>> {
+        if let Some(listed) = self.policies.get(name) {
+            return Some(listed);
+        }
         let own = self.routes.iter().filter_map(|(_, r)| r.as_ref());
         let by_name = || own.into_iter().find(|r| r.policy().name() == name);
         let base = &self.base.redactor;
@@ -172,17 +191,31 @@ impl RedactSettings {
 
     /// What is done with a flow, when its model is known: as much as the strictest of the upstreams that it may go to wants.
     /// Those whose policy is another one are struck off.
-    pub(super) fn choose(&self, flow: &Flow, head: &RequestHead, exchange: &mut Exchange) -> Choice {
-        let mut choice = self.choose_one(flow, head, exchange);
+    ///
+    /// # Errors
+    /// The flow's key asks for a policy that is not there: what it would take out nobody knows.
+    pub(super) fn choose(
+        &self,
+        flow: &Flow,
+        head: &RequestHead,
+        exchange: &mut Exchange,
+    ) -> Result<Choice, MissingPolicy> {
+        let key = flow.note::<KeyNote>().and_then(|note| note.key.as_ref());
+        let own = key.and_then(|key| key.policy.as_ref().map(|name| (key, name)));
+        let own = own.map(|(key, name)| {
+            self.of_key(name).ok_or_else(|| MissingPolicy { key: Arc::clone(&key.id), policy: Arc::clone(name) })
+        });
+        let own = own.transpose()?;
+        let mut choice = self.choose_one(flow, head, exchange, own);
         if exchange.others.is_empty() {
-            return choice;
+            return Ok(choice);
         }
         let at = |name: &ByteStr| {
             let mut there = exchange.clone();
             there.upstream = Some(name.clone());
             there
         };
-        let others: Vec<Choice> = exchange.others.iter().map(|o| self.choose_one(flow, head, &at(o))).collect();
+        let others: Vec<Choice> = exchange.others.iter().map(|o| self.choose_one(flow, head, &at(o), own)).collect();
         for other in &others {
             if strictness(other.mode) > strictness(choice.mode) {
                 choice = other.clone();
@@ -197,17 +230,20 @@ impl RedactSettings {
             }
             fit
         });
-        choice
+        Ok(choice)
     }
 
-    /// What is done with a flow to one upstream.
-    fn choose_one(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange) -> Choice {
+    /// What is done with a flow to one upstream. The policy that its key asks for holds whatever route it takes.
+    fn choose_one(&self, flow: &Flow, head: &RequestHead, exchange: &Exchange, own: Option<&Arc<Redactor>>) -> Choice {
         let route = route_of(is_gateway(flow.transport)).into();
         let mut choice = Choice { mode: self.mode(flow.transport), route, ..self.base.clone() };
         let fits = |(_, (route, _)): &(usize, &(RedactRoute, _))| matches(route, flow, head, exchange);
         if let Some((i, (route, redactor))) = self.routes.iter().enumerate().find(fits) {
             choice.follow(route, redactor.as_ref());
             choice.route = route_name(i, route).into();
+        }
+        if let Some(own) = own {
+            choice.redactor = Arc::clone(own);
         }
         if exchange.exempt {
             choice.mode = RedactMode::Off;
@@ -220,6 +256,14 @@ impl RedactSettings {
         };
         choice
     }
+}
+
+/// A virtual key asks for a policy that is not there.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the key {key} goes by the policy {policy}, which is not among redact.policies; nothing is sent without it")]
+pub(super) struct MissingPolicy {
+    key: Arc<str>,
+    policy: Arc<str>,
 }
 
 impl Choice {

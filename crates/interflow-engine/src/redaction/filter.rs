@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::prompt::backend_failed;
 use super::{RedactSettings, Redaction};
 use crate::accounts::{Found, note_refusal};
+use crate::limits::KeyNote;
 
 /// The doors. Their flows are not recorded: the texts are not redacted when they come.
 pub struct FilterDoor(pub Arc<Redaction>);
@@ -74,11 +75,13 @@ struct Asked {
 impl FilterDoor {
     async fn answer(&self, flow: &mut Flow, request: Request) -> Result<Response, Refusal> {
         let url = &request.head.url;
-        let asked = Asked {
-            explain: url.path_only() == "/api/explain",
-            policy: parameter(url.query(), "p"),
-            context: parameter(url.query(), "c"),
-        };
+        let mut policy = parameter(url.query(), "p");
+        if policy.is_empty()
+            && let Some(own) = flow.note::<KeyNote>().and_then(|note| note.key.as_ref()?.policy.as_deref())
+        {
+            own.clone_into(&mut policy);
+        }
+        let asked = Asked { explain: url.path_only() == "/api/explain", policy, context: parameter(url.query(), "c") };
         let media_type = request.head.headers.get_str("content-type").unwrap_or("text/plain").to_ascii_lowercase();
         if !media_type.trim_start().starts_with("text/plain") {
             let message = "only text/plain can be redacted here";

@@ -137,7 +137,8 @@ impl Redaction {
     /// The files of a config's policies; the first one need not be there yet.
     pub fn files(config: &RedactConfig, base: &Path) -> Vec<PathBuf> {
         let routes = config.route.iter().filter_map(|r| r.policy.as_ref()).map(|p| base.join(p));
-        std::iter::once(choice::main_file(config, base)).chain(routes).collect()
+        let listed = config.policies.values().map(|p| base.join(p));
+        std::iter::once(choice::main_file(config, base)).chain(routes).chain(listed).collect()
     }
 
     /// The stages, in their order.

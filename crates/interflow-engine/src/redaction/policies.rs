@@ -79,6 +79,13 @@ impl Redaction {
                 }),
             }
         }
+        for (name, redactor) in &settings.policies {
+            let file = listed_file(&settings, name);
+            if all.iter().all(|p| p.file != file) {
+                let name = redactor.policy().name().to_owned();
+                all.push(PolicyFileView { written: file.exists(), name, file, routes: Vec::new() });
+            }
+        }
         all
     }
 
@@ -116,9 +123,16 @@ impl Redaction {
     }
 
     fn known(&self, file: &Path) -> Result<(), PolicyRefused> {
-        let found = routes(&self.settings()).iter().any(|r| r.file == file);
+        let settings = self.settings();
+        let listed = settings.policies.keys().any(|name| listed_file(&settings, name) == file);
+        let found = listed || routes(&settings).iter().any(|r| r.file == file);
         if found { Ok(()) } else { Err(PolicyRefused::Unknown) }
     }
+}
+
+/// The file of a policy of `redact.policies`.
+fn listed_file(settings: &RedactSettings, name: &str) -> PathBuf {
+    settings.config.policies.get(name).map(|file| settings.folder.join(file)).unwrap_or_default()
 }
 
 fn routes(settings: &RedactSettings) -> Vec<RouteView> {

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use crate::accounts::Found;
 
 use super::aside::Aside;
-use super::choice::{Choice, RedactSettings};
+use super::choice::{Choice, MissingPolicy, RedactSettings};
 use super::edit::{Edit, splice};
 use super::{Note, Redaction, SharedSession};
 
@@ -37,6 +37,12 @@ pub(super) struct Outcome {
     pub found: BTreeMap<String, u64>,
     /// Media that went through or were taken out.
     media: bool,
+}
+
+/// The policy of the request's key is not there.
+pub(super) fn missing_policy(missing: &MissingPolicy) -> Refusal {
+    tracing::error!("{missing}");
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", "unknown_policy", missing.to_string())
 }
 
 /// A refusal with its cause; the status says whose fault it is.
@@ -78,7 +84,10 @@ pub(super) async fn redact(
     body: Body,
 ) -> Result<Body, Verdict> {
     let settings = room.settings();
-    let choice = Arc::new(settings.choose(flow, head, &mut exchange));
+    let choice = match settings.choose(flow, head, &mut exchange) {
+        Ok(choice) => Arc::new(choice),
+        Err(missing) => return Err(room.refuse(flow, &missing_policy(&missing))),
+    };
     if !exchange.others.is_empty() || flow.note::<Exchange>().is_some_and(|e| !e.others.is_empty()) {
         flow.note_mut::<Exchange>().others.clone_from(&exchange.others);
     }

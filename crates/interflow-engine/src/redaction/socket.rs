@@ -42,7 +42,10 @@ pub(super) fn is_followed(flow: &Flow) -> bool {
 /// The handshake: whether the WebSocket may be opened, and what is done with it.
 pub(super) fn begin(room: &Redaction, flow: &mut Flow, head: &mut RequestHead, exchange: &Exchange) -> Verdict {
     let settings = room.settings();
-    let choice = Arc::new(settings.choose(flow, head, &mut exchange.clone()));
+    let choice = match settings.choose(flow, head, &mut exchange.clone()) {
+        Ok(choice) => Arc::new(choice),
+        Err(missing) => return room.refuse(flow, &prompt::missing_policy(&missing)),
+    };
     let strict = choice.mode == RedactMode::Redact;
     if let Err(refusal) = prompt::address(room, &settings, &choice, flow, exchange, head) {
         return room.refuse(flow, &refusal);

@@ -2,6 +2,7 @@
 
 mod access;
 mod auth;
+mod client_identity;
 mod doors;
 mod errors;
 mod fingerprints;

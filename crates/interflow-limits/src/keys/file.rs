@@ -7,6 +7,7 @@ use serde::Deserialize;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, value};
 
 use super::secret::Digest;
+use super::slow::{MAX_SLOW_KEYS, SlowHash};
 use super::{Scope, Secret, VirtualKey};
 use crate::rules::Quota;
 
@@ -28,6 +29,8 @@ pub struct NewKey {
     pub expires: Option<Timestamp>,
     /// What it is good for.
     pub scope: Scope,
+    /// The redaction policy of its requests, by its name in `redact.policies`.
+    pub policy: Option<String>,
     /// Limits of its own.
     pub limits: Quota,
 }
@@ -55,28 +58,56 @@ struct Entry {
     models: Vec<String>,
     #[serde(default)]
     paths: Vec<String>,
+    policy: Option<String>,
     limits: Option<Quota>,
 }
 
+/// A key as its file holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KeyHash {
+    /// SHA-256: one look-up.
+    Fast(Digest),
+    /// bcrypt.
+    Slow(SlowHash),
+}
+
+impl KeyHash {
+    /// Reads either.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(slow) = SlowHash::parse(text) {
+            return slow.map(Self::Slow);
+        }
+        Digest::parse(text).map(Self::Fast).ok_or_else(|| {
+            "its hash is neither sha256:… of 64 hex digits nor bcrypt's ($2b$…); make keys with `interflow keys add`".into()
+        })
+    }
+}
+
 /// Reads every key of a file.
-pub(super) fn read(text: &str) -> Result<Vec<(Digest, VirtualKey)>, KeyFileError> {
+pub(super) fn read(text: &str) -> Result<Vec<(KeyHash, VirtualKey)>, KeyFileError> {
     let file: File = toml::from_str(text).map_err(|e| KeyFileError(e.to_string()))?;
-    let (mut ids, mut digests) = (HashSet::new(), HashSet::new());
+    let (mut ids, mut hashes) = (HashSet::new(), HashSet::new());
+    let mut slow = 0;
     let mut keys = Vec::with_capacity(file.key.len());
     for entry in file.key {
         let line = text.get(..entry.span().start).unwrap_or_default().matches('\n').count() + 1;
         let entry = entry.into_inner();
         let id = entry.id.clone();
         let wrong = |why: &str| KeyFileError(format!("line {line}: the key `{id}`: {why}"));
-        let digest = Digest::parse(&entry.hash)
-            .ok_or_else(|| wrong("its hash is no sha256:… of 64 hex digits; make keys with `interflow keys add`"))?;
+        let hash = KeyHash::parse(&entry.hash).map_err(|why| wrong(&why))?;
+        slow += usize::from(matches!(hash, KeyHash::Slow(_)));
+        if slow > MAX_SLOW_KEYS {
+            let most =
+                format!("more than {MAX_SLOW_KEYS} keys have bcrypt hashes, and an unknown key is held against each");
+            return Err(wrong(&format!("{most}; make keys with `interflow keys add`")));
+        }
         if !ids.insert(entry.id.clone()) {
             return Err(wrong("there is another key of this id"));
         }
-        if !digests.insert(digest) {
+        if !hashes.insert(hash.clone()) {
             return Err(wrong("another key has the same hash"));
         }
-        keys.push((digest, key(entry).map_err(|(line_of, why)| wrong(&format!("{line_of}: {why}")))?));
+        keys.push((hash, key(entry).map_err(|(line_of, why)| wrong(&format!("{line_of}: {why}")))?));
     }
     Ok(keys)
 }
@@ -89,6 +120,9 @@ fn key(e: Entry) -> Result<VirtualKey, (&'static str, String)> {
     if let Some(limits) = &e.limits {
         limits.check().map_err(|why| ("limits", why))?;
     }
+    if e.policy.as_ref().is_some_and(|name| name.is_empty()) {
+        return Err(("policy", "the name of a policy is needed".into()));
+    }
     Ok(VirtualKey {
         id: e.id.into(),
         owner: e.owner.map(Into::into),
@@ -97,6 +131,7 @@ fn key(e: Entry) -> Result<VirtualKey, (&'static str, String)> {
         expires: time("expires", e.expires)?,
         revoked: time("revoked", e.revoked)?,
         scope: Scope { providers: e.providers, models: e.models, paths: e.paths },
+        policy: e.policy.map(Into::into),
         limits: e.limits,
     })
 }
@@ -132,7 +167,7 @@ fn table(new: NewKey, digest: &Digest, now: Timestamp) -> Table {
     let mut t = Table::new();
     t["id"] = value(if new.id.is_empty() { made_up() } else { new.id });
     t["hash"] = value(digest.to_string());
-    for (name, text) in [("owner", new.owner), ("note", new.note)] {
+    for (name, text) in [("owner", new.owner), ("note", new.note), ("policy", new.policy)] {
         if let Some(text) = text {
             t[name] = value(text);
         }
@@ -204,6 +239,7 @@ mod tests {
             owner: Some("Ann".into()),
             expires: Some(moment("2027-01-31").unwrap()),
             scope: Scope { models: vec!["gpt-5*".into()], ..Scope::default() },
+            policy: Some("strict".into()),
             limits: Quota { requests: Some("60/m".parse().unwrap()), money_per_day: Some(2.5), ..Quota::default() },
             ..NewKey::default()
         };
@@ -213,6 +249,7 @@ mod tests {
         let b = &keys[1].1;
         assert_eq!((b.owner.as_deref(), b.limits.as_ref()), (Some("Ann"), Some(&new.limits)));
         assert_eq!(b.expires, new.expires);
+        assert_eq!(b.policy.as_deref(), Some("strict"));
         assert_eq!(b.scope, new.scope);
         assert!(add(&mut text, new, now).unwrap_err().to_string().contains("another key of this id"));
         assert!(!revoke(&mut text, "c", now).unwrap());

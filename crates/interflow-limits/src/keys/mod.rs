@@ -4,6 +4,7 @@
 mod file;
 mod scope;
 mod secret;
+mod slow;
 mod store;
 
 use std::collections::HashMap;
@@ -20,7 +21,9 @@ pub use secret::{PREFIX, Secret};
 pub use store::KeyStore;
 
 use crate::rules::Quota;
+use file::KeyHash;
 use secret::Digest;
+use slow::SlowKeys;
 
 /// One virtual key. The key itself is not in it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -45,6 +48,9 @@ pub struct VirtualKey {
     /// What it may be used for.
     #[serde(flatten)]
     pub scope: Scope,
+    /// The redaction policy of its requests, by its name in `redact.policies`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Arc<str>>,
     /// Limits of its own, besides the rules of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Quota>,
@@ -60,6 +66,13 @@ fn shown<S: serde::Serializer>(at: &Option<Timestamp>, s: S) -> Result<S::Ok, S:
 /// A key as the keys file holds it: `sha256:` and 64 hex digits.
 pub fn hash_of(key: &str) -> String {
     Digest::of(key).to_string()
+}
+
+/// Whether a text is a hash that a keys file takes: `sha256:…`, `sha256$…`, or bcrypt's, also behind `bcrypt$`. `None` when
+/// it does not claim to be one.
+pub fn check_hash(text: &str) -> Option<Result<(), String>> {
+    let claims = text.starts_with("sha256:") || text.starts_with("sha256$") || slow::SlowHash::parse(text).is_some();
+    claims.then(|| KeyHash::parse(text).map(drop))
 }
 
 /// Whether a key may be used now.
@@ -134,6 +147,7 @@ impl KeyRefused {
 #[derive(Debug, Default)]
 pub struct KeyRing {
     by_digest: HashMap<Digest, Arc<VirtualKey>>,
+    slow: SlowKeys,
     keys: Vec<Arc<VirtualKey>>,
     lists_models: bool,
 }
@@ -145,22 +159,27 @@ impl KeyRing {
     /// The line, or the key, and what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, KeyFileError> {
         let mut ring = Self::default();
-        for (digest, key) in file::read(text)? {
+        for (hash, key) in file::read(text)? {
             let key = Arc::new(key);
             ring.lists_models |= !key.scope.models.is_empty();
-            ring.by_digest.insert(digest, Arc::clone(&key));
+            match hash {
+                KeyHash::Fast(digest) => drop(ring.by_digest.insert(digest, Arc::clone(&key))),
+                KeyHash::Slow(hash) => ring.slow.push(hash, Arc::clone(&key)),
+            }
             ring.keys.push(key);
         }
         Ok(ring)
     }
 
     /// The key that a client showed, when it may be used now. One hash and one look-up, however many keys there are;
-    /// how long it takes says nothing about the keys, since only hashes are compared.
+    /// how long it takes says nothing about the keys, since only hashes are compared. One whose hash is bcrypt's is known
+    /// once it was [checked](Self::check).
     ///
     /// # Errors
     /// It is unknown, over, or taken back.
     pub fn find(&self, shown: &str, now: Timestamp) -> Result<Arc<VirtualKey>, KeyRefused> {
-        let key = self.by_digest.get(&Digest::of(shown)).ok_or(KeyRefused::Unknown)?;
+        let fast = self.by_digest.get(&Digest::of(shown));
+        let key = fast.or_else(|| self.slow.known(shown)).ok_or(KeyRefused::Unknown)?;
         match key.state(now) {
             KeyState::Active => Ok(Arc::clone(key)),
             KeyState::Expired => Err(KeyRefused::Expired(Arc::clone(&key.id))),
@@ -174,6 +193,28 @@ impl KeyRing {
     /// As [`find`](Self::find).
     pub fn find_now(&self, shown: &str) -> Result<Arc<VirtualKey>, KeyRefused> {
         self.find(shown, Timestamp::now())
+    }
+
+    /// Whether [`find`](Self::find) can say nothing of this key before it was held against bcrypt's hashes. Keys that
+    /// Interflow makes never are.
+    pub fn needs_check(&self, shown: &str) -> bool {
+        !shown.starts_with(PREFIX) && self.slow.needs_check(shown) && !self.by_digest.contains_key(&Digest::of(shown))
+    }
+
+    /// Whether any key has a bcrypt hash.
+    pub fn has_slow_keys(&self) -> bool {
+        !self.slow.is_empty()
+    }
+
+    /// Holds a key against bcrypt's hashes and remembers what was found. Each takes some hundredths of a second or more:
+    /// not for a thread that serves others.
+    pub fn check(&self, shown: &str) {
+        self.slow.check(shown);
+    }
+
+    /// A digest of a key that says nothing outside of this ring.
+    pub fn digest(&self, shown: &str) -> [u8; 32] {
+        self.slow.digest(shown)
     }
 
     /// Whether any key is good for some models only.
@@ -197,6 +238,7 @@ pub(crate) fn tests_key(id: &str, owner: Option<&str>) -> VirtualKey {
         expires: None,
         revoked: None,
         scope: Scope::default(),
+        policy: None,
         limits: None,
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use interflow_flow::{ClientInfo, Headers, Host, Method, RequestHead};
+use interflow_flow::{ClientInfo, Flow, ForwardedBy, Headers, Host, Method, RequestHead, client_address};
 
 use super::children::Children;
 use super::mount::State;
@@ -61,14 +61,16 @@ impl Asked {
 pub fn admit(
     state: &State,
     prefix: &str,
-    client: &ClientInfo,
+    flow: &Flow,
     head: &RequestHead,
     shown: Option<String>,
 ) -> Result<Asked, Stop> {
     let whole = head.url.path.as_str();
     let (path, query) = whole.split_once('?').unwrap_or((whole, ""));
     let path = path.strip_prefix(prefix).unwrap_or(path);
-    let origin = Origin::of(state, client, head);
+    let client = &*flow.client;
+    let forwarded_by = flow.note::<ForwardedBy>().copied().unwrap_or_default();
+    let origin = Origin::of(state, client, forwarded_by, head);
     let base = state.public.clone().unwrap_or_else(|| format!("{}://{}", origin.scheme, origin.host));
     let base = format!("{base}{prefix}");
     let (token, path) = match path.strip_prefix("/_token_") {
@@ -214,21 +216,16 @@ struct Origin {
 }
 
 impl Origin {
-    fn of(state: &State, client: &ClientInfo, head: &RequestHead) -> Self {
-        let peer = client.peer.ip().to_canonical();
+    fn of(state: &State, client: &ClientInfo, forwarded_by: ForwardedBy, head: &RequestHead) -> Self {
         let url = &head.url;
-        let mut origin = Self { ip: peer, scheme: url.scheme.to_string(), host: url.authority.host_field(url.scheme) };
-        if !state.config.trusts(peer) {
-            return origin;
-        }
+        let ip = client.peer.ip().to_canonical();
+        let mut origin = Self { ip, scheme: url.scheme.to_string(), host: url.authority.host_field(url.scheme) };
         let headers = &head.headers;
-        let hops: Vec<&[u8]> = headers.tokens("x-forwarded-for").collect();
-        let addresses = hops.iter().rev().map_while(|h| std::str::from_utf8(h).ok()?.parse::<IpAddr>().ok());
-        for ip in addresses {
-            origin.ip = ip.to_canonical();
-            if !state.config.trusts(ip) {
-                break;
-            }
+        let connected = forwarded_by.0.map_or(ip, |by| by.ip().to_canonical());
+        if state.config.trusts(connected) {
+            origin.ip = client_address(headers, connected, |ip| state.config.trusts(ip));
+        } else if forwarded_by.0.is_none() {
+            return origin;
         }
         if let Some(proto) = headers.get_str("x-forwarded-proto").filter(|p| matches!(*p, "http" | "https")) {
             origin.scheme = proto.to_owned();

@@ -221,7 +221,7 @@ impl Media {
             true => super::links::with_password(body).await?,
             false => (body, None),
         };
-        let asked = admit(state, prefix, &flow.client, &head, shown)?;
+        let asked = admit(state, prefix, flow, &head, shown)?;
         if let Some(user) = asked.user() {
             flow.user = Some(user.into());
         }
@@ -378,7 +378,7 @@ impl Handler for Media {
     fn enter(&self, flow: &mut Flow, head: &RequestHead) {
         let state = self.state();
         let prefix = prefix_of(&state.config, &head.url.path).unwrap_or_default();
-        let Ok(asked) = admit(&state, prefix, &flow.client, head, None) else { return };
+        let Ok(asked) = admit(&state, prefix, flow, head, None) else { return };
         if let Some(user) = asked.user() {
             flow.user = Some(user.into());
         }

@@ -6,12 +6,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use interflow_flow::{Blame, ByteStr, ClientTls, Error, Kind};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{Acceptor, NoServerSessionStorage, ProducesTickets};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{AlertDescription, CipherSuite, ServerConfig};
 use sha2::{Digest, Sha256};
 use tokio_rustls::LazyConfigAcceptor;
 
+use super::client_auth::{ClientAuth, NoTickets, certificate_name};
 use super::upstream::read_chain_and_key;
 use super::{Alpn, alpn_name, cipher_name, key_log, provider, version_name};
 use crate::io::Io;
@@ -29,13 +31,18 @@ impl ServerTls {
     /// # Errors
     /// What cannot be read, or does not belong together; blamed on the configuration.
     pub fn from_pem(chain_pem: &[u8], key_pem: &[u8]) -> Result<Self, Error> {
-        let (chain, key) = read_chain_and_key(chain_pem, key_pem).map_err(|e| {
-            Error::new(Kind::ClientTls, format!("the listener's certificate: {e}")).blame_on(Blame::Config)
+        Ok(Self::new(certified(chain_pem, key_pem)?, Alpn::Both))
+    }
+
+    /// The same, and clients show certificates of their own.
+    ///
+    /// # Errors
+    /// As [`from_pem`](Self::from_pem); no authority of clients is named.
+    pub fn with_client_auth(chain_pem: &[u8], key_pem: &[u8], clients: &ClientAuth) -> Result<Self, Error> {
+        let verifier = clients.verifier().map_err(|e| {
+            Error::new(Kind::ClientTls, format!("the authorities of clients: {e}")).blame_on(Blame::Config)
         })?;
-        let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(|e| {
-            Error::new(Kind::ClientTls, "the listener's certificate cannot be used").because(e).blame_on(Blame::Config)
-        })?;
-        Ok(Self::new(certified, Alpn::Both))
+        Ok(Self::build(certified(chain_pem, key_pem)?.into(), Alpn::Both, Some(verifier)))
     }
 
     /// The same with other protocols offered.
@@ -51,14 +58,21 @@ impl ServerTls {
     }
 
     pub(crate) fn new(certified: impl Into<Arc<CertifiedKey>>, alpn: Alpn) -> Self {
-        let certified = certified.into();
+        Self::build(certified.into(), alpn, None)
+    }
+
+    fn build(certified: Arc<CertifiedKey>, alpn: Alpn, clients: Option<Arc<dyn ClientCertVerifier>>) -> Self {
         let tickets = Tickets::of(&certified);
         let resolver = SingleCertAndKey::from(certified);
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let verifies_clients = clients.is_some();
+        let builder = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(super::VERSIONS)
-            .expect("the provider has suites for TLS 1.2 and 1.3")
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(resolver));
+            .expect("the provider has suites for TLS 1.2 and 1.3");
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(resolver));
         config.alpn_protocols = alpn.protocols();
         config.key_log = key_log();
         config.ticketer = Arc::new(tickets);
@@ -66,6 +80,10 @@ impl ServerTls {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // Clients list AES-256 first out of habit; here both ends pay for it.
         config.ignore_client_order = true;
+        if verifies_clients {
+            config.ticketer = Arc::new(NoTickets);
+            config.send_tls13_tickets = 0;
+        }
         Self::of(config)
     }
 
@@ -81,6 +99,14 @@ impl ServerTls {
         });
         made.clone()
     }
+}
+
+fn certified(chain_pem: &[u8], key_pem: &[u8]) -> Result<CertifiedKey, Error> {
+    let (chain, key) = read_chain_and_key(chain_pem, key_pem)
+        .map_err(|e| Error::new(Kind::ClientTls, format!("the listener's certificate: {e}")).blame_on(Blame::Config))?;
+    CertifiedKey::from_der(chain, key, &provider()).map_err(|e| {
+        Error::new(Kind::ClientTls, "the listener's certificate cannot be used").because(e).blame_on(Blame::Config)
+    })
 }
 
 /// Whether the client's first choice is ChaCha20: its processor has no instructions for AES.
@@ -156,6 +182,10 @@ pub enum ClientTlsFailure {
     Timeout,
     /// The client has no protocol version, cipher suite or application protocol in common with us.
     NothingInCommon,
+    /// The client was asked for a certificate and showed none.
+    NoCertificate,
+    /// The client showed a certificate that is not accepted.
+    BadCertificate,
     /// The client's bytes are no TLS.
     NotTls,
     /// Anything else that breaks the protocol.
@@ -188,6 +218,8 @@ impl ClientTlsFailure {
             Self::ClosedEarly => "closed_early",
             Self::Timeout => "timeout",
             Self::NothingInCommon => "nothing_in_common",
+            Self::NoCertificate => "no_certificate",
+            Self::BadCertificate => "bad_certificate",
             Self::NotTls => "not_tls",
             Self::Broken => "broken",
         }
@@ -214,6 +246,14 @@ impl ClientTlsFailure {
                 "the client's TLS has nothing in common with ours: no version (1.2, 1.3), suite or protocol (ALPN)"
                     .into(),
             ),
+            Self::NoCertificate => {
+                (Kind::ClientTls, "the client showed no certificate, and gateway.client_ca asks for one".into())
+            }
+            Self::BadCertificate => (
+                Kind::ClientTls,
+                "the client's certificate is not accepted: it is not valid now, not meant for clients, or no authority of gateway.client_ca signed it"
+                    .into(),
+            ),
             Self::NotTls => (Kind::ClientTls, "the client's bytes are not TLS".into()),
             Self::Broken => (Kind::ClientTls, "the client broke the rules of the TLS handshake".into()),
         };
@@ -227,6 +267,8 @@ impl ClientTlsFailure {
         match tls {
             rustls::Error::AlertReceived(alert) => Self::from_alert(*alert, leaf_was_sent),
             rustls::Error::NoApplicationProtocol | rustls::Error::PeerIncompatible(_) => Self::NothingInCommon,
+            rustls::Error::NoCertificatesPresented => Self::NoCertificate,
+            rustls::Error::InvalidCertificate(_) => Self::BadCertificate,
             rustls::Error::InvalidMessage(_) if !leaf_was_sent => Self::NotTls,
             _ => Self::Broken,
         }
@@ -292,5 +334,6 @@ async fn handshake(io: Io, tls: &ServerTls) -> Result<(Io, ClientTls), ClientTls
     seen.version = version_name(connection.protocol_version());
     seen.cipher = connection.negotiated_cipher_suite().and_then(|s| cipher_name(s.suite()));
     seen.alpn = connection.alpn_protocol().map(alpn_name);
+    seen.client_name = connection.peer_certificates().and_then(|chain| chain.first()).map(certificate_name);
     Ok((Io::server_tls(stream), seen))
 }

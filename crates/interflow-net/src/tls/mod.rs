@@ -1,6 +1,7 @@
 //! TLS on both legs: what the proxy shows to its clients, and how it looks at the origins' certificates.
 
 mod accept;
+mod client_auth;
 #[cfg(feature = "impersonate")]
 #[path = "disguise/mod.rs"]
 mod disguise;
@@ -19,6 +20,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, KeyLog, KeyLogFile, NoKeyLog, ProtocolVersion, SupportedProtocolVersion};
 
 pub use accept::{ClientTlsFailure, ServerTls, accept_tls};
+pub use client_auth::ClientAuth;
 pub use pkcs12::pkcs12_to_pem;
 pub use problem::{CertificateProblem, CertificateReason};
 pub(crate) use upstream::speaks_none_offered;

@@ -225,7 +225,7 @@ fn config_error(message: String) -> Error {
     Error::new(Kind::UpstreamTls, message).blame_on(interflow_flow::Blame::Config)
 }
 
-fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(super) fn read_cas(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let certs = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| config_error(format!("{what} is not PEM: {e}")))?;

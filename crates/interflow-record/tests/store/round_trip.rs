@@ -27,6 +27,7 @@ fn an_exchange_comes_back_with_everything_it_had() {
         alpn: Some("http/1.1".into()),
         ja3: Some("abc".into()),
         ja4: Some("t13d".into()),
+        client_name: None,
     }));
     flow.client_http2 = Some("1:65536|0|0|m,a,s,p".into());
     flow.ja4h = Some("po11nn".into());

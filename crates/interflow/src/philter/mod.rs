@@ -108,11 +108,12 @@ impl Import {
         } else {
             self.note("listen: without cert and key the gateway speaks plain HTTP");
         }
-        if !listen["clientCA"].is_null() {
-            self.note("listen.clientCA: clients' certificates are NOT asked for; require keys, or narrow [[access.rule]] by address");
+        if let Some(authorities) = listen["clientCA"].as_str() {
+            self.push("gateway", "client_ca", authorities);
         }
-        if !listen["trustedProxies"].is_null() {
-            self.note("listen.trustedProxies: X-Forwarded-For is not believed; name the balancers in proxy.proxy_protocol_from");
+        for trusted in listen["trustedProxies"].as_array().into_iter().flatten().filter_map(Yaml::as_str) {
+            self.push("gateway", "trusted_proxies", trusted);
+            self.note("listen.trustedProxies: the client is the right-most address of X-Forwarded-For that is not one of them, not the left-most");
         }
         if let Some(bytes) = listen["maxRequestBodyBytes"].as_u64() {
             self.set("redact", "max_body", bytes.to_string());
@@ -302,9 +303,12 @@ impl Import {
             self.set("gateway", "hosts", vec!["*"]);
         }
         self.set("keys", "header", auth["header"].as_str().unwrap_or("x-philter-proxy-key"));
-        let (file, notes) = keys::file(keys, &mut |theirs| self.value(theirs));
-        self.notes.extend(notes);
-        Some(file)
+        let imported = keys::file(keys, &mut |theirs| self.value(theirs));
+        self.notes.extend(imported.notes);
+        if !imported.policies.is_empty() {
+            self.set("redact", "policies", imported.policies);
+        }
+        Some(imported.file)
     }
 
     fn outward(&mut self, root: &Yaml) {
@@ -361,7 +365,7 @@ mod tests {
 
     const THEIRS: &str = r#"
 version: 1
-listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, shutdownTimeout: 30s }
+listen: { port: 8443, cert: /etc/tls/c.pem, key: /etc/tls/k.pem, maxRequestBodyBytes: 1048576, maxHeaderBytes: 65536, maxConcurrentRequests: 9, readHeaderTimeoutMs: 5000, shutdownTimeout: 30s, clientCA: /etc/tls/ca.pem, trustedProxies: [10.0.0.0/8] }
 philter: { endpoint: "https://philter:8080", tlsVerify: false, caCert: /etc/ca.pem, timeouts: { responseHeaderMs: 7000 }, circuitBreaker: { enabled: true, fallback: passthrough } }
 providers:
   openai: { target: "https://openai.internal:8443/base", tlsVerify: false, timeouts: { connectMs: 1500 } }
@@ -372,7 +376,7 @@ defaults: { policy: hipaa, context: ward, outbound: { enabled: true, action: blo
 routes:
   - { match: { model: gpt-4 }, policy: strict }
   - { match: { header: x-team, value: red, path: /v1/messages }, policy: p, outbound: { enabled: true, action: flag } }
-auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" } ] }
+auth: { header: x-team-key, apiKeys: [ { key: plain-word, id: a, scopes: { models: ["gpt-4*"], paths: [/v1/chat] } }, { key: "bcrypt$x" }, { key: "bcrypt$$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", id: slow, policy: strict } ] }
 rateLimit: { requests: 5 }
 logging: { file: /var/log/audit.jsonl }
 lisen: { port: 1 }
@@ -384,6 +388,9 @@ lisen: { port: 1 }
         let config: Config = toml::from_str(&imported.text).unwrap_or_else(|e| panic!("{e}\n{}", imported.text));
         assert_eq!(config.gateway.listen[0].port(), 8443);
         assert!(config.gateway.tls.is_some());
+        assert_eq!(config.gateway.client_ca, [std::path::PathBuf::from("/etc/tls/ca.pem")]);
+        assert!(config.gateway.trusts([10, 1, 2, 3].into()) && !config.gateway.trusts([11, 1, 2, 3].into()));
+        assert_eq!(config.redact.policies["strict"], std::path::Path::new("strict.json"));
         assert_eq!(config.redact.max_body.0, 1 << 20);
         assert_eq!(config.llm.upstream["openai"].target.as_deref(), Some("https://openai.internal:8443/base"));
         assert_eq!(config.upstream.danger_insecure_hosts, ["openai.internal", "philter"]);
@@ -409,6 +416,8 @@ lisen: { port: 1 }
         assert_eq!((config.keys.required, config.keys.header.as_str()), (Some(true), "x-team-key"));
         assert!(config.audit.enabled && config.audit.file == std::path::Path::new("/var/log/audit.jsonl"));
         let ring = interflow_limits::KeyRing::parse(imported.keys.as_deref().unwrap()).unwrap();
+        let slow = ring.keys().iter().find(|k| &*k.id == "slow").unwrap();
+        assert!(ring.needs_check("any") && slow.policy.as_deref() == Some("strict"));
         let key = ring.find_now("plain-word").unwrap();
         assert_eq!(
             (&*key.id, &key.scope.models[..], &key.scope.paths[..]),

@@ -9,6 +9,7 @@ mod clouds;
 mod filter;
 mod gateway;
 mod held;
+mod identity;
 mod instance;
 mod providers;
 mod recorded;

@@ -75,6 +75,26 @@ async fn forwarded_addresses_are_believed_from_trusted_proxies_only() {
 }
 
 #[tokio::test]
+async fn proxies_that_the_gateway_trusts_are_believed_by_media_too() {
+    let origin = Origin::http().start().await;
+    let gateway = Gateway::start(&format!(
+        "{LOCAL}api_password = \"hunter22\"\n[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n"
+    ));
+    let wish = json!({ "destination_url": origin.url("/"), "ip": "9.9.9.9" });
+    let made = gateway.post("/media/generate_url?api_password=hunter22", &wish).await.json();
+    let path = made["url"].as_str().unwrap().split_once("/media").unwrap().1.to_owned();
+    let path = format!("/media{path}");
+    for (from, status) in [("9.9.9.9", 200), ("1.1.1.1, 9.9.9.9", 200), ("9.9.9.9, 1.1.1.1", 403)] {
+        assert_eq!(gateway.get_with(&path, &format!("X-Forwarded-For: {from}\r\n")).await.status, status, "{from}");
+    }
+    let named = "X-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: tv.test\r\n";
+    let body = wish.to_string();
+    let fields = format!("{named}Content-Length: {}\r\n\r\n{body}", body.len());
+    let made = gateway.send("POST", "/media/generate_url?api_password=hunter22", &fields).await.json();
+    assert!(made["url"].as_str().unwrap().starts_with("https://tv.test/media/"), "{made}");
+}
+
+#[tokio::test]
 async fn a_viewers_link_writes_nothing_and_reaches_no_other_endpoint() {
     let origin = Origin::http().start().await;
     let gateway = Gateway::start(&format!("{LOCAL}api_password = \"hunter22\"\n"));

@@ -1,0 +1,71 @@
+//! Who a request comes from behind reverse proxies that are trusted to say so in `X-Forwarded-For`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::Headers;
+
+/// An extension of a flow: the trusted reverse proxy whose word was taken for the client's address, when there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForwardedBy(pub Option<SocketAddr>);
+
+/// The client's address: the right-most one of `X-Forwarded-For` that is not itself trusted, when `peer` is trusted. What
+/// is to the left of it the client may have written itself. An entry that is no address ends the search: nobody trusted
+/// vouches for what is behind it.
+pub fn client_address(headers: &Headers, peer: IpAddr, is_trusted: impl Fn(IpAddr) -> bool) -> IpAddr {
+    let mut client = peer.to_canonical();
+    if !is_trusted(client) {
+        return client;
+    }
+    let hops: Vec<&[u8]> = headers.tokens("x-forwarded-for").collect();
+    for address in hops.iter().rev().map_while(|hop| address(hop)) {
+        client = address;
+        if !is_trusted(client) {
+            break;
+        }
+    }
+    client
+}
+
+/// An address, as some balancers write it with its port.
+fn address(hop: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(hop).ok()?;
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    let ip = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|a| a.ip()))?;
+    Some(IpAddr::to_canonical(&ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_most_untrusted_address_is_the_client() {
+        let trusted = |ip: IpAddr| ip.to_string().starts_with("10.");
+        for (peer, field, client) in [
+            ("10.0.0.1", None, "10.0.0.1"),
+            ("10.0.0.1", Some("9.9.9.9"), "9.9.9.9"),
+            ("10.0.0.1", Some("1.1.1.1, 9.9.9.9"), "9.9.9.9"),
+            ("10.0.0.1", Some("1.1.1.1, 9.9.9.9, 10.0.0.2"), "9.9.9.9"),
+            ("10.0.0.1", Some("10.0.0.3, 10.0.0.2"), "10.0.0.3"),
+            ("10.0.0.1", Some("9.9.9.9:4711"), "9.9.9.9"),
+            ("10.0.0.1", Some("[2001:db8::1]:443"), "2001:db8::1"),
+            ("10.0.0.1", Some("[2001:db8::1]"), "2001:db8::1"),
+            ("10.0.0.1", Some("::ffff:9.9.9.9"), "9.9.9.9"),
+            ("::ffff:10.0.0.1", Some("9.9.9.9"), "9.9.9.9"),
+            ("10.0.0.1", Some("9.9.9.9, unknown"), "10.0.0.1"),
+            ("10.0.0.1", Some("9.9.9.9, unknown, 10.0.0.2"), "10.0.0.2"),
+            ("8.8.8.8", Some("9.9.9.9"), "8.8.8.8"),
+        ] {
+            let headers: Headers = field.map(|f| ("X-Forwarded-For", f)).into_iter().collect();
+            let found = client_address(&headers, peer.parse().unwrap(), trusted);
+            assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer} {field:?}");
+        }
+    }
+
+    #[test]
+    fn several_fields_are_one_list() {
+        let headers: Headers = [("X-Forwarded-For", "1.1.1.1"), ("x-forwarded-for", "9.9.9.9")].into_iter().collect();
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        assert_eq!(client_address(&headers, loopback, |ip| ip == loopback), IpAddr::from([9, 9, 9, 9]));
+    }
+}

@@ -1,0 +1,232 @@
+//! Keys that a file holds as bcrypt hashes, as Philter's proxy takes them. Such a hash is slow on purpose and does not say
+//! which key it is of, so that an unknown key costs one hash for each of them: what was found is remembered.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+
+use super::VirtualKey;
+
+/// Entries of this kind in one file: an unknown key costs as many hashes.
+pub(super) const MAX_SLOW_KEYS: usize = 64;
+/// The highest cost: one hash takes more than a second there.
+const MAX_COST: u32 = 14;
+/// The longest key that bcrypt tells from others.
+const MAX_KEY_BYTES: usize = 72;
+/// Wrong keys remembered; the one least recently shown gives way.
+const MAX_WRONG: usize = 8192;
+
+/// A bcrypt hash.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct SlowHash(String);
+
+impl SlowHash {
+    /// Reads `$2b$10$…`, also behind `bcrypt$` as Philter's proxy writes it. `None` when it does not claim to be one.
+    pub fn parse(text: &str) -> Option<Result<Self, String>> {
+        let bare = text.strip_prefix("bcrypt$").or_else(|| text.strip_prefix("bcrypt:"));
+        let hash = match bare.unwrap_or(text) {
+            rest if rest.starts_with("$2") => rest.to_owned(),
+            rest if bare.is_some() && rest.starts_with('2') => format!("${rest}"),
+            _ => return bare.map(|_| Err("nothing that begins with $2a$, $2b$ or $2y$ is behind bcrypt$".into())),
+        };
+        Some(Self::checked(hash))
+    }
+
+    fn checked(hash: String) -> Result<Self, String> {
+        let parts: bcrypt::HashParts = hash.parse().map_err(|e| format!("the bcrypt hash is broken: {e}"))?;
+        match parts.get_cost() {
+            cost if cost > MAX_COST => Err(format!(
+                "the bcrypt hash has the cost {cost}, and at most {MAX_COST} is taken: each check takes seconds"
+            )),
+            _ => Ok(Self(hash)),
+        }
+    }
+
+    fn matches(&self, key: &str) -> bool {
+        bcrypt::verify(key, &self.0).unwrap_or(false)
+    }
+}
+
+impl fmt::Debug for SlowHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SlowHash(…)")
+    }
+}
+
+/// The keys of this kind, and what was found of keys that clients showed.
+pub(super) struct SlowKeys {
+    entries: Vec<(SlowHash, Arc<VirtualKey>)>,
+    /// Of this process: what is remembered are digests that say nothing without it.
+    secret: [u8; 32],
+    checked: Mutex<Checked>,
+}
+
+/// A keyed digest of a key that a client showed.
+type KeyDigest = [u8; 32];
+
+#[derive(Default)]
+struct Checked {
+    /// For each entry the key that was right: no guesses push it out.
+    right: Vec<Option<KeyDigest>>,
+    wrong: RecentlyWrong,
+}
+
+impl Default for SlowKeys {
+    fn default() -> Self {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).expect("the operating system hands out random bytes");
+        Self { entries: Vec::new(), secret, checked: Mutex::default() }
+    }
+}
+
+impl fmt::Debug for SlowKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlowKeys({})", self.entries.len())
+    }
+}
+
+impl SlowKeys {
+    pub fn push(&mut self, hash: SlowHash, key: Arc<VirtualKey>) {
+        self.entries.push((hash, key));
+        self.checked.get_mut().right.push(None);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key, when it was found right before.
+    pub fn known(&self, shown: &str) -> Option<&Arc<VirtualKey>> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let digest = self.digest(shown);
+        let at = self.checked.lock().right.iter().position(|right| *right == Some(digest))?;
+        self.entries.get(at).map(|(_, key)| key)
+    }
+
+    /// Whether nothing is known of a key that one of these may be.
+    pub fn needs_check(&self, shown: &str) -> bool {
+        if self.entries.is_empty() || shown.is_empty() || shown.len() > MAX_KEY_BYTES {
+            return false;
+        }
+        let digest = self.digest(shown);
+        let mut checked = self.checked.lock();
+        !checked.right.contains(&Some(digest)) && !checked.wrong.contains(&digest)
+    }
+
+    /// Hashes, which takes a tenth of a second for each entry, and remembers what was found.
+    pub fn check(&self, shown: &str) {
+        let at = self.entries.iter().position(|(hash, _)| hash.matches(shown));
+        let digest = self.digest(shown);
+        let mut checked = self.checked.lock();
+        match at.and_then(|at| checked.right.get_mut(at)) {
+            Some(right) => *right = Some(digest),
+            None => checked.wrong.insert(digest),
+        }
+    }
+
+    /// What is remembered of a key, in its place.
+    pub fn digest(&self, shown: &str) -> KeyDigest {
+        let mut hasher = Sha256::new();
+        hasher.update(self.secret);
+        hasher.update(shown);
+        hasher.finalize().into()
+    }
+}
+
+/// The wrong keys that were shown last.
+#[derive(Default)]
+struct RecentlyWrong {
+    turns: HashMap<KeyDigest, u64>,
+    by_turn: BTreeMap<u64, KeyDigest>,
+    next: u64,
+}
+
+impl RecentlyWrong {
+    fn contains(&mut self, digest: &KeyDigest) -> bool {
+        let known = self.turns.contains_key(digest);
+        if known {
+            self.insert(*digest);
+        }
+        known
+    }
+
+    fn insert(&mut self, digest: KeyDigest) {
+        self.next += 1;
+        if let Some(before) = self.turns.insert(digest, self.next) {
+            self.by_turn.remove(&before);
+        }
+        self.by_turn.insert(self.next, digest);
+        while self.turns.len() > MAX_WRONG {
+            let Some((_, oldest)) = self.by_turn.pop_first() else { return };
+            self.turns.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::tests_key;
+
+    fn keys(of: &[&str]) -> SlowKeys {
+        let mut keys = SlowKeys::default();
+        for text in of {
+            let hash = bcrypt::hash(text, 4).unwrap();
+            keys.push(SlowHash::parse(&hash).unwrap().unwrap(), Arc::new(tests_key(text, None)));
+        }
+        keys
+    }
+
+    #[test]
+    fn a_hash_is_read_in_every_form_and_a_broken_one_is_not() {
+        let hash = bcrypt::hash("team-key", 4).unwrap();
+        for text in [hash.clone(), format!("bcrypt${hash}"), format!("bcrypt{hash}"), format!("bcrypt:{hash}")] {
+            assert!(SlowHash::parse(&text).unwrap().unwrap().matches("team-key"), "{text}");
+        }
+        for (bad, says) in [
+            ("bcrypt$x".to_owned(), "$2a$"),
+            ("$2b$04$short".to_owned(), "broken"),
+            (hash.replacen("$04$", "$15$", 1), "cost 15"),
+        ] {
+            assert!(SlowHash::parse(&bad).unwrap().unwrap_err().contains(says), "{bad}");
+        }
+        assert!(SlowHash::parse("sha256:00").is_none());
+    }
+
+    #[test]
+    fn what_was_found_is_remembered_and_right_keys_are_not_pushed_out() {
+        let keys = keys(&["one", "two"]);
+        assert!(keys.needs_check("two") && keys.known("two").is_none());
+        keys.check("two");
+        assert_eq!(keys.known("two").map(|k| &*k.id), Some("two"));
+        for i in 0..MAX_WRONG as u64 + 2 {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&i.to_le_bytes());
+            keys.checked.lock().wrong.insert(digest);
+        }
+        keys.check("guess");
+        assert!(!keys.needs_check("two") && !keys.needs_check("guess") && keys.needs_check("other"));
+        assert_eq!(keys.checked.lock().wrong.turns.len(), MAX_WRONG);
+        assert!(!keys.needs_check(&"k".repeat(73)), "bcrypt would take it for the first 72 bytes of it");
+    }
+
+    #[test]
+    fn the_wrong_key_least_recently_shown_gives_way() {
+        let mut wrong = RecentlyWrong::default();
+        let digest = |i: usize| {
+            let mut digest = [0; 32];
+            digest[..8].copy_from_slice(&(i as u64).to_le_bytes());
+            digest
+        };
+        (0..MAX_WRONG).for_each(|i| wrong.insert(digest(i)));
+        assert!(wrong.contains(&digest(0)));
+        wrong.insert(digest(MAX_WRONG));
+        assert!(wrong.contains(&digest(0)) && !wrong.contains(&digest(1)));
+        assert_eq!(wrong.by_turn.len(), wrong.turns.len());
+    }
+}

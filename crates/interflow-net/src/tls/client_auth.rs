@@ -1,0 +1,108 @@
+//! Certificates that clients of our own ports show (mutual TLS): whose are accepted, and what name stands in them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ProducesTickets, WebPkiClientVerifier};
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::provider;
+use super::upstream::read_cas;
+
+/// The longest name that is taken from a certificate, in characters.
+const MAX_NAME: usize = 128;
+
+/// Whose certificates clients must, or may, show.
+#[derive(Clone)]
+pub struct ClientAuth {
+    roots: RootCertStore,
+    required: bool,
+}
+
+impl ClientAuth {
+    /// Of no authority yet. When it is not `required`, clients without a certificate are let in too; one that is shown must
+    /// be good all the same.
+    pub fn new(required: bool) -> Self {
+        Self { roots: RootCertStore::empty(), required }
+    }
+
+    /// Adds the authorities of a PEM file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn add(&mut self, pem: &[u8]) -> Result<(), String> {
+        for authority in read_cas(pem, "the file").map_err(|e| e.to_string())? {
+            self.roots.add(authority).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots.clone()), provider());
+        let builder = if self.required { builder } else { builder.allow_unauthenticated() };
+        builder.build().map_err(|e| e.to_string())
+    }
+}
+
+impl fmt::Debug for ClientAuth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientAuth({} authorities, required: {})", self.roots.len(), self.required)
+    }
+}
+
+/// No session is resumed where clients show certificates: each connection is verified anew, by the authorities that hold
+/// now and at the certificate's present age.
+#[derive(Debug)]
+pub(super) struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _plain: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _cipher: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// What a client is called by its verified certificate: the common name, else the first alternative name, else its hash.
+pub(super) fn certificate_name(leaf: &CertificateDer<'_>) -> Arc<str> {
+    let named = X509Certificate::from_der(leaf).ok().and_then(|(_, certificate)| {
+        let common = certificate.subject().iter_common_name().find_map(|a| a.as_str().ok().and_then(printable));
+        let alternative =
+            || certificate.subject_alternative_name().ok()??.value.general_names.iter().find_map(alternative);
+        common.or_else(alternative)
+    });
+    named
+        .unwrap_or_else(|| {
+            let hash: String = Sha256::digest(leaf).iter().map(|b| format!("{b:02x}")).collect();
+            format!("sha256:{hash}")
+        })
+        .into()
+}
+
+fn alternative(name: &GeneralName<'_>) -> Option<String> {
+    match name {
+        GeneralName::DNSName(text) | GeneralName::RFC822Name(text) | GeneralName::URI(text) => printable(text),
+        _ => None,
+    }
+}
+
+/// A name that may stand in logs and tags; one that is longer is not cut, as two could be the same then.
+fn printable(text: &str) -> Option<String> {
+    let fits = !text.trim().is_empty() && text.chars().count() <= MAX_NAME && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned())
+}

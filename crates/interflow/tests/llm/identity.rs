@@ -1,0 +1,127 @@
+//! Whose request it is: keys with bcrypt hashes, the policy of a key, and clients behind a reverse proxy.
+
+use interflow_testkit::Answer;
+
+use crate::instance::{Home, Running};
+use crate::{CHAT, chat, code};
+
+/// bcrypt's hash of `U*U`, from crypt_blowfish's test vectors.
+const SLOW: &str = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW";
+
+fn keys_file(home: &Home, text: &str) {
+    std::fs::write(home.dir.path().join("keys.toml"), text).unwrap();
+}
+
+#[tokio::test]
+async fn a_key_whose_hash_is_bcrypts_is_taken_like_any_other() {
+    let home = Home::new().await;
+    keys_file(
+        &home,
+        &format!("[[key]]\nid = \"team\"\nowner = \"Team\"\nhash = \"bcrypt${SLOW}\"\nmodels = [\"gpt-4o\"]\n"),
+    );
+    let key = home.keys(&["add", "--id", "ann"]).ok().trim().to_owned();
+    let running = home.start("[keys]\nrequired = true\n[keys.provider]\nlocalhost = \"sk-real\"\n");
+    // Several at once: they wait for one check, and none is refused.
+    let (a, b, c) = tokio::join!(chat(&running, "U*U"), chat(&running, "U*U"), chat(&running, "U*U"));
+    for answer in [a, b, c, chat(&running, "U*U").await, chat(&running, &key).await] {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    for wrong in ["U*V", "U*V", "ifk_wrong", &"U*U".repeat(40)] {
+        let answer = chat(&running, wrong).await;
+        assert_eq!((answer.status, code(&answer).as_str()), (401, "invalid_api_key"), "{wrong}");
+    }
+    let scoped =
+        running.post("/v1/chat/completions", "X-Interflow-Key: U*U\r\n", &CHAT.replace("gpt-4o", "gpt-9")).await;
+    assert_eq!((scoped.status, code(&scoped).as_str()), (403, "scope_denied_model"));
+    assert!(!format!("{:?}", home.provider.requests()).contains("U*U"));
+    running.stop();
+    keys_file(&home, "[[key]]\nid = \"team\"\nhash = \"bcrypt$2b$40$short\"\n");
+    let refused = home.refuses_to_start("");
+    assert!(
+        refused.contains("keys.toml") && refused.contains("the key `team`: the bcrypt hash is broken"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_clients_own_key_passes_beside_keys_with_bcrypts_hashes() {
+    let home = Home::new().await;
+    keys_file(&home, &format!("[[key]]\nid = \"team\"\nhash = \"{SLOW}\"\n"));
+    let running = home.start("[keys]\nrequired = false\n");
+    assert_eq!(chat(&running, "sk-of-my-own").await.status, 200);
+    assert!(format!("{:?}", home.provider.only_request()).contains("Bearer sk-of-my-own"));
+    running.stop();
+}
+
+const TOLD: &str = r#"{"model":"gpt-4o","messages":[{"role":"user","content":"about Bluebird"}]}"#;
+
+async fn tell(running: &Running, key: &str) -> Answer {
+    running.post("/v1/chat/completions", &format!("Authorization: Bearer {key}\r\n"), TOLD).await
+}
+
+#[tokio::test]
+async fn a_key_names_the_policy_of_its_requests() {
+    let home = Home::new().await;
+    std::fs::write(home.dir.path().join("strict.toml"), "always = [\"Bluebird\"]\n").unwrap();
+    let config = format!(
+        "[redact.policies]\nstrict = \"strict.toml\"\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk\"\n",
+        home.provider.url("")
+    );
+    home.write_config(&config);
+    let file = home.dir.path().join("config.toml").display().to_string();
+    let add = |words: &[&str]| home.say(&[&["-c", &file, "keys", "add"], words].concat());
+    let nowhere = add(&["--id", "x", "--policy", "lenient"]).fails(2);
+    assert!(nowhere.contains("there is no policy lenient in redact.policies"), "{nowhere}");
+    let strict = add(&["--id", "ann", "--policy", "strict"]).ok().trim().to_owned();
+    let plain = add(&["--id", "bob"]).ok().trim().to_owned();
+    let running = home.start(&config);
+    let arrived = || String::from_utf8_lossy(&home.provider.requests().last().unwrap().body).into_owned();
+    assert_eq!(tell(&running, &strict).await.status, 200);
+    assert!(!arrived().contains("Bluebird"), "{}", arrived());
+    assert_eq!(tell(&running, &plain).await.status, 200);
+    assert!(arrived().contains("Bluebird"), "{}", arrived());
+    let filtered = running.ask("POST", "/api/filter", &format!("X-Api-Key: {strict}\r\n"), "of Bluebird").await;
+    assert!(filtered.status == 200 && !filtered.text().contains("Bluebird"), "{}", filtered.text());
+    // The file is edited by hand to name a policy that is not there, and read anew with the next change.
+    keys_file(&home, &home.file("keys.toml").replace("\"strict\"", "\"gone\""));
+    assert_eq!(running.admin("POST", "/api/v1/keys", r#"{"id":"eve"}"#).await.status, 200);
+    let sent = home.provider.requests().len();
+    let refused = tell(&running, &strict).await;
+    assert_eq!((refused.status, code(&refused).as_str()), (500, "unknown_policy"), "{}", refused.text());
+    assert_eq!(home.provider.requests().len(), sent, "nothing goes on without its policy");
+    assert_eq!(tell(&running, &plain).await.status, 200);
+    running.stop();
+    let refused = home.refuses_to_start(&config);
+    assert!(refused.contains("the key `ann` goes by the policy `gone`, which is not in redact.policies"), "{refused}");
+}
+
+#[tokio::test]
+async fn clients_behind_a_trusted_proxy_are_limited_and_recorded_by_their_own_addresses() {
+    let home = Home::new().await;
+    let running = home.start(&format!(
+        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[[quota.rule]]\nname = \"each\"\nper = \"client\"\nallow = {{ requests = \"1/h\" }}\n[llm.upstream.openai]\ntarget = \"{}\"\n",
+        home.provider.url("")
+    ));
+    for (from, status) in [("9.9.9.9", 200), ("8.8.8.8", 200), ("8.8.8.8, 9.9.9.9", 429), ("9.9.9.9, 7.7.7.7", 200)] {
+        let fields = format!("X-Forwarded-For: {from}\r\nAuthorization: Bearer sk-own\r\n");
+        assert_eq!(running.post("/v1/chat/completions", &fields, CHAT).await.status, status, "{from}");
+    }
+    running.stop();
+    let recorded = home.say(&["flows", "list", "--format", "jsonl"]).ok();
+    for client in ["9.9.9.9", "8.8.8.8", "7.7.7.7"] {
+        assert!(recorded.contains(client), "{client}: {recorded}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_behind_a_trusted_proxy_on_this_machine_is_no_local_one() {
+    let home = Home::new().await;
+    let running = home.start(&format!(
+        "[gateway]\ntrusted_proxies = [\"127.0.0.1/32\"]\n[llm.upstream.openai]\ntarget = \"{}\"\nkey = \"sk-gate\"\n",
+        home.provider.url("")
+    ));
+    let remote = running.post("/v1/chat/completions", "X-Forwarded-For: 9.9.9.9\r\n", CHAT).await;
+    assert_eq!((remote.status, code(&remote).as_str()), (401, "missing_api_key"));
+    assert_eq!(running.post("/v1/chat/completions", "", CHAT).await.status, 200);
+    running.stop();
+}
