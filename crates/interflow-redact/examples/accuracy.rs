@@ -26,8 +26,10 @@ struct Label {
 fn matches_type(kind: Kind, label: &str) -> bool {
     use Kind::*;
     match label {
-        "PERSON" | "PREFIX" => matches!(kind, Person),
-        "TITLE" => matches!(kind, Person),
+        // Labels of persons hold their titles, or title and name are two of them.
+        "PERSON" => matches!(kind, Person | Title),
+        "TITLE" | "PREFIX" => matches!(kind, Person | Title),
+        "PASSPORT" => matches!(kind, Passport),
         "LOCATION" | "GPE" | "ADDRESS" | "STREET_ADDRESS" | "ZIP_CODE" => {
             matches!(kind, Location | StreetAddress | ZipCode | StateAbbreviation)
         }
@@ -53,6 +55,8 @@ fn label_of(kind: Kind) -> &'static str {
     use Kind::*;
     match kind {
         Person => "PERSON",
+        Title => "TITLE",
+        Passport => "PASSPORT",
         Location => "LOCATION",
         StreetAddress | ZipCode => "ADDRESS",
         Organization => "ORGANIZATION",

@@ -35,6 +35,8 @@ macro_rules! kinds {
 kinds! {
     /// A person's name.
     Person, "person", "PERSON", ["name", "first-name", "surname", "physician-name", "pheye"];
+    /// The title before a person's name: Mrs, Dr.
+    Title, "title", "TITLE", ["prefix", "honorific"];
     /// A company, institution or other body.
     Organization, "organization", "ORG", ["org", "company", "hospital"];
     /// A town, region or country.

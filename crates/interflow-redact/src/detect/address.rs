@@ -110,6 +110,13 @@ pub(super) fn addresses(scan: &mut Scan<'_>) {
         let cued = scan.near(part.first, topic::ADDRESS, 6, 0);
         let confidence = (confidence + if cued { 15 } else { 0 }).min(95);
         let list = scan.list();
+        // `95 230 Wit Road`: a number of the block, or one that was typed twice.
+        let doubled = part.first > 0
+            && is_house_number(scan, &list[part.first])
+            && list[part.first - 1].is_digits()
+            && list[part.first - 1].len() <= 3
+            && scan.gap(part.first - 1) == " ";
+        part.first -= usize::from(doubled);
         let (start, end) = (list[part.first].start(), list[part.last].end());
         scan.push(Kind::StreetAddress, start, end, confidence);
         addressee(scan, part.first);
@@ -132,7 +139,8 @@ fn core(scan: &Scan<'_>, i: usize, token: &Token) -> Option<Part> {
     if token.shape == Shape::Upper && matches!(scan.word(token), "FPO" | "APO" | "DPO") {
         return military(scan, i);
     }
-    if marks & mark::UNIT != 0
+    let boxed = token.len() == 1 && scan.word(token) == "P" && scan.byte_at(token.end()) == b'.';
+    if (marks & mark::UNIT != 0 || boxed)
         && let Some(found) = unit(scan, i)
     {
         return Some(found);

@@ -4,7 +4,7 @@ use super::Scan;
 use super::numbers::{Hit, Run};
 use crate::Kind;
 use crate::lexicon::{mark, topic};
-use crate::token::Shape;
+use crate::token::{Shape, Token};
 
 const YEARS: std::ops::RangeInclusive<u32> = 1800..=2199;
 
@@ -139,8 +139,18 @@ fn spoken_of(scan: &Scan<'_>, at: usize, back: usize) -> bool {
 /// Whether a word can be a part of a date or an age.
 #[inline]
 pub(super) fn may_be(scan: &Scan<'_>, token: &crate::token::Token) -> bool {
+    let second = |b: u8| scan.byte_at(token.start() + 1) | 0x20 == b;
     token.has(mark::MONTH)
-        || (1..=5).contains(&token.len()) && matches!(scan.byte_at(token.start()) | 0x20, b'y' | b'a')
+        || (1..=6).contains(&token.len())
+            && match scan.byte_at(token.start()) | 0x20 {
+                b'y' => true,
+                b'a' => token.len() <= 5,
+                b'm' => second(b'o') && token.len() >= 5,
+                b'w' => second(b'e') && matches!(token.len(), 4 | 5) && scan.byte_at(token.start() + 3) == b'k',
+                b'j' => second(b'a') && token.len() >= 4,
+                b't' => second(b'u') && token.len() >= 5,
+                _ => false,
+            }
 }
 
 /// Dates with a month's name, and ages, both recognised by a word.
@@ -148,7 +158,7 @@ pub(super) fn word(scan: &mut Scan<'_>, i: usize) {
     let Some(token) = scan.token(i) else { return };
     if token.has(mark::MONTH) && scan.want(Kind::Date) {
         month(scan, i);
-    } else if scan.want(Kind::Age) && token.len() >= 2 && matches!(scan.bytes[token.start()] | 0x20, b'y' | b'a') {
+    } else if scan.want(Kind::Age) && token.len() <= 6 {
         age(scan, i);
     }
 }
@@ -239,7 +249,9 @@ fn age(scan: &mut Scan<'_>, i: usize) {
     };
     let near_gap = |gap: &str| matches!(gap, " " | "-" | ": " | "/" | "" | "=" | "\": " | "\":");
     match lower.as_str() {
-        "year" | "years" | "yr" | "yrs" | "y" | "yo" => {
+        // `8 months old`; `34 ans`, `25 años`, `47 Jahre alt` with the verb or the word that says so.
+        "ans" | "anni" | "anos" | "años" | "jahre" | "jaar" => foreign_age(scan, i, &lower),
+        "months" | "weeks" | "month" | "week" | "year" | "years" | "yr" | "yrs" | "y" | "yo" => {
             if i == 0 || !near_gap(scan.gap_before(i)) {
                 return;
             }
@@ -253,6 +265,26 @@ fn age(scan: &mut Scan<'_>, i: usize) {
                 scan.push(Kind::Age, before.start(), end, 85);
             }
         }
+        // `turned 30`: of a person, and with nothing counted behind it.
+        "turned" | "turns" => {
+            let whom = i > 0
+                && (matches!(scan.word(&scan.list()[i - 1]), "he" | "He" | "she" | "She" | "I" | "just" | "recently")
+                    || scan.list()[i - 1].has(mark::FIRST | mark::RELATION));
+            let counted = scan.token(i + 2).is_some_and(|t| {
+                matches!(scan.gap(i + 1), " ")
+                    && t.shape == Shape::Lower
+                    && !t.has(mark::STOP | mark::PREP)
+                    && !matches!(scan.word(t), "last" | "today" | "yesterday" | "years")
+            });
+            if whom && number(scan, i + 1) && scan.gap(i) == " " && !counted {
+                let n = scan.list()[i + 1];
+                let years = scan.byte_at(n.end()) != b'%' && scan.byte_at(n.end()) != b'.'
+                    || !scan.byte_at(n.end() + 1).is_ascii_digit();
+                if years {
+                    scan.push(Kind::Age, n.start(), n.end(), 65);
+                }
+            }
+        }
         "age" | "aged" | "ages" => {
             let compound = matches!(scan.byte_before(token.start()), b'-' | b'_')
                 || token.shape == Shape::Upper && scan.gap(i) == " ";
@@ -262,6 +294,38 @@ fn age(scan: &mut Scan<'_>, i: usize) {
             }
         }
         _ => {}
+    }
+}
+
+/// `Elle a 34 ans`, `tiene 25 años`, `ist 47 Jahre alt`: somebody has or is as many years.
+fn foreign_age(scan: &mut Scan<'_>, i: usize, word: &str) {
+    let Some(number) = i.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
+    let fits = number.is_digits() && number.len() <= 3 && scan.gap_before(i) == " ";
+    if !fits || !scan.word(&number).parse().is_ok_and(|n: u32| (1..=120).contains(&n)) {
+        return;
+    }
+    let verbs: &[&str] = match word {
+        "ans" => &["a", "ai", "avait", "âgé", "âgée", "de"],
+        "anni" => &["ha", "ho", "aveva", "di"],
+        "anos" | "años" => &["tiene", "tengo", "tenía", "tem", "tenho", "de", "con"],
+        _ => &["alt", "oud"],
+    };
+    let behind = matches!(word, "jahre" | "jaar");
+    let told = if behind { scan.near_word(i, verbs, 0, 1) } else { scan.near_word(i - 1, verbs, 1, 0) };
+    // `un contrat de 3 ans`: `de` tells of an age only where somebody is spoken of.
+    let of = !behind && scan.near_word(i - 1, &["de", "di", "con"], 1, 0);
+    let aged = scan.near_word(
+        i,
+        &[
+            "femme", "homme", "fille", "garçon", "mujer", "hombre", "niño", "niña", "enfant", "paciente", "patient",
+            "patiente", "donna", "uomo", "mulher", "homem", "âgé", "âgée",
+        ],
+        5,
+        0,
+    );
+    if told && (!of || aged) {
+        let end = if behind { scan.token(i + 1).map_or(number.end(), Token::end) } else { scan.list()[i].end() };
+        scan.push(Kind::Age, number.start(), end, 75);
     }
 }
 

@@ -11,64 +11,126 @@ const LONGEST: usize = 80;
 /// Keys without `_`, `-` and capitals, in their order.
 static KEYS: &[(&str, Kind)] = &[
     ("accountholder", Person),
+    ("achternaam", Person),
+    ("address", StreetAddress),
+    ("address1", StreetAddress),
     ("addressline1", StreetAddress),
+    ("addressline2", StreetAddress),
+    ("adresse", StreetAddress),
     ("anschrift", StreetAddress),
     ("apellido", Person),
     ("apellidos", Person),
+    ("applicantname", Person),
+    ("beneficiaryname", Person),
     ("billingaddress", StreetAddress),
     ("birthdate", Date),
     ("birthday", Date),
+    ("birthplace", Location),
     ("cardholdername", Person),
     ("citizenship", Nationality),
+    ("cityofbirth", Location),
     ("codepostal", ZipCode),
     ("codigopostal", ZipCode),
     ("cognome", Person),
+    ("companylegalname", Organization),
     ("companyname", Organization),
+    ("contactfirstname", Person),
+    ("contactlastname", Person),
     ("contactname", Person),
+    ("customerfirstname", Person),
+    ("customerlastname", Person),
     ("customername", Person),
+    ("datanascimento", Date),
+    ("datedenaissance", Date),
     ("dateofbirth", Date),
     ("direccion", StreetAddress),
     ("dob", Date),
+    ("doctorname", Person),
+    ("efternamn", Person),
+    ("efternavn", Person),
+    ("emergencycontact", Person),
+    ("emergencycontactname", Person),
+    ("employeefullname", Person),
     ("employeename", Person),
     ("employer", Organization),
+    ("employername", Organization),
+    ("ethnicgroup", Nationality),
     ("ethnicity", Nationality),
     ("familyname", Person),
+    ("fathername", Person),
     ("fechanacimiento", Date),
     ("firstname", Person),
+    ("fname", Person),
+    ("fornamn", Person),
+    ("fornavn", Person),
     ("fullname", Person),
     ("geburtsdatum", Date),
     ("geburtsname", Person),
     ("givenname", Person),
+    ("guardianname", Person),
+    ("guestname", Person),
+    ("holdername", Person),
     ("homeaddress", StreetAddress),
     ("homecity", Location),
+    ("hometown", Location),
     ("lastname", Person),
     ("legalname", Person),
+    ("lname", Person),
     ("maidenname", Person),
     ("mailingaddress", StreetAddress),
+    ("membername", Person),
     ("middlename", Person),
+    ("mothername", Person),
+    ("mothersmaidenname", Person),
     ("nachname", Person),
+    ("naissance", Date),
     ("nationalitaet", Nationality),
     ("nationality", Nationality),
+    ("nazwisko", Person),
     ("nombre", Person),
+    ("nomdefamille", Person),
     ("organisationname", Organization),
     ("organizationname", Organization),
+    ("ownername", Person),
+    ("passport", Passport),
+    ("passportid", Passport),
     ("passportno", Passport),
     ("passportnumber", Passport),
+    ("patientdob", Date),
+    ("patientfirstname", Person),
+    ("patientlastname", Person),
     ("patientname", Person),
+    ("physicianname", Person),
+    ("placeofbirth", Location),
     ("plz", ZipCode),
     ("postalcode", ZipCode),
     ("postcode", ZipCode),
     ("postleitzahl", ZipCode),
     ("preferredname", Person),
     ("prenom", Person),
+    ("primerapellido", Person),
     ("recipientname", Person),
     ("religion", Nationality),
+    ("secondlastname", Person),
+    ("secondname", Person),
+    ("segundoapellido", Person),
     ("sendername", Person),
     ("shippingaddress", StreetAddress),
+    ("sobrenome", Person),
+    ("spousename", Person),
     ("staatsangehoerigkeit", Nationality),
+    ("street", StreetAddress),
+    ("street1", StreetAddress),
     ("streetaddress", StreetAddress),
+    ("streetline1", StreetAddress),
+    ("studentname", Person),
     ("surname", Person),
+    ("tenantname", Person),
+    ("userfirstname", Person),
+    ("userlastname", Person),
+    ("voornaam", Person),
     ("vorname", Person),
+    ("workplace", Organization),
     ("zip", ZipCode),
     ("zipcode", ZipCode),
 ];
@@ -146,7 +208,7 @@ fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
         return;
     }
     let mut buffer = [0; 24];
-    let Some(kind) = key_of(scan, token.end(), &mut buffer) else { return };
+    let Some(kind) = key_of(scan, i, token.end(), &mut buffer) else { return };
     let from = token.end() + gap.len();
     let rest = scan.text.get(from..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(LONGEST)];
@@ -168,7 +230,7 @@ fn field(scan: &mut Scan<'_>, i: usize, token: &Token) {
 }
 
 /// What the identifier that ends at `end` is a key for.
-fn key_of(scan: &Scan<'_>, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
+fn key_of(scan: &Scan<'_>, i: usize, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
     let key = scan.bytes[..end].iter().rev().take(buffer.len() + 4);
     let key = key.take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let mut at = buffer.len();
@@ -177,6 +239,16 @@ fn key_of(scan: &Scan<'_>, end: usize, buffer: &mut [u8; 24]) -> Option<Kind> {
         buffer[at] = b.to_ascii_lowercase();
     }
     let word = std::str::from_utf8(buffer.get(at..)?).ok()?;
+    // `{"last": "Bishop", "first": "Grace"}`: the one tells what the other is.
+    let beside = match word {
+        "last" => "first",
+        "first" => "last",
+        _ => "",
+    };
+    if !beside.is_empty() {
+        let quoted = matches!(scan.byte_at(end), b'"' | b'\'');
+        return (quoted && scan.near_word(i, &[beside], 4, 4)).then_some(Person);
+    }
     KEYS.binary_search_by(|(k, _)| (*k).cmp(word)).ok().map(|n| KEYS[n].1)
 }
 

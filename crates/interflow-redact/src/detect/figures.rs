@@ -31,6 +31,9 @@ pub(super) fn address_or_version(scan: &Scan<'_>, run: &Run, k: usize, parts: [u
     let (start, end) = run.span(k, 4);
     let private = matches!(parts, [10, ..] | [192, 168, ..] | [172, 16..=31, ..]);
     let told = address_told(scan, at, start, end);
+    if private && network(scan, end, parts) {
+        return 40;
+    }
     // Versions begin with a small number, and their third part is seldom large.
     let low = parts[0] <= 30 && parts[2] <= 99;
     let tiny = parts[0] != 10 && parts.iter().all(|p| *p < 16);
@@ -47,6 +50,15 @@ pub(super) fn address_or_version(scan: &Scan<'_>, run: &Run, k: usize, parts: [u
         _ if private => 80,
         _ => 90,
     }
+}
+
+/// `192.168.0.128/25`: a whole network, in which no machine is named.
+fn network(scan: &Scan<'_>, end: usize, parts: [u32; 4]) -> bool {
+    let after = scan.bytes.get(end..(end + 4).min(scan.bytes.len())).unwrap_or_default();
+    let [b'/', bits @ ..] = after else { return false };
+    let bits = bits.iter().take(2).take_while(|b| b.is_ascii_digit()).fold(0, |n, b| n * 10 + u32::from(b - b'0'));
+    let address = parts.iter().fold(0u32, |all, p| all << 8 | p & 0xff);
+    (1..=31).contains(&bits) && address << bits == 0
 }
 
 /// Whether the text says that an address comes: a word of networks, a port, a login or a URL, the form of an access log.

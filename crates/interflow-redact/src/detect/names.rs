@@ -4,11 +4,13 @@
 mod around;
 mod bodies;
 mod eponyms;
+mod software;
 mod weigh;
 
 pub(super) use self::around::{ORG_LABELS, PLACE_LABELS};
 use self::around::{in_code, located};
 use self::bodies::company_form;
+use self::software::{described, technical};
 use self::weigh::{as_first, as_last, classify, foreign};
 use super::{Scan, address};
 use crate::Kind;
@@ -33,7 +35,7 @@ pub(super) fn code_line(scan: &Scan<'_>, i: usize) -> bool {
 
 /// Names anywhere in the text.
 pub(super) fn names(scan: &mut Scan<'_>) {
-    if !scan.wants.kinds.any(&[Kind::Person, Kind::Organization, Kind::Location, Kind::Nationality]) {
+    if !scan.wants.kinds.any(&[Kind::Person, Kind::Title, Kind::Organization, Kind::Location, Kind::Nationality]) {
         return;
     }
     let mut chunks = Vec::new();
@@ -50,10 +52,28 @@ pub(super) fn names(scan: &mut Scan<'_>) {
     towns_of_regions(scan, &mut chunks);
     bodies::listed(scan, &mut chunks);
     promote(scan, &mut chunks);
+    things(scan, &mut chunks);
     let mut small = None;
     for chunk in chunks {
         if !common_here(scan, &chunk, &mut small) {
             report(scan, &chunk);
+        }
+    }
+}
+
+/// `The Ninja generator`, where software is spoken of: what is named so once is a thing everywhere in the text.
+fn things(scan: &Scan<'_>, chunks: &mut [Chunk]) {
+    let list = scan.list();
+    let doubtful = |c: &Chunk| c.first == c.last && c.person < 75 && !list[c.first].has(FIRST_TOP | LAST_TOP);
+    let named = |c: &&Chunk| doubtful(c) && c.person >= TOLD && described(scan, c.first) && technical(scan, c.first);
+    let mut words: Vec<&str> = chunks.iter().filter(named).map(|c| scan.word(&list[c.first])).collect();
+    words.sort_unstable();
+    if words.is_empty() {
+        return;
+    }
+    for chunk in chunks.iter_mut().filter(|c| doubtful(c)) {
+        if words.binary_search(&scan.word(&list[chunk.first])).is_ok() {
+            chunk.person = 0;
         }
     }
 }
@@ -102,7 +122,21 @@ fn report(scan: &mut Scan<'_>, chunk: &Chunk) {
         return scan.push(Kind::Organization, start, longer, 80);
     }
     if score >= TOLD {
-        scan.push(kind, start, end, score.clamp(0, 95) as u8);
+        let score = score.clamp(0, 95) as u8;
+        scan.push(kind, start, end, score);
+        if kind == Kind::Person {
+            title(scan, chunk.first, score);
+        }
+    }
+}
+
+/// `Mrs.` before a name tells who is meant, too; without a name it tells nothing.
+fn title(scan: &mut Scan<'_>, first: usize, score: u8) {
+    let Some(token) = first.checked_sub(1).and_then(|p| scan.token(p)).copied() else { return };
+    let gap = scan.gap_before(first);
+    if token.has(HONORIFIC) && matches!(gap, " " | ". ") && matches!(token.shape, Shape::Title | Shape::Upper) {
+        let end = token.end() + usize::from(gap == ". ");
+        scan.push(Kind::Title, token.start(), end, score);
     }
 }
 
@@ -394,6 +428,10 @@ fn small(scan: &Scan<'_>, i: usize, token: &Token, chunks: &mut Vec<Chunk>) -> u
         || !ends_cleanly(scan, token)
         || !scan.gap_before(i).ends_with([' ', '\n', '"', '\'', '(', ',']) && i > 0
     {
+        return i + 1;
+    }
+    // `a variable named errno`
+    if token.class == 0 && technical(scan, i) {
         return i + 1;
     }
     let first = as_first(token);

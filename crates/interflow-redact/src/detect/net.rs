@@ -524,6 +524,9 @@ pub(super) fn colon_addresses(scan: &mut Scan<'_>) {
         if address.len() == 17 && is_mac(address.as_bytes()) {
             scan.push(Kind::MacAddress, start, end, 90);
         } else if let Some(confidence) = ipv6(address) {
+            // `fd00::/24` is a whole network.
+            let network = address.ends_with("::") && scan.byte_at(end) == b'/';
+            let confidence = if network { 30 } else { confidence };
             scan.push(Kind::IpAddress, start, end, confidence);
         }
     }

@@ -416,6 +416,12 @@ fn value_start(scan: &Scan<'_>, end: usize, topics: u32) -> Option<(usize, u8, b
     if let Some(skipped) = places::argument(scan, end) {
         return Some((end + skipped + 1, bytes[skipped], true));
     }
+    if let Some(skipped) = places::called(scan, end).filter(|_| topics & topic::PASSWORD != 0) {
+        return Some((end + skipped + 1, bytes[skipped], true));
+    }
+    if let Some(at) = places::of_something(rest).filter(|_| topics & topic::PASSWORD != 0) {
+        return Some((end + at, 0, false));
+    }
     if let Some(beside) = places::beside(scan, end) {
         at = beside;
     }

@@ -42,8 +42,12 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
     let opening = gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '*', '>']).is_empty() && before(1).is_none()
         || gap_before.contains(['.', '!', '?', '\n', ':', '"', '“', '*', '•', '>', ';'])
         || gap_before.ends_with('-') && gap_before.len() > 1;
+    // `MS-DOS`, `MS Windows`: a maker, unless the name is in capitals too.
+    let maker = || before(1).is_some_and(|t| scan.word(t) == "MS") && list[first].shape != Shape::Upper;
     let honorific = near_before
+        && gap_before != "-"
         && marks_before(1) & HONORIFIC != 0
+        && !maker()
         && (gap_before == ". " || before(1).is_some_and(|t| matches!(t.shape, Shape::Title | Shape::Upper)));
     let topics_before = before(1).map_or(0, |t| t.topics);
     let cue = person_cue(&marks_before, &word_before, &word_after, topics_before, after(1), gap_before, gap_after);
@@ -63,6 +67,82 @@ pub(super) fn around(scan: &Scan<'_>, first: usize, last: usize) -> Around {
         shouted: caps(before(1)) && caps(after(1)),
     }
 }
+
+/// What people do, as it is told of them, and hardly anything else.
+const DEEDS: &[&str] = &[
+    "shouted",
+    "whispered",
+    "laughed",
+    "smiled",
+    "sighed",
+    "cried",
+    "wept",
+    "nodded",
+    "shrugged",
+    "spent",
+    "grew",
+    "married",
+    "divorced",
+    "graduated",
+    "retired",
+    "apologized",
+    "apologised",
+    "complained",
+    "resigned",
+    "quit",
+    "insisted",
+    "begged",
+    "yelled",
+    "screamed",
+    "giggled",
+    "yawned",
+    "texted",
+    "phoned",
+    "emailed",
+];
+
+/// Whom a person has: `Sumaya's kid`.
+const KIN: &[&str] = &[
+    "kid",
+    "kids",
+    "son",
+    "sons",
+    "daughter",
+    "daughters",
+    "child",
+    "children",
+    "baby",
+    "mother",
+    "father",
+    "mom",
+    "mum",
+    "dad",
+    "wife",
+    "husband",
+    "brother",
+    "sister",
+    "sisters",
+    "brothers",
+    "uncle",
+    "aunt",
+    "cousin",
+    "friend",
+    "friends",
+    "boyfriend",
+    "girlfriend",
+    "neighbour",
+    "neighbor",
+    "boss",
+    "birthday",
+    "funeral",
+    "wedding",
+    "apartment",
+    "salary",
+    "diagnosis",
+    "doctor",
+    "therapist",
+    "lawyer",
+];
 
 /// How much the words around speak of a person.
 struct Cue {
@@ -111,6 +191,22 @@ fn person_cue<'a>(
         && (gap_after.is_empty() || gap_after.starts_with(['\n', '\r']));
     let greeted = topics_before & topic::GREETED != 0;
     let strong_greeted = topics_before & topic::ADDRESSED != 0;
+    // `Jakobine, can you …`, `Duqyaha shouted at`: spoken to, or doing what only people do.
+    let begins = || {
+        gap_before.trim_start_matches([' ', '"', '\'', '(', '“', '>']).is_empty()
+            || gap_before.ends_with(['\n', '“'])
+            || gap_before.contains(['.', '!', '?'])
+    };
+    let hailed = || {
+        matches!(word_after(1), "can" | "could" | "would" | "will" | "please" | "do" | "are" | "have" | "did")
+            && matches!(word_after(2), "you" | "I" | "we" | "your")
+    };
+    let human = || match word_after(1) {
+        "began" => word_after(2).ends_with("ing"),
+        deed => DEEDS.contains(&deed),
+    };
+    let kindred = matches!(gap_after, "'" | "’" | "\\'") && word_after(1) == "s" && KIN.contains(&word_after(2));
+    let lively = gap_after == ", " && hailed() && begins() || gap_after == " " && human() && begins() || kindred;
     let related = marks_before(1) & (RELATION | JOB) != 0
         && (gap_before == " " || gap_before == ", " && matches!(gap_after, ", " | "."));
     let says = after.is_some_and(|t| t.has(SAY) && t.shape == Shape::Lower) && matches!(gap_after, " " | ", ");
@@ -128,7 +224,7 @@ fn person_cue<'a>(
         || greeted && near && (acts || gap_after != " " || possessive)
         || possessive && gap_before == " "
         || acts && (gap_before.trim().is_empty() || gap_before.ends_with([' ', '"', '\n']));
-    let told = named || called || kin || signed;
+    let told = named || called || kin || signed || lively;
     Cue { told, strong: strong || told, any: strong || any || told, kin: kin || signed }
 }
 

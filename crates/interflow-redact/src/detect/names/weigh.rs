@@ -3,6 +3,7 @@
 use super::super::{Scan, address};
 use super::around::{amid_code, around, eponym, in_another_tongue, org_cue};
 use super::bodies::{by_context, company_form, organisation};
+use super::software::{described, identifier, technical};
 use super::{Chunk, ends_cleanly};
 use crate::lexicon::mark::*;
 use crate::token::{Shape, Token};
@@ -167,6 +168,10 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     if last == first {
         return single(scan, first);
     }
+    // `Mach-O`: a letter is joined to it as to no name.
+    if initial(&list[last]) && scan.gap(last - 1) == "-" {
+        return None;
+    }
     let around = around(scan, first, last);
     let core: Vec<&Token> = list[first..=last]
         .iter()
@@ -215,6 +220,11 @@ fn several(scan: &Scan<'_>, first: usize, last: usize) -> Option<Chunk> {
     }
     if around.code && !around.labelled {
         person -= 15;
+    }
+    // `Cyrus IMAPd`, `Borland C`: a product of somebody's name.
+    let product = list[last].shape == Shape::Camel && list[last].class == 0 || initial(&list[last]);
+    if !around.honorific && product && l < 45 && technical(scan, first) {
+        person = person.min(45);
     }
     let known_place = address::place_at(scan, first).is_some_and(|e| e <= last);
     let mut place = if known_place && core.iter().any(|t| t.has(REGION)) {
@@ -286,7 +296,11 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     let around = around(scan, i, i);
     let ticked = scan.byte_before(token.start()) == b'`' && scan.byte_at(token.end()) == b'`';
     let form = m & ORG_SUFFIX != 0 && m & FIRST_TOP == 0;
-    if ticked || form {
+    if ticked
+        || form
+        || (identifier(scan, &token) || token.shape == Shape::Camel && token.class == 0 && described(scan, i))
+            && company_form(scan, token.end()).is_none()
+    {
         return None;
     }
     let unknown = foreign(&token);
@@ -361,7 +375,7 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     } else if m & TECH != 0 {
         // `Hi Claude`, `Jenkins said`: by itself rather the machine.
         person = person.min(45);
-    } else if around.kin && !around.code && (f > 0 || l > 0 || m & PLACE != 0) && m & STOP == 0 {
+    } else if around.kin && !around.code && (f > 0 || l > 0 || m & (PLACE | REGION) != 0) && m & STOP == 0 {
         (person, place) = ((person + 22).max(58), 0);
     } else if around.name_told && unknown && !around.code && !keyed(scan, i) {
         person = person.max(56);
@@ -379,7 +393,11 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
     if around.place_cue && !around.honorific {
         if place > 0 {
             place += if plain { 20 } else { 25 };
-        } else if (unknown || l >= 60 && !plain) && token.shape == Shape::Title && !around.shouted && token.len() > 3 {
+        } else if (unknown || l >= 60 && !plain)
+            && (token.shape == Shape::Title || unknown && settles(scan, i))
+            && !around.shouted
+            && token.len() > 3
+        {
             place = if around.code || in_another_tongue(scan, i, i) { 30 } else { 52 };
         }
         if f < 85 {
@@ -419,6 +437,21 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         org -= 25;
     }
     let cued = around.honorific || around.labelled || around.person_cue || around.place_cue;
+    let software = || !around.honorific && !around.kin && !around.labelled && technical(scan, i);
+    if person.max(place).max(org) >= 50 && f < 100 && !region && software() {
+        // Tools tell, ask and say as well; what is joined to capitals is the name of a sign or a register.
+        let row = token.shape == Shape::Upper && i > 0 && scan.list()[i - 1].shape == Shape::Upper;
+        if row || token.shape == Shape::Camel && m & FIRST == 0 {
+            (person, place, org) = (person.min(40), place.min(40), if around.org >= 3 { org } else { org.min(40) });
+        } else if f < 85 && !around.strong_cue {
+            (person, place) = (person.min(48), if around.place_cue { place } else { place.min(48) });
+        } else if !cued {
+            person -= 12;
+        }
+        if around.org == 0 {
+            org = org.min(48);
+        }
+    }
     if person.max(place) >= 50 && !around.honorific && eponym(scan, i) {
         return None;
     }
@@ -429,6 +462,15 @@ fn single(scan: &Scan<'_>, i: usize) -> Option<Chunk> {
         (person, place) = (person - 12, place - 12);
     }
     Some(Chunk { first: i, last: i, person, place, org }).filter(|c| c.person.max(c.place).max(c.org) > 0)
+}
+
+/// `lives in PUNKAHARJU`: somebody lives or goes there, and it is in capitals.
+fn settles(scan: &Scan<'_>, i: usize) -> bool {
+    let token = &scan.list()[i];
+    let before = scan.list().get(i.saturating_sub(3)..i).unwrap_or_default();
+    token.shape == Shape::Upper
+        && before.iter().any(|t| t.has(LIVE_CUE) && t.shape == Shape::Lower)
+        && !technical(scan, i)
 }
 
 /// `name: Clippy`, `"name": "Rustfmt"`: a key of a file, whose value may be anything's name.

@@ -64,7 +64,10 @@ pub(in super::super) fn pgpass(scan: &mut Scan<'_>) {
         let host = host.strip_prefix(b"\"").or_else(|| host.strip_prefix(b"'")).unwrap_or(host);
         let numbered = port == b"*" || (4..=5).contains(&port.len()) && port.iter().all(u8::is_ascii_digit);
         let lettered = |f: &[u8]| f == b"*" || f.iter().any(u8::is_ascii_alphabetic);
-        if !(numbered && [host, database, user].into_iter().all(|f| named(f) && lettered(f)) && password.len() >= 4) {
+        let address = named(host) && host.iter().filter(|b| **b == b'.').count() == 3;
+        let fits =
+            (address || named(host) && lettered(host)) && [database, user].into_iter().all(|f| named(f) && lettered(f));
+        if !numbered || !fits || password.len() < 4 {
             continue;
         }
         let value = scan.text.get(d + 1..d + 1 + password.len()).unwrap_or_default().trim_end_matches(['"', '\'', ',']);
@@ -85,45 +88,78 @@ pub(in super::super) fn pgpass(scan: &mut Scan<'_>) {
 struct Command {
     names: &'static [&'static str],
     flag: &'static str,
-    /// The value is written to the flag; else it may be the next argument too.
-    glued_only: bool,
+    form: Form,
+    /// Arguments between the flag and the value.
+    skipped: usize,
+}
+
+/// How the value is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// To the flag: `-psecret`.
+    Joined,
+    /// As an argument of its own.
+    Apart,
+    /// Either way.
+    Either,
+}
+
+const fn flagged(names: &'static [&'static str], flag: &'static str, form: Form) -> Command {
+    Command { names, flag, form, skipped: 0 }
+}
+
+const fn behind_user(names: &'static [&'static str], flag: &'static str) -> Command {
+    Command { names, flag, form: Form::Apart, skipped: 1 }
 }
 
 static COMMANDS: &[Command] = &[
-    Command {
-        names: &["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlcheck", "mysqlsh", "mariadb"],
-        flag: "-p",
-        glued_only: true,
-    },
-    Command { names: &["sshpass"], flag: "-p", glued_only: false },
-    Command { names: &["redis"], flag: "-a", glued_only: false },
-    Command { names: &["mongo", "mongosh", "mongodump", "mongorestore"], flag: "-p", glued_only: false },
-    Command { names: &["ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami"], flag: "-w", glued_only: false },
-    Command { names: &["sqlcmd"], flag: "-P", glued_only: false },
-    Command { names: &["plink", "pscp"], flag: "-pw", glued_only: false },
-    Command { names: &["keytool", "jarsigner"], flag: "-storepass", glued_only: false },
+    flagged(
+        &["mysql", "mysqldump", "mysqladmin", "mysqlimport", "mysqlcheck", "mysqlsh", "mariadb"],
+        "-p",
+        Form::Joined,
+    ),
+    flagged(&["sshpass"], "-p", Form::Either),
+    flagged(&["redis"], "-a", Form::Either),
+    flagged(&["mongo", "mongosh", "mongodump", "mongorestore"], "-p", Form::Either),
+    flagged(&["ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami"], "-w", Form::Either),
+    flagged(&["sqlcmd"], "-P", Form::Either),
+    flagged(&["plink", "pscp"], "-pw", Form::Apart),
+    flagged(&["keytool", "jarsigner"], "-storepass", Form::Apart),
+    flagged(&["unzip", "zip"], "-P", Form::Either),
+    flagged(&["openssl"], "-k", Form::Apart),
+    behind_user(&["rabbitmqctl"], "add_user"),
+    behind_user(&["rabbitmqctl"], "change_password"),
 ];
 
 /// The password among the arguments of the command that the token names.
 pub(super) fn command(scan: &mut Scan<'_>, token: &Token) {
     let name = scan.word(token);
-    let Some(command) = COMMANDS.iter().find(|c| c.names.contains(&name)) else { return };
+    for command in COMMANDS.iter().filter(|c| c.names.contains(&name)) {
+        argument_of(scan, token, command);
+    }
+}
+
+fn argument_of(scan: &mut Scan<'_>, token: &Token, command: &Command) {
     let rest = scan.text.get(token.end()..).unwrap_or_default();
     let rest = &rest[..rest.floor_char_boundary(LONGEST)];
     let line = rest.split(['\n', '|', ';']).next().unwrap_or_default();
     let mut at = token.end();
-    let mut awaited = false;
+    let mut awaited = None;
     for part in line.split(' ') {
         let from = at;
         at += part.len() + 1;
         let value = match part.strip_prefix(command.flag) {
             _ if part.is_empty() => continue,
-            _ if awaited => part,
-            Some("") => {
-                awaited = !command.glued_only;
+            _ if awaited == Some(0) => part,
+            _ if awaited.is_some() => {
+                awaited = awaited.map(|n| n - 1);
                 continue;
             }
-            Some(value) if command.flag.len() == 2 => value,
+            Some("") => {
+                awaited = (command.form != Form::Joined).then_some(command.skipped);
+                continue;
+            }
+            Some(value) if command.form != Form::Apart => value,
             _ => continue,
         };
         let begin = from + (part.len() - value.len());
@@ -137,7 +173,7 @@ pub(super) fn command(scan: &mut Scan<'_>, token: &Token) {
             None => (begin, begin + value.trim_end_matches(['`', '"', '\'', ')', ',']).len()),
         };
         let value = scan.text.get(begin..end).unwrap_or_default();
-        if value.chars().count() >= 4 && !value.starts_with('-') && !is_placeholder(value) {
+        if value.chars().count() >= 4 && !value.starts_with('-') && !value.ends_with(".zip") && !is_placeholder(value) {
             scan.push(Kind::Password, begin, end, 85);
         }
         return;
@@ -161,6 +197,33 @@ pub(super) fn argument(scan: &Scan<'_>, end: usize) -> Option<usize> {
     let called = scan.bytes.get(open) == Some(&quote)
         && scan.bytes[..open].iter().rev().take(4).find(|b| **b != b' ') == Some(&b'(');
     (called && matches!(scan.byte_at(end + 2 + blanks), b'"' | b'\'')).then_some(2 + blanks)
+}
+
+/// The value of a call: `set_password("x")`. Gives where it begins, counted from the end of the name.
+pub(super) fn called(scan: &Scan<'_>, end: usize) -> Option<usize> {
+    let rest = scan.bytes.get(end..)?;
+    let [b'(', quote @ (b'"' | b'\''), value @ ..] = rest else { return None };
+    let length = value.iter().take(128).position(|b| b == quote)?;
+    let (value, behind) = value.split_at(length);
+    let drawn = value.iter().any(u8::is_ascii_digit) && !value.contains(&b' ');
+    (drawn && matches!(behind.get(1), Some(b')' | b','))).then_some(1)
+}
+
+/// `password for the printer is x`: gives where the value begins, counted from the blank behind the word.
+pub(super) fn of_something(text: &str) -> Option<usize> {
+    const WHAT: &[&str] = &[" for ", " of ", " to ", " on ", " pour ", " du ", " für ", " para ", " del ", " de "];
+    const IS: &[&str] = &[" is ", " was ", " est ", " es ", " ist ", " lautet ", " is: ", ": "];
+    if !WHAT.iter().any(|w| text.starts_with(w)) {
+        return None;
+    }
+    let line = &text[..text.floor_char_boundary(56)];
+    let line = line.split(['\n', '.', ';', ',']).next()?;
+    let at = IS.iter().filter_map(|w| line.find(w).map(|at| at + w.len())).min()?;
+    let value = text.get(at..)?.split_whitespace().next()?;
+    // `is base64-encoded`: capitals or a sign are in few words.
+    let drawn = value.bytes().any(|b| b.is_ascii_uppercase() || b"!@#$%&*?+=^".contains(&b))
+        && value.bytes().any(|b| b.is_ascii_digit());
+    drawn.then_some(at)
 }
 
 /// The value that stands in a block or a field beside the name: Terraform's `variable "db_password" { default = "x" }`,

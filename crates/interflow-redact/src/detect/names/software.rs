@@ -1,0 +1,154 @@
+//! Whether software is spoken of, and what programs call things: a capital there is seldom somebody's name.
+
+use super::super::Scan;
+use crate::lexicon::mark::*;
+use crate::lexicon::topic;
+use crate::token::{Shape, Token};
+
+/// Tokens on either side in which [`technical`] counts.
+const PASSAGE: usize = 40;
+
+/// Whether software is spoken of around: words of computing, identifiers and their signs in every tenth place.
+pub(super) fn technical(scan: &Scan<'_>, i: usize) -> bool {
+    let list = scan.list();
+    let passage = &list[i.saturating_sub(PASSAGE)..(i + 1 + PASSAGE).min(list.len())];
+    let spoken = |t: &Token| {
+        t.has(TECH)
+            || t.topics & (topic::SOFTWARE | topic::VERSION) != 0
+            || t.class == 0 && matches!(t.shape, Shape::Camel | Shape::Mixed)
+            || matches!(scan.byte_at(t.end()), b'_' | b'(' | b'`' | b'=' | b'[' | b'<' | b'>' | b'\\')
+    };
+    passage.len() >= 12 && passage.iter().filter(|t| spoken(t)).count() * 10 >= passage.len()
+}
+
+/// `the Ninja generator`: an article before it and a noun behind it.
+pub(super) fn described(scan: &Scan<'_>, i: usize) -> bool {
+    let article = i.checked_sub(1).and_then(|p| scan.token(p)).map_or("", |t| scan.word(t));
+    let noun = scan.token(i + 1).is_some_and(|t| t.shape == Shape::Lower && t.len() > 2 && !t.has(STOP | PREP));
+    matches!(article, "the" | "The" | "a" | "A" | "an" | "An")
+        && noun
+        && scan.gap_before(i) == " "
+        && scan.gap(i) == " "
+}
+
+/// What names of types, errors and functions end with.
+const TYPE_ENDS: &[&str] = &[
+    "Adapter",
+    "Args",
+    "Array",
+    "Buffer",
+    "Builder",
+    "Callback",
+    "Client",
+    "Config",
+    "Context",
+    "Controller",
+    "Count",
+    "Data",
+    "Entry",
+    "Enum",
+    "Error",
+    "Event",
+    "Exception",
+    "Factory",
+    "Failure",
+    "Fault",
+    "Field",
+    "Filter",
+    "Flag",
+    "Flags",
+    "Format",
+    "Handle",
+    "Handler",
+    "Id",
+    "Impl",
+    "Index",
+    "Info",
+    "Interface",
+    "Interrupt",
+    "Item",
+    "Iter",
+    "Iterator",
+    "Key",
+    "List",
+    "Listener",
+    "Literal",
+    "Manager",
+    "Map",
+    "Mode",
+    "Model",
+    "Module",
+    "Name",
+    "Node",
+    "Object",
+    "Option",
+    "Options",
+    "Parser",
+    "Path",
+    "Pointer",
+    "Policy",
+    "Pool",
+    "Provider",
+    "Queue",
+    "Reader",
+    "Record",
+    "Ref",
+    "Request",
+    "Resource",
+    "Response",
+    "Result",
+    "Rule",
+    "Schema",
+    "Serializer",
+    "Service",
+    "Session",
+    "Set",
+    "Size",
+    "Spec",
+    "State",
+    "Status",
+    "Stream",
+    "String",
+    "Struct",
+    "Table",
+    "Task",
+    "Template",
+    "Test",
+    "Token",
+    "Trait",
+    "Tuple",
+    "Type",
+    "Util",
+    "Utils",
+    "Value",
+    "Vec",
+    "View",
+    "Warning",
+    "Widget",
+    "Writer",
+];
+
+/// `ValueError`, `PendingReview`, `OSs`: what programs call things, and abbreviations in the plural.
+pub(super) fn identifier(scan: &Scan<'_>, token: &Token) -> bool {
+    if token.shape != Shape::Camel {
+        return false;
+    }
+    // `impl Connection for TokioIo` between ticks.
+    if scan.byte_at(token.end()) == b'`' {
+        return true;
+    }
+    let word = scan.word(token);
+    let plural = word.strip_suffix('s').is_some_and(|w| w.len() >= 2 && w.bytes().all(|b| b.is_ascii_uppercase()));
+    let hump = word.bytes().rposition(|b| b.is_ascii_uppercase()).unwrap_or(0);
+    plural || hump > 0 && word.get(hump..).is_some_and(|end| TYPE_ENDS.binary_search(&end).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_types_stand_in_their_order() {
+        assert!(TYPE_ENDS.windows(2).all(|w| w[0] < w[1]));
+    }
+}
