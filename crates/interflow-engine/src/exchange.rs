@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use interflow_flow::{
-    Authority, Body, BoxFuture, ByteStr, ClientInfo, Clock, Direction, Door, Error, ErrorRenderer, Flow, FlowId, ForwardedBy, Handler, Host, Kind, Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, RequestId, Response, ResponseHead, ResponseHeadFilter, Result, Scheme, StatusCode, Step, Target, Timestamp, Transport, Url, Verdict, Version,
+    Authority, Body, BoxFuture, ByteStr, ClientInfo, Clock, Direction, Door, Error, ErrorRenderer, Flow, FlowId,
+    ForwardedBy, Handler, Host, Kind, Knock, Method, Mounted, NotRecorded, Phase, Request, RequestHead, RequestId,
+    Response, ResponseHead, ResponseHeadFilter, Result, Scheme, StatusCode, Step, Target, Timestamp, Transport, Url,
+    Verdict, Version,
 };
 use interflow_net::egress::{Answer, Egress, Exchange, Route};
 use interflow_net::ingress::{Incoming, Interim, Outgoing};

@@ -91,7 +91,6 @@ fn lines(flow: &WholeFlow, originals: bool) -> Vec<u8> {
     let mut writer = JsonlWriter::new(&mut out, originals);
     writer.flow(&flow.row, flow).unwrap();
     writer.finish().unwrap();
-    drop(writer);
     out
 }
 

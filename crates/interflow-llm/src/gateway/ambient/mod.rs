@@ -40,7 +40,10 @@ pub(in crate::gateway) struct TokenEgress<'a> {
 
 /// The process's environment variables; tests bring their own.
 #[derive(Clone)]
-pub(in crate::gateway) struct Environment(Arc<dyn Fn(&str) -> Option<String> + Send + Sync>);
+pub(in crate::gateway) struct Environment(Arc<Lookup>);
+
+/// Looks up an environment variable.
+type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
 impl Environment {
     /// The variables of this process.
